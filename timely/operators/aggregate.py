@@ -124,6 +124,21 @@ class Grouping(Operator):
             raise refused(ctx, time, error, batch) from error
         ctx.notify_at(time)
 
+    def _hold(self, ctx: Context, span: Span) -> bool:
+        """Hold rows of several times as they came. False, and nothing is held, if they must come one time after the other."""
+        if self._reading.makes or (self._combined and ctx.workers > 1):
+            return False
+        try:
+            rows = frame_of([span.get_column(name) for name in self._reading.names])
+            self._readers.of(rows)  # what is refused is refused where it comes
+        except REFUSALS:
+            return False
+        self._pending.add_span(Span(rows, span.times, span.ends))
+        for time in span.times:
+            ctx.time = time
+            ctx.notify_at()
+        return True
+
     def _partial(self, table: pa.Table) -> pa.Table:
         return partial(self._encode(table), self._reading.grouping, self._reading.carried)
 
@@ -314,20 +329,8 @@ class ColumnDistinct(ColumnAggregate):
     spans = True
 
     def on_span(self, ctx: Context, port: int, span: Span) -> None:
-        names = span.columns
-        if not all(name in names for name in self._reading.names):
-            super().on_span(ctx, port, span)  # which says what is missing
-            return
-        try:
-            rows = frame_of([span.get_column(name) for name in self._reading.names])
-            self._readers.of(rows)  # what is refused is refused where it comes
-        except REFUSALS:
+        if not self._hold(ctx, span):
             super().on_span(ctx, port, span)
-            return
-        self._pending.add_span(Span(rows, span.times, span.ends))
-        for time in span.times:
-            ctx.time = time
-            ctx.notify_at()
 
     def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
         try:

@@ -11,13 +11,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import Batch, as_polars, divide
-from timely.data.kernels.columns import Numbers, column_of, numbers, whole
+from timely.data.batch import Batch, as_arrow, as_polars, divide
+from timely.data.kernels.columns import TINY, Numbers, column_of, numbers, whole
 from timely.data.kernels.series import series_of
 from timely.data.kernels.tables import distinct
+from timely.data.span import Span
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import REFUSALS, Grouping, refused
 from timely.operators.base import Context
@@ -45,7 +47,7 @@ FAR = 1 << 61
 _MARK = "watermark"
 
 
-def event_times(frame: pl.DataFrame, column: str, instants: bool) -> pl.Series:
+def event_times(frame: pl.DataFrame | Span, column: str, instants: bool) -> pl.Series:
     """The event times of rows as 64-bit integers.
 
     Raises:
@@ -54,7 +56,7 @@ def event_times(frame: pl.DataFrame, column: str, instants: bool) -> pl.Series:
     """
     if column not in frame.columns:
         raise KeyError(f"no column {column!r} with event times; this batch has {', '.join(map(repr, frame.columns))}")
-    found = frame[column]
+    found = frame.get_column(column)
     kind = found.dtype
     check_type(column, kind, instants)
     if found.null_count():
@@ -78,6 +80,8 @@ def check_type(column: str, kind: pl.DataType, instants: bool) -> None:
 class ColumnTimes(EventTimes):
     """Port 0: the rows as they are. Port 1: the greatest event time of each epoch."""
 
+    spans = True
+
     def __init__(self, column: str, instants: bool) -> None:
         super().__init__()
         self._column = column
@@ -88,6 +92,19 @@ class ColumnTimes(EventTimes):
             return batch, int(event_times(as_polars(batch), self._column, self._instants).max())  # type: ignore[arg-type]
         except (*REFUSALS, OverflowError) as error:
             raise operator_error(f"the event time of {ctx.name!r}", ctx.site, ctx.time, error, None, batch) from error
+
+    def on_span(self, ctx: Context, port: int, span: Span) -> None:
+        try:
+            times = event_times(span, self._column, self._instants).to_numpy()
+        except (*REFUSALS, OverflowError):
+            super().on_span(ctx, port, span)
+            return
+        greatest = np.maximum.reduceat(times, [0, *span.ends[:-1]]).tolist()
+        for time, most in zip(span.times, greatest, strict=True):
+            ctx.time = time
+            self._reaches(time, most)
+            ctx.notify_at()
+        ctx.spans.append(span)
 
 
 class ColumnOnTime(Lateness):
@@ -130,6 +147,44 @@ class ColumnLateness(ColumnOnTime):
         super().__init__(column, instants, allowed)
         self._length = length
         self._every = every
+
+    spans = True
+
+    def on_span(self, ctx: Context, port: int, span: Span) -> None:
+        self._records.add_span(span)
+        for time in span.times:
+            ctx.time = time
+            ctx.notify_at()
+
+    def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
+        marks = self._marks(times)
+        span = self._all_on_time(times, marks)
+        if span is None:
+            super().on_notify_several(ctx, times)
+            return
+        self._records.drop(times)
+        ctx.spans.append(span)
+        for time in times:
+            ctx.time = time
+            self._raise(ctx, time, marks.pop(0))
+
+    def _all_on_time(self, times: Sequence[Time], marks: Sequence[int | None]) -> Span | None:
+        """The rows of some times with their windows, if each row is in one and none is late; `marks` are the watermarks."""
+        if self._length != self._every:
+            return None
+        try:
+            span = self._records.span(times)
+            if span is None:
+                return None
+            at = event_times(span, self._column, self._instants).to_numpy()
+            frame = span.frame
+        except (*REFUSALS, OverflowError):
+            return None
+        start = at // self._every * self._every
+        known = [-FAR if mark is None else mark for mark in marks]
+        if (start + self._length <= np.array(known)[span.numbers(times)]).any():
+            return None
+        return Span(_beside(frame, self._as_column(series_of(START, start), frame)), span.times, span.ends)
 
     def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
         frame = as_polars(batch)
@@ -184,13 +239,17 @@ class Windowing(Grouping):
         try:
             if tables:
                 self._keep(time, tables)
-            reached = self._watermarks.pop(time)
-            if time == END or reached:
-                closed = self._close(time, None if time == END else reached[_MARK])
-                if closed is not None:
-                    ctx.send(self._results(*closed))
+            self._close_at(ctx, time, time)
         except REFUSALS as error:
             raise refused(ctx, time, error, tables[0] if tables else []) from error
+
+    def _close_at(self, ctx: Context, time: Time, upto: Time) -> None:
+        """Send the windows that close at `time`, where all of them up to `upto` are known."""
+        reached = self._watermarks.pop(time)
+        if time == END or reached:
+            closed = self._close(upto, None if time == END else reached[_MARK])
+            if closed is not None:
+                ctx.send(self._results(*closed))
 
     def _keep(self, time: Time, tables: list[Batch]) -> None:
         """Add what is held of a time to its windows."""
@@ -225,7 +284,31 @@ class ColumnWindows(Windowing):
         super().__init__([START, *keys], aggregates, combined)
         self._length = length
         self._open = OpenTables(lambda tables: self._as_table(list(map(self._of_partial, tables))))
+        self.spans = True
         self.state = Parts(self._pending, self._watermarks, self._open)
+
+    def on_span(self, ctx: Context, port: int, span: Span) -> None:
+        if not self._hold(ctx, span):
+            super().on_span(ctx, port, span)
+        ctx.notify_at(END)
+
+    def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
+        """Rows that are on time at one of `times` are of windows that none of those before closes."""
+        try:
+            span = self._pending.span(times)
+            rows = None if span is None else self._reading.rows(span.frame)
+        except TypeError:  # partial tables, or other columns
+            super().on_notify_several(ctx, times)
+            return
+        self._pending.drop(times)
+        upto = times[-1]
+        try:
+            if rows is not None:
+                self._keep(upto, [rows if len(rows) < TINY else self._partial(as_arrow(rows))])
+            for ctx.time in times:
+                self._close_at(ctx, ctx.time, upto)
+        except REFUSALS as error:
+            raise refused(ctx, times[0], error, [] if span is None else span.frame) from error
 
     def _keep(self, time: Time, tables: list[Batch]) -> None:
         self._open.add(time, _by_start(self._united(tables)))

@@ -41,6 +41,8 @@ class Reading:
         self.carried = [part for part in self.parts if part.kind != "distinct"]
         """The parts in partial tables."""
         self._makers = {str(each.read): each for each in aggregates.values() if each.makes}
+        self.makes = bool(self._makers)
+        """True if columns are made of what comes."""
         self.given = list(dict.fromkeys([*keys, *(name for each in aggregates.values() for name in each.columns())]))
         """The columns that batches have to have."""
         read = (each.read for each in aggregates.values() if each.read is not None)

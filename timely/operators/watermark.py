@@ -42,11 +42,15 @@ class EventTimes(Operator):
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         stamped, greatest = self._stamped(ctx, batch)
         ctx.send(stamped)
-        _raise_to(self._greatest, time, greatest)
+        self._reaches(time, greatest)
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         ctx.send(list(self._greatest.pop(time).values()), 1)
+
+    def _reaches(self, time: Time, at: Any) -> None:
+        """Event times of an epoch go as far as `at`."""
+        _raise_to(self._greatest, time, at)
 
     def _stamped(self, ctx: Context, batch: Batch) -> tuple[Batch, Any]:
         """The rows that go to port 0 for `batch`, and its greatest event time."""
@@ -139,11 +143,26 @@ class Lateness(Operator):
             on_time, late = self._part(batch, watermark)
             ctx.send(on_time, ON_TIME)
             ctx.send(late, LATE)
+        self._raise(ctx, time, watermark)
+
+    def _raise(self, ctx: Context, time: Time, watermark: Any) -> None:
+        """Let the watermark, so far that one, move to where `time` brings it."""
         for greatest in self._greatest.pop(time).values():
             reached = greatest - self._allowed
             if watermark is None or reached > watermark:
                 self._watermark.write(time, {_MARK: reached})
                 ctx.send([reached], WATERMARKS)
+
+    def _marks(self, times: Sequence[Time]) -> list[Any]:
+        """The watermarks by which each of some times, which are all complete, is judged."""
+        watermark = self._watermark.read(times[0]).get(_MARK)
+        found = []
+        for time in times:
+            found.append(watermark)
+            for greatest in self._greatest.at(time).values():
+                reached = greatest - self._allowed
+                watermark = reached if watermark is None else max(watermark, reached)
+        return found
 
     def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
         """Those on time, and the late ones; `watermark` is None at first."""

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import falkirk
-from falkirk import Columns, Limits
+from falkirk import Columns, Limits, Sliding, Tumbling, agg
 from runtime.memory import Cluster
 from timely.errors import OperatorError
 from timely.time import Time
 from timely.worker.processor import Runtime
 from timely.worker.worker import Worker
 
-SCHEMA = {"k": pl.Int64, "n": pl.Int64, "text": pl.String}
-rows = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.sampled_from("ab")), max_size=5)
+SCHEMA = {"k": pl.Int64, "n": pl.Int64, "text": pl.String, "at": pl.Int64}
+rows = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.sampled_from("ab"), st.integers(0, 3)), max_size=5)
 inputs = st.lists(rows, min_size=2, max_size=20)
 few = settings(max_examples=settings.default.max_examples // 10)
 
@@ -45,7 +45,7 @@ def with_itself(left: Columns, right: Columns) -> Columns:
 
 def totals_between(left: Columns, right: Columns) -> Columns:
     """A verb that takes one time after the other, between two that take several."""
-    totals = left.join(right, on="k").group_by("k").agg(n=falkirk.agg.sum("n"))
+    totals = left.join(right, on="k").group_by("k").agg(n=agg.sum("n"))
     return totals.join(right.distinct("n"), on="n")
 
 
@@ -62,11 +62,42 @@ def round_a_loop(left: Columns, right: Columns) -> Columns:
     return left.iterate(lambda rows: rows.with_columns(n=pl.col("n") + 4).filter(pl.col("n") < 12)).join(right, on="k")
 
 
-PROGRAMS = [joined, filtered, met_twice, with_itself, totals_between, any_function, round_a_loop]
+def windowed(left: Columns, right: Columns) -> Columns:
+    sums = left.window(Tumbling(3), time="at").group_by("k").agg(most=agg.max("n"), n=agg.count())
+    return sums.join(right.select("k", "n"), on=["k", "n"])
+
+
+def windowed_where_none_is_late(left: Columns, right: Columns) -> Columns:
+    most = left.window(Tumbling(2), time="at", lateness=4).agg(n=agg.max("n")).select("start", "n")
+    return left.with_columns(start=pl.col("at") // 2 * 2).join(most, on=["start", "n"])
+
+
+def windowed_twice(left: Columns, right: Columns) -> Columns:
+    return left.window(Sliding(4, every=2), time="at").agg(n=agg.sum("n")).join(right.distinct("n"), on="n")
+
+
+def late(left: Columns, right: Columns) -> Columns:
+    return left.window(Tumbling(2), time="at").late().join(right.select("k", other="n"), on="k")
+
+
+PROGRAMS = [
+    joined,
+    filtered,
+    met_twice,
+    with_itself,
+    totals_between,
+    any_function,
+    round_a_loop,
+    windowed,
+    windowed_where_none_is_late,
+    windowed_twice,
+    late,
+]
 
 
 def frames(epochs: list[list[Any]]) -> list[pl.DataFrame]:
-    return [pl.DataFrame(each, SCHEMA, orient="row") for each in epochs]
+    of_epochs = [[(*row[:3], 2 * epoch + row[3]) for row in each] for epoch, each in enumerate(epochs)]
+    return [pl.DataFrame(each, SCHEMA, orient="row") for each in of_epochs]
 
 
 def flow_of(program: Any, left: list[list[Any]], right: list[list[Any]]) -> falkirk.Dataflow:
@@ -123,7 +154,7 @@ def several(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-EPOCHS: list[list[Any]] = [[(epoch % 3, epoch, "a")] for epoch in range(32)]
+EPOCHS: list[list[Any]] = [[(epoch % 3, epoch, "a", 0)] for epoch in range(32)]
 
 
 def test_epochs_that_are_there_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
