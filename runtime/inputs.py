@@ -333,7 +333,8 @@ class SourceDriver:
                 if self.gathers and isinstance(chunk.data, pl.DataFrame):
                     self._gathered.append(((chunk.epoch,), chunk.data))
                     return True
-                self.hand_over()
+                if self._gathered:
+                    self.hand_over()
                 self._worker.feed(node, (chunk.epoch,), chunk.data)
         else:
             reader.ended = True

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from timely.data.kernels.columns import Numbers
-from timely.data.kernels.series import frame_of, stacked
+from timely.data.kernels.series import frame_of, stacked_of
 from timely.time import Time
 
 
@@ -88,7 +88,7 @@ class Span:
         if self._frame is not None:
             return self._frame.get_column(name)
         try:
-            return stacked([frame.get_column(name) for frame in self._frames])
+            return stacked_of(self._frames, name)
         except pl.exceptions.PolarsError as error:
             raise TypeError(f"the column {name!r} is not of one type") from error
 
@@ -126,7 +126,8 @@ class Span:
     def numbers(self, times: Sequence[Time]) -> Numbers:
         """Of each row, the number of its time among `times`, all of which are there."""
         place = {time: number for number, time in enumerate(times)}
-        return np.repeat([place[time] for time in self.times], np.diff(self.ends, prepend=0))
+        lengths = [end - begin for begin, end in pairwise((0, *self.ends))]
+        return np.repeat(np.array([place[time] for time in self.times]), lengths)
 
     def divided(self, time: Time) -> tuple[Span | None, Span | None]:
         """The rows of times up to `time`, and the others; None: there are none."""

@@ -41,13 +41,19 @@ def stacked(parts: Sequence[pl.Series]) -> pl.Series:
     if len(parts) == 1:
         return parts[0]
     whole = parts[0].clone()
-    if _STACKS:
-        rows = whole._s
-        for part in parts[1:]:
-            rows.append(part._s)
-    else:
-        for part in parts[1:]:
-            whole.append(part)
+    for part in parts[1:]:
+        whole.append(part)
+    return whole.rechunk(in_place=True)
+
+
+def stacked_of(frames: Sequence[pl.DataFrame], name: str) -> pl.Series:
+    """The same of a column of frames."""
+    if not _STACKS:
+        return stacked([frame.get_column(name) for frame in frames])
+    whole = frames[0].get_column(name).clone()
+    append = whole._s.append
+    for frame in frames[1:]:
+        append(frame._df.get_column(name))
     return whole.rechunk(in_place=True)
 
 
@@ -84,8 +90,7 @@ def _gathers() -> bool:
 def _stacks() -> bool:
     try:
         whole = pl.Series("x", [1, None])
-        rows = whole._s
-        rows.append(pl.Series("x", [2])._s)
+        whole._s.append(pl.DataFrame({"x": [2]})._df.get_column("x"))
         return whole.to_list() == [1, None, 2]
     except (AttributeError, TypeError):
         return False
