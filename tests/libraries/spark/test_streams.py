@@ -24,7 +24,7 @@ from runtime.run import run
 from runtime.session import Session
 from runtime.supervisor.supervisor import Job
 from runtime.workspace import Workspace
-from tests.libraries.spark.following import says_how_far_it_is
+from tests.libraries.spark.following import says_how_far_it_is, says_that_it_waits_for_its_time
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
@@ -176,6 +176,10 @@ def test_batch_that_spark_does_not_know_it_has_finished_is_not_published_again(t
 
 def test_query_says_which_batch_it_is_at_how_many_rows_the_last_one_had_and_what_it_waits_for(tmp_path: Path) -> None:
     says_how_far_it_is(OPTIONS, tmp_path)
+
+
+def test_query_with_a_period_says_that_it_waits_for_the_time_of_its_next_batch(tmp_path: Path) -> None:
+    says_that_it_waits_for_its_time(OPTIONS, tmp_path)
 
 
 @pytest.mark.soak
