@@ -4,7 +4,8 @@
 interpreter that imports the same again takes more than a second of processor time, for each process of each job.
 
 It runs no code of the user's and computes nothing: libraries start their pools of threads when they first compute, which is in
-the forked processes. It ends when the process that started it has gone and all that it forked have ended.
+the forked processes. These can ask it for others in turn. It ends when the process that started it has gone and all that it
+forked have ended.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from pathlib import Path
 
 import msgspec
 
+from runtime.processes import own_server
+
 PRELOADED = ("runtime.processes.worker", "runtime.processes.recovery", "runtime.processes.monitor")
 
 _WITH_FIRST_USE = ("numpy.random", "pandas", "pyarrow.pandas_compat")
@@ -41,7 +44,8 @@ _MOST_FILES = 250
 class Order(msgspec.Struct, frozen=True):
     """A process to be forked. With the connection that tells of it, its folder, its three standard files, and `files` more.
 
-    `arguments`: the number n stands for the n-th of the other files, under whatever number it has there.
+    `arguments`: the number n stands for the n-th of the other files, under whatever number it has there. `alone`: it is a
+    session of its own, which no signal to a group hits, and has nobody to ask for other processes.
     """
 
     module: str
@@ -49,6 +53,7 @@ class Order(msgspec.Struct, frozen=True):
     environment: dict[bytes, bytes]
     umask: int
     files: int
+    alone: bool = False
 
 
 _ORDER = msgspec.msgpack.Decoder(Order)
@@ -70,40 +75,43 @@ def ordered(order: Order) -> bytes:
 
 
 class ForkServer:
-    """Forks what comes over a connection."""
+    """Forks what comes over a connection, or over one of those that the forked processes have."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+        self._asking: set[socket.socket] = {sock}
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
         self._running: dict[int, _Running] = {}
 
     def serve(self) -> None:
         """Fork and bury, until nobody is left who could want either."""
-        wanted = True
-        while wanted or self._running:
+        while self._asking or self._running:
             for key, _ in self._selector.select():
-                if key.fileobj is not self._sock:
+                if not isinstance(key.fileobj, socket.socket):
                     self._bury(self._running.pop(key.fd))
-                elif not self._obey():
-                    wanted = False
-                    self._selector.unregister(self._sock)
+                elif not self._obey(key.fileobj):
+                    self._selector.unregister(key.fileobj)
+                    self._asking.remove(key.fileobj)
+                    key.fileobj.close()
+            if not self._asking:
+                _let_go_of_standard_files()
 
-    def _obey(self) -> bool:
+    def _obey(self, sock: socket.socket) -> bool:
         """Take one order. False: there will be no more."""
         try:
-            head, files, _, _ = socket.recv_fds(self._sock, _LENGTH.size, _MOST_FILES)
+            head, files, _, _ = socket.recv_fds(sock, _LENGTH.size, _MOST_FILES)
             for file in files:
                 os.set_inheritable(file, False)  # as all files of Python's
-            head += self._sock.recv(_LENGTH.size - len(head), socket.MSG_WAITALL)
+            head += sock.recv(_LENGTH.size - len(head), socket.MSG_WAITALL)
             length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
-            data = self._sock.recv(length, socket.MSG_WAITALL)
+            data = sock.recv(length, socket.MSG_WAITALL)
         except OSError:
             return False
         if not data or len(data) < length:
             return False
         order = _ORDER.decode(data)
         news = socket.socket(fileno=files[0])
+        mine, theirs = (None, None) if order.alone else socket.socketpair()
         try:
             with warnings.catch_warnings():
                 # Threads there are: of allocators and NumPy, which mind forks, and one of Polars, which removes spilled files.
@@ -114,12 +122,20 @@ class ForkServer:
             news.close()
         else:
             if pid == 0:
+                if mine is not None:
+                    mine.close()
+                own_server.sock = theirs
                 self._become(order, files[1:], news)
+            if mine is not None:
+                self._asking.add(mine)
+                self._selector.register(mine, selectors.EVENT_READ)
             running = _Running(pid, os.pidfd_open(pid), news)
             with suppress(OSError):
                 socket.send_fds(news, [NUMBER.pack(pid)], [running.pidfd])
             self._running[running.pidfd] = running
             self._selector.register(running.pidfd, selectors.EVENT_READ)
+        if theirs is not None:
+            theirs.close()
         for file in files[1:]:
             os.close(file)
         return True
@@ -137,9 +153,13 @@ class ForkServer:
         """The forked process: what is the server's is closed, what is the process's own is taken over. Never returns."""
         code = 1
         try:
-            os.setpgid(0, 0)  # Ctrl-C is for the supervisor to hear
+            if order.alone:
+                os.setsid()
+            else:
+                os.setpgid(0, 0)  # Ctrl-C is for the supervisor to hear
             self._selector.close()
-            self._sock.close()
+            for each in self._asking:
+                each.close()
             news.close()
             for other in self._running.values():
                 other.news.close()
@@ -168,6 +188,14 @@ class ForkServer:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
+
+
+def _let_go_of_standard_files() -> None:
+    """Who reads what the job prints is not to wait for a process that outlives it for a moment: that has others."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nothing, number)
+    os.close(nothing)
 
 
 def main() -> None:

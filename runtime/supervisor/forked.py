@@ -23,6 +23,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from runtime.imports import environment_for_children
+from runtime.processes import own_server
 from runtime.processes.fork_server import NUMBER, Order, ordered
 
 SERVER = "runtime.processes.fork_server"
@@ -116,37 +117,35 @@ class Forked:
             os.close(self._pidfd)
 
 
-class ForkClient:
-    """Starts a fork server, and asks it for processes.
+class ForkOrders:
+    """Asks a fork server for processes, over a connection to it."""
 
-    Args:
-        environment: in which it is started.
-    """
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._sock, theirs = socket.socketpair()
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
         self._sock.settimeout(_ANSWER_SECONDS)
-        with theirs:
-            arguments = [sys.executable, "-P", "-m", SERVER, str(theirs.fileno())]
-            self._process = subprocess.Popen(arguments, pass_fds=[theirs.fileno()], process_group=0, env=environment)
 
     def fork(
-        self, module: str, arguments: Sequence[str | int], files: Sequence[int], environment: Mapping[str, str]
+        self,
+        module: str,
+        arguments: Sequence[str | int],
+        files: Sequence[int],
+        environment: Mapping[str, str],
+        standard: Sequence[int] = (0, 1, 2),
+        alone: bool = False,
     ) -> Forked:
-        """Fork one process, as `start` says. Raises ForkServerGone, and OSError if there can be no more processes."""
+        """Fork one process, as `start` or `start_alone` say. Raises ForkServerGone, and OSError if there can be no more."""
         mine, theirs = socket.socketpair()
         with theirs, ExitStack() as opened:
             folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             opened.callback(os.close, folder)
-            standard = [_or_nothing(number, opened) for number in range(3)]
+            given = [_or_nothing(number, opened) for number in standard]
             encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
-            data = ordered(Order(module, tuple(arguments), encoded, _umask(), len(files)))
+            data = ordered(Order(module, tuple(arguments), encoded, _umask(), len(files), alone))
             try:
-                sent = socket.send_fds(self._sock, [data], [theirs.fileno(), folder, *standard, *files])
+                sent = socket.send_fds(self._sock, [data], [theirs.fileno(), folder, *given, *files])
                 self._sock.sendall(data[sent:])
             except OSError as error:
                 mine.close()
-                self._process.kill()
                 raise ForkServerGone from error
         mine.settimeout(_ANSWER_SECONDS)
         try:
@@ -155,7 +154,6 @@ class ForkClient:
             said, came = b"", []
         if len(said) < NUMBER.size:
             mine.close()
-            self._process.kill()
             raise ForkServerGone
         (pid,) = NUMBER.unpack(said)
         if pid < 0:
@@ -164,13 +162,33 @@ class ForkClient:
         os.set_inheritable(came[0], False)
         return Forked(pid, came[0], mine)
 
+    def close(self) -> None:
+        """Ask for no more processes."""
+        self._sock.close()
+
+
+class ForkClient(ForkOrders):
+    """Starts a fork server, and asks it for processes. It ends when it is asked for no more, and those that it has forked have
+    ended.
+
+    Args:
+        environment: in which it is started.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        mine, theirs = socket.socketpair()
+        super().__init__(mine)
+        with theirs:
+            arguments = [sys.executable, "-P", "-m", SERVER, str(theirs.fileno())]
+            self._process = subprocess.Popen(arguments, pass_fds=[theirs.fileno()], process_group=0, env=environment)
+
     def alive(self) -> bool:
         """True if it has not ended."""
         return self._process.poll() is None
 
-    def close(self) -> None:
-        """Ask for no more processes. It ends when those have ended that it has forked."""
-        self._sock.close()
+    def kill(self) -> None:
+        """End it: it does not answer."""
+        self._process.kill()
 
 
 _lock = threading.Lock()
@@ -204,12 +222,36 @@ def start(
         OSError: if there can be no more processes.
     """
     if _FORKS:
-        with _lock, suppress(ForkServerGone):
-            return _server(environment).fork(module, arguments, files, environment)
+        with _lock:
+            server = _server(environment)
+            try:
+                return server.fork(module, arguments, files, environment)
+            except ForkServerGone:
+                server.kill()
     told = [str(files[each]) if isinstance(each, int) else each for each in arguments]
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module, *told], pass_fds=files, process_group=0, env=environment
     )
+
+
+def start_alone(module: str, standard: Sequence[int], environment: Mapping[str, str]) -> Forked | None:
+    """A process that runs `main()` of a module, in a session of its own, forked by the server that has forked this process.
+
+    It may outlive this process. None where no server has forked this one, or where it has died.
+
+    Args:
+        module: by its name.
+        standard: descriptors of its three standard files.
+        environment: whole.
+
+    Raises:
+        OSError: if there can be no more processes.
+    """
+    if own_server.sock is None:
+        return None
+    with _lock, suppress(ForkServerGone):
+        return ForkOrders(own_server.sock).fork(module, (), (), environment, standard, alone=True)
+    return None
 
 
 def _server(environment: Mapping[str, str]) -> ForkClient:

@@ -74,7 +74,7 @@ _TABLE = "the page's table of a worker's numbers, of which a wrong one is caught
 NO_NEED: dict[str, str] = {
     "runtime.processes.fork_server:ForkServer._obey": _OWN_SERVER,
     "runtime.processes.fork_server:_ORDER": _OWN_SERVER,
-    "runtime.supervisor.forked:ForkClient.fork": _OWN_SERVER,
+    "runtime.supervisor.forked:ForkOrders.fork": _OWN_SERVER,
     "runtime.supervisor.forked:Forked.wait": _OWN_SERVER,
     "falkirk.bench.data:records_of": "a file that the benchmark has just written",
     "falkirk.bench.harness:_figures": "the output of the benchmark's own programs",

@@ -1,4 +1,4 @@
-"""The keeper of Spark: `python -m libraries.spark.process.keeper`. `keeping` starts it, and nobody else.
+"""The keeper of Spark: `python -m libraries.spark.process.keeper`, or forked. `keeping` starts it, and nobody else.
 
     worker ── child, which the keeper has forked for it ── Java, which the keeper has started, or a server elsewhere
 
@@ -54,6 +54,8 @@ from libraries.spark.process.protocol import (
 from runtime.control import frame
 
 CHILD = "libraries.spark.process.child"
+NAME, CHILDS_NAME = "keeper of Spark", "child for Spark"
+"""As the system has them, which takes 15 characters."""
 _CONNECT = "libraries.spark.process.connect"
 
 _TICK_SECONDS = 0.25
@@ -315,6 +317,7 @@ class Keeper:
 
     def _become_child(self, kept: Kept) -> None:
         """Let go of what is the keeper's own: by some of it the end of the keeper is known."""
+        _take_name(CHILDS_NAME)
         if not kept.ended:
             for standard in (1, 2):
                 os.dup2(kept.input, standard)
@@ -332,9 +335,18 @@ class Keeper:
         import_module("numpy").random.seed()
 
 
-def main() -> None:
+def _take_name(name: str) -> None:
+    """By its name the system's tools, and `falkirk doctor --run`, know a process that is forked."""
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(name)
+
+
+def main() -> int:
     """Keep Spark for a job."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which this process ends with
+    _take_name(NAME)
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [place for place in path if place and place not in sys.path]  # a fork has that of its server
     orders = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Orders)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, orders.nice)
@@ -342,13 +354,14 @@ def main() -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return  # another one is there
+        return 0  # another one is there
     keeper = Keeper(orders, lock)
     try:
         keeper.keep()
     finally:
         keeper.close()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -22,6 +22,9 @@ from libraries.spark.process.java import find_java
 from libraries.spark.process.protocol import FOLDER, JavaOrders, Orders, ServerOrders
 from libraries.spark.process.session import SparkOptions, environment, python_path, session_settings, settings
 from runtime.scratch import OWNER, Scratch, for_sockets, job_folder
+from runtime.supervisor.forked import Forked, start_alone
+
+KEEPER = "libraries.spark.process.keeper"
 
 _START_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
@@ -43,7 +46,7 @@ def connect(options: SparkOptions, wanted: bytes, start: bool = True) -> socket.
     folder = _folder()
     address = folder / f"spark-{hashlib.sha256(repr(astuple(options)).encode()).hexdigest()[:12]}"
     deadline = time.monotonic() + _START_SECONDS
-    keeper: subprocess.Popen[bytes] | None = None
+    keeper: Forked | subprocess.Popen[bytes] | None = None
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -82,25 +85,28 @@ def _folder() -> Path:
         return _own[0].path
 
 
-def _start(options: SparkOptions, folder: Path, address: Path) -> subprocess.Popen[bytes]:
+def _start(options: SparkOptions, folder: Path, address: Path) -> Forked | subprocess.Popen[bytes]:
     what, variables = _server(options) if options.connect is not None else _java(options)
     orders = Orders(address=str(address), owner=str(folder / OWNER), nice=options.nice, what=what)
+    reads, writes = os.pipe()
     try:
-        with Path(f"{address}.log").open("ab") as log:
-            keeper = subprocess.Popen(
-                [sys.executable, "-m", "libraries.spark.process.keeper"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=variables,
-                start_new_session=True,
-            )
-        assert keeper.stdin is not None
-        with keeper.stdin:
-            keeper.stdin.write(msgspec.msgpack.encode(orders))
+        with open(writes, "wb") as told:
+            with open(reads, "rb") as heard, Path(f"{address}.log").open("ab") as log:
+                keeper = _started((heard.fileno(), log.fileno(), log.fileno()), variables)
+            told.write(msgspec.msgpack.encode(orders))
     except OSError as error:
         raise SparkError(f"a process for Spark could not be started: {error}") from error
     return keeper
+
+
+def _started(standard: tuple[int, int, int], variables: dict[str, str]) -> Forked | subprocess.Popen[bytes]:
+    """The keeper: forked from what has imported most of what it needs, where there is that."""
+    forked = start_alone(KEEPER, standard, variables)
+    if forked is not None:
+        return forked
+    heard, log, _ = standard
+    command = [sys.executable, "-m", KEEPER]
+    return subprocess.Popen(command, stdin=heard, stdout=log, stderr=log, env=variables, start_new_session=True)
 
 
 def _java(options: SparkOptions) -> tuple[JavaOrders, dict[str, str]]:

@@ -13,7 +13,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from runtime.processes import own_server
 from runtime.processes.worker import warm_up
+from runtime.supervisor.forked import start_alone
 
 
 def main() -> int:
@@ -37,6 +39,15 @@ def tell(file: str) -> None:
     }
     os.write(int(file), json.dumps(facts).encode())
     print("said", flush=True)
+
+
+def ask(file: str) -> None:
+    """Has another process forked, alone, that tells a file what it has; it waits for nothing."""
+    assert own_server.sock is not None
+    with open(os.devnull) as nothing:
+        other = start_alone("tests.runtime.supervisor.alone_under_test", (nothing.fileno(), int(file), 2), os.environ)
+    assert other is not None
+    print(other.pid, flush=True)
 
 
 def compute() -> int:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from runtime.supervisor import forked
-from runtime.supervisor.forked import SERVER, UNKNOWN, Forked, environment
-from tests.support.processes import children, gone, wait_for
+from runtime.supervisor.forked import SERVER, UNKNOWN, Forked, environment, start_alone
+from tests.support.processes import children, gone, wait_for, waited_for
 
 MODULE = "tests.runtime.supervisor.forked_under_test"
 
@@ -68,7 +68,9 @@ def test_a_forked_process_has_the_callers_surroundings_and_no_files_but_its_own(
     assert first["variables"] == {"ONE": "1", "TWO": "zwei", "POLARS_MAX_THREADS": str(os.cpu_count())}
     assert (first["folder"], first["umask"], first["module"]) == (str(tmp_path), 0o027, MODULE)
     assert first["group"] == first["pid"]
-    assert len(first["files"]) == 5  # three standard ones, its own, and the folder that is looked into
+    assert (
+        len(first["files"]) == 6
+    )  # three standard ones, its own, that to the server, and the folder that is looked into
     monkeypatch.delenv("ONE")
     monkeypatch.chdir("/")
     second = told()
@@ -79,6 +81,51 @@ def test_a_forked_process_has_the_callers_surroundings_and_no_files_but_its_own(
         each.kill()
         assert each.wait(60) == -signal.SIGKILL
     assert capfd.readouterr().out.count("said") == 2
+
+
+def test_a_forked_process_has_another_one_forked_that_is_alone_and_outlives_it() -> None:
+    others = [start("wait") for _ in range(3)]  # whose files are none of its
+    with tempfile.TemporaryFile() as file:
+        asks = start("ask", 0, files=(file.fileno(),), ONE="1")
+        assert asks.wait(60) == 0
+        wait_for(lambda: os.fstat(file.fileno()).st_size)
+        file.seek(0)
+        facts = json.loads(file.read())
+    assert not gone(facts["pid"])
+    assert facts["session"] == facts["pid"], "no signal to a group hits it"
+    assert not facts["asks"]
+    assert facts["files"] == 4, "three standard ones, and the folder that is looked into"
+    assert SERVER in facts["parent"]
+    assert facts["variable"] == "1"
+    server = server_pid()
+    os.kill(facts["pid"], signal.SIGKILL)
+    wait_for(lambda: waited_for(facts["pid"]))
+    for each in others:
+        each.kill()
+    assert start("leave", "3").wait(60) == 3
+    assert server_pid() == server, "which goes on"
+
+
+def test_a_process_that_no_server_has_forked_can_have_none_forked_alone() -> None:
+    assert start_alone(MODULE, (0, 1, 2), os.environ) is None
+
+
+def test_a_server_ends_when_nobody_is_left_who_could_ask(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from runtime.supervisor import forked
+from runtime.supervisor.forked import environment
+with open({str(tmp_path / "facts")!r}, "wb") as file:
+    assert forked.start({MODULE!r}, ["ask", 0], [file.fileno()], environment(1)).wait(60) == 0
+print(forked._kept[-1][1]._process.pid)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True, timeout=120)
+    server = int(done.stdout.split()[-1])  # all of it is read while the server still runs
+    facts = tmp_path / "facts"
+    wait_for(lambda: facts.read_text().endswith("\n"))
+    assert not gone(server), "it has still to bury the one that is alone"
+    os.kill(json.loads(facts.read_text())["pid"], signal.SIGKILL)
+    wait_for(lambda: gone(server))
 
 
 def test_libraries_with_threads_work_in_forked_processes() -> None:
