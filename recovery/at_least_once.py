@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import networkx as nx
-
+from recovery.edges import behind
 from recovery.policies import AtLeastOnce, Policy
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan
@@ -80,5 +79,4 @@ def sending_anew(policies: Sequence[Policy], keeps: Sequence[bool], edges: Seque
 
 def given_anew(anew: set[int], edges: Iterable[EdgeInfo]) -> set[int]:
     """The processors `anew`, and all that is behind one: done again, they are given something else than before."""
-    after: nx.DiGraph[int] = nx.DiGraph((edge.source, edge.target) for edge in edges)
-    return anew.union(*(nx.descendants(after, p) for p in anew if p in after))
+    return anew | behind(((edge.source, edge.target) for edge in edges), anew)

@@ -20,10 +20,10 @@ import json
 from collections.abc import Iterable, Sequence
 
 import msgspec
-import networkx as nx
 from msgspec.structs import replace
 
 from recovery.at_least_once import check_at_least_once, given_anew, sending_anew
+from recovery.edges import joined
 from recovery.guarantees.demands import check_demands
 from recovery.guarantees.promises import Promise, promises
 from recovery.loops import WITHIN, cut_within_epochs
@@ -191,13 +191,12 @@ def lay_out(plan: Plan) -> Layout:
     check_saved_as_one(plan, policies, edges)
     _check_readers(plan, policies)
     check_at_least_once(plan, policies, edges)
-    together: nx.DiGraph[int] = nx.DiGraph()
-    together.add_nodes_from(range(len(plan.processors)))
-    together.add_edges_from((edge.source, edge.target) for edge in edges if not edge.logged)
-    members = sorted(map(sorted, nx.weakly_connected_components(_cut_together(plan, policies, together))))
+    unlogged = [(edge.source, edge.target) for edge in edges if not edge.logged]
+    members = joined(len(plan.processors), [*unlogged, *_saved_as_one(plan, policies)])
     group_of = {index: number for number, group in enumerate(members) for index in group}
     ephemeral = [isinstance(policy, _SAVES_NOTHING) for policy in policies]
-    depths = [WITHIN if cut_within_epochs(plan, group, together, ephemeral) else 1 for group in members]
+    sending = {source for source, _ in unlogged}
+    depths = [WITHIN if cut_within_epochs(plan, group, sending, ephemeral) else 1 for group in members]
     edges = tuple(
         replace(edge, ahead=True) if edge.feedback and edge.depth == depths[group_of[edge.source]] else edge
         for edge in edges
@@ -236,14 +235,12 @@ def lay_out(plan: Plan) -> Layout:
     )
 
 
-def _cut_together(plan: Plan, policies: Sequence[Policy], unlogged: nx.DiGraph[int]) -> nx.DiGraph[int]:
-    """The processors that are cut at common times: those joined by unlogged edges, and all of a region with snapshots."""
-    together = unlogged.copy()
+def _saved_as_one(plan: Plan, policies: Sequence[Policy]) -> Iterable[tuple[int, int]]:
+    """Pairs of processors that are cut at common times whatever joins them: all of a region with snapshots."""
     first: dict[Region, int] = {}
     for p, (processor, policy) in enumerate(zip(plan.processors, policies)):
         if isinstance(policy, Snapshot) and processor.node.region is not None:
-            together.add_edge(first.setdefault(processor.node.region, p), p)
-    return together
+            yield first.setdefault(processor.node.region, p), p
 
 
 def _check_readers(plan: Plan, policies: Sequence[Policy]) -> None:

@@ -12,9 +12,7 @@ Wheel*, Figure 7(c), where a loop is restored in the midst of an epoch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-
-import networkx as nx
+from collections.abc import Collection, Sequence, Set
 
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan
@@ -25,12 +23,12 @@ WITHIN = 2
 """Coordinates of times in a loop that is in no other."""
 
 
-def cut_within_epochs(plan: Plan, group: Collection[int], unlogged: nx.DiGraph[int], ephemeral: Sequence[bool]) -> bool:
+def cut_within_epochs(plan: Plan, group: Collection[int], sending: Set[int], ephemeral: Sequence[bool]) -> bool:
     """True if the cuts of a group may lie between iterations.
 
     Args:
         group: its processors.
-        unlogged: all edges of the dataflow that are not logged, between processors.
+        sending: the processors of the dataflow that send on an edge which is not logged.
         ephemeral: for each processor, whether its policy is that.
     """
     nodes = {p: plan.processors[p].node for p in group}
@@ -39,7 +37,7 @@ def cut_within_epochs(plan: Plan, group: Collection[int], unlogged: nx.DiGraph[i
     if len({nodes[p].scope.path()[1] for p in inside}) != 1:
         return False  # none, or several loops that are not in step
     return (
-        all(unlogged.out_degree(p) == 0 for p in inside if nodes[p].shift.result_depth < WITHIN)
+        not any(p in sending for p in inside if nodes[p].shift.result_depth < WITHIN)
         and not any(_enters_anywhere(plan, p) for p in outside)
         and not any(_unfit(nodes[p], ephemeral[p]) for p in inside)
     )

@@ -29,7 +29,7 @@ ROOMS = {
     "timely": ["errors", "story", "time", "data", "io", "state", "operators", "progress", "dataflow", "worker"],
     "recovery": [
         *(
-            "errors",
+            "errors edges",
             "policies",
             "guarantees",
             "metadata",

@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
-import networkx as nx
-
+from recovery.edges import behind
 from recovery.fixed_point.solve import PhysicalEdge
 from recovery.layout import Layout, ProcessorInfo
 from recovery.metadata import Bound
@@ -60,8 +59,7 @@ class Topology:
 
         anew = [p for p, info in enumerate(layout.processors) if info.anew]
         self.renewed = [replace(edge, anew=True) if self.info(edge.source).anew else edge for edge in self.edges]
-        leads: nx.DiGraph[int] = nx.DiGraph((edge.source, edge.target) for edge in layout.edges)
-        after = sorted({q for p in anew if p in leads for q in nx.descendants(leads, p)})
+        after = sorted(behind(((edge.source, edge.target) for edge in layout.edges), anew))
         self.after_anew = [self.flat(p, w) for p in after for w in range(self.workers)]
 
     @cached_property

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
+from recovery.edges import behind
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut, cut_within, leaving_out, nothing, prefix, union
 from timely.dataflow.plan import Plan
@@ -40,9 +39,8 @@ class GroupInputs:
         self.places = tuple(places)
         self.near: dict[int, int] = {}
         if self.depth > 1:
-            edges: nx.DiGraph[int] = nx.DiGraph((edge.source, edge.target) for edge in layout.edges)
-            edges.add_edges_from((p, _GROUP) for p in members)
-            self.near.update(dict.fromkeys(nx.ancestors(edges, _GROUP), 1))
+            backwards = [(edge.target, edge.source) for edge in layout.edges] + [(_GROUP, p) for p in members]
+            self.near.update(dict.fromkeys(behind(backwards, [_GROUP]), 1))
             self.near.update((p, min(self.depth, layout.processors[p].depth)) for p in members)
 
 

@@ -38,7 +38,8 @@ def polars_types(schema: Schema, what: str = "schema") -> dict[str, Any]:
 def polars_schema(schema: pa.Schema) -> pl.Schema | None:
     """The types that columns of such a table have for Polars; None where it has none."""
     try:
-        frame = pl.from_arrow(schema.empty_table())
+        # Not `empty_table()`: Arrow loads all of pandas before it makes an array of Python's values, also of none.
+        frame = pl.from_arrow(pa.Table.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema))
     except (TypeError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):
         return None
     return frame.schema if isinstance(frame, pl.DataFrame) else None
@@ -59,7 +60,7 @@ def _items(schema: Any, what: str) -> list[tuple[str, Any]]:
 def _polars(name: str, kind: Any, what: str) -> Any:
     try:
         if isinstance(kind, pa.DataType):
-            made = pl.from_arrow(pa.array([], kind))
+            made = pl.from_arrow(pa.nulls(0, kind))
             return made.dtype if isinstance(made, pl.Series) else None
         found = pl.Series([], dtype=kind).dtype
     except Exception:  # each library has exceptions of its own for what it does not know

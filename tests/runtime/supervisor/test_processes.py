@@ -99,6 +99,31 @@ def test_a_job_without_a_store_loads_nothing_of_recovery_or_the_page() -> None:
     assert done.stdout.split() == ["monitor.coordination", "monitor.coordination.supervision"]
 
 
+def test_a_command_loads_no_library_that_its_workers_alone_need(tmp_path: Path) -> None:
+    """It reads the columns of a file, and lays recovery out; each process would take half a second for these."""
+    pl.DataFrame({"k": ["a", "b"], "v": [1, 2]}).write_parquet(tmp_path / "in.parquet")
+    code = (
+        "import sys, falkirk\n"
+        "flow = falkirk.Dataflow()\n"
+        f"rows = flow.columns('in', falkirk.Parquet({str(tmp_path / 'in.parquet')!r}))\n"
+        "rows.to_records().map(lambda row: row['v']).capture('out')\n"
+        f"print(falkirk.run(flow, store={str(tmp_path / 'store')!r}).captured('out'))\n"
+        "print(*sorted({'pandas', 'networkx', 'numba', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[((0,), [1, 2])]\n\n"
+
+
+def test_workers_and_monitors_load_no_library_for_graphs() -> None:
+    code = (
+        "import sys; from importlib import import_module; from runtime.processes.fork_server import PRELOADED\n"
+        "for module in PRELOADED: import_module(module)\n"
+        "print(*sorted({'pandas', 'networkx', 'numba', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
 def test_drive_feeds_inputs_in_every_process_and_returns_values() -> None:
     flow = Dataflow()
     totals = flow.input("in").key_by(lambda x: "all").sum(over="time")

@@ -1,0 +1,54 @@
+"""Questions about a graph whose nodes are numbers: who is behind whom, and who is joined with whom.
+
+Every process of a job with a store asks these two, of graphs with a few edges; to load a library for graphs takes each 0.1 s.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+
+def behind(edges: Iterable[tuple[int, int]], starts: Iterable[int]) -> set[int]:
+    """The nodes to which a path leads from one of `starts`, along `edges` from their source to their target.
+
+    A start is one of them only if a path leads to it from another one.
+
+    >>> sorted(behind([(0, 1), (1, 2), (2, 0), (3, 4)], [0]))
+    [1, 2]
+    """
+    after: defaultdict[int, list[int]] = defaultdict(list)
+    for source, target in edges:
+        after[source].append(target)
+    found: set[int] = set()
+    for start in set(starts):
+        seen, waiting = {start}, [start]
+        while waiting:
+            for node in after.get(waiting.pop(), ()):
+                if node not in seen:
+                    seen.add(node)
+                    waiting.append(node)
+        found |= seen - {start}
+    return found
+
+
+def joined(count: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """The nodes 0 to `count` - 1, divided so that those that a chain of `edges`, in whatever direction, joins are together.
+
+    >>> joined(4, [(2, 0)])
+    [[0, 2], [1], [3]]
+    """
+    part = list(range(count))
+
+    def least(node: int) -> int:
+        while part[node] != node:
+            part[node] = node = part[part[node]]
+        return node
+
+    for source, target in edges:
+        one, other = sorted((least(source), least(target)))
+        part[other] = one
+    parts: defaultdict[int, list[int]] = defaultdict(list)
+    for node in range(count):
+        parts[least(node)].append(node)
+    return list(parts.values())
