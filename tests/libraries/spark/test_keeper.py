@@ -122,8 +122,9 @@ def test_a_java_that_dies_is_replaced_before_anybody_asks_and_without_what_had_s
     wait_for(lambda: starts("spark") == 2)
     (other,) = javas(keeper)
     assert not has_a_session(other), "nobody has asked for one"
+    wait_for(lambda: host.pid is None)  # it has heard of the end, by way of the child
     host.warm()
-    wait_for(lambda: host.pid not in (None, java))  # it hears of the end by way of the child
+    wait_for(lambda: host.pid is not None)
     assert host.pid == other
     assert (starts("launcher"), starts("spark")) == (1, 2)
     host.stop()
