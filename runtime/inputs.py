@@ -42,7 +42,8 @@ class Limits:
     `epochs`: how many epochs a source may be ahead of the oldest epoch that is not complete where its records end.
     `bytes`: how many bytes may wait in the queues of a worker, or for its links, before sources everywhere pause.
     `seconds`: with a store, how much work, in seconds of a worker's processor time, may be open in epochs that it has read: it
-    reads fewer than `epochs` ahead where they take long, two at least, because a failure makes others do them again.
+    reads fewer than `epochs` ahead where they take long, two at least (one where others read most epochs), because a failure
+    makes others do them again.
 
     >>> flow = falkirk.Dataflow()
     >>> seen = flow.source("items", falkirk.Iterable(range(4), epoch_every=1)).capture("out")

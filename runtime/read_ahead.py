@@ -4,14 +4,26 @@ that are not complete.
 So as many epochs are open as take some milliseconds of this worker's processor time: two where an epoch takes long, many where
 epochs are tiny. Processor time, and not how long epochs are under way: while they wait for others, for a job on Spark or for a
 message to go round a loop, more of them cost nothing to do again, and keep the job busy.
+
+Where epochs are dealt out, so that a worker reads one in four or fewer, one is enough: those of others are worked on meanwhile.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from math import inf
 
 FEWEST = 2
 """Epochs that may be open however long they take: one is read while another is worked on."""
+
+FEWEST_DEALT = 1
+"""The same where others read most epochs."""
+
+_DEALT = 4
+"""Others read most epochs where those of a worker are so far apart, or further."""
+
+_RECENT = 16
+"""Of so many epochs that were read last the numbers are known: to tell those of others from them."""
 
 _LEAST = 1e-6
 """Seconds that an epoch is taken to cost at least."""
@@ -38,14 +50,22 @@ class ReadAhead:
         """Processor seconds that had been spent at the last measurement."""
         self._over = 0
         """Epochs that have become complete since."""
+        self._recent: deque[int] = deque(maxlen=_RECENT)
+        """The epochs that were read last."""
+        self._others = 0
+        """For so many epochs more that are read here, others are taken to read some that this worker does not."""
 
     def read(self, epoch: int) -> None:
         """Something of an epoch was read."""
-        self._open.add(epoch)
+        if epoch not in self._open:
+            self._open.add(epoch)
+            self._recent.append(epoch)
+            self._others = max(self._others - 1, 0)
 
     def begin(self) -> None:
         """The source goes on elsewhere: nothing is open, and what was spent until now says nothing."""
         self._open.clear()
+        self._recent.clear()
         self._since = None
 
     def measure(self, spent: float, oldest: int) -> None:
@@ -55,6 +75,10 @@ class ReadAhead:
             spent: processor seconds that this worker has used so far.
             oldest: the epochs before it are complete.
         """
+        recent = self._recent
+        # A source that has read an epoch is there, or before the next number. Elsewhere is one that reads others.
+        if recent and oldest > min(recent) and oldest not in recent and oldest - 1 not in recent:
+            self._others = _RECENT
         self._close(oldest)
         if self._since is None:
             self._since, self._over = spent, 0
@@ -68,7 +92,8 @@ class ReadAhead:
         if self._each is None and seconds < inf:
             return min(FEWEST, most)
         affordable = seconds / max(self._each or 0.0, _LEAST)
-        return most if affordable >= most else min(max(int(affordable), FEWEST), most)
+        fewest = FEWEST_DEALT if self._are_dealt() else FEWEST
+        return most if affordable >= most else min(max(int(affordable), fewest), most)
 
     def bound(self, oldest: int, seconds: float, most: int) -> int:
         """The first epoch of which nothing may be read yet. Epochs that are begun may always be read to their end."""
@@ -77,6 +102,11 @@ class ReadAhead:
             if len(self._open) >= may:
                 return min(max(self._open) + 1, oldest + most)
         return oldest + most
+
+    def _are_dealt(self) -> bool:
+        """True if others read most epochs: not if there are just no epochs of most numbers."""
+        recent = self._recent
+        return self._others > 0 and len(recent) > 1 and max(recent) - min(recent) >= _DEALT * (len(recent) - 1)
 
     def _close(self, oldest: int) -> None:
         count = len(self._open)

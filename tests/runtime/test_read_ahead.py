@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from runtime.read_ahead import FEWEST, ReadAhead
+from runtime.read_ahead import FEWEST, FEWEST_DEALT, ReadAhead
 
 
 def run(
@@ -63,6 +63,59 @@ def test_only_epochs_that_this_worker_has_read_are_open() -> None:
         ahead.read(epoch)
     assert ahead.bound(0, 0.02, 16) == 9, "one that is begun may be read to its end"
     assert ahead.bound(1, 0.02, 16) == 17, "one is complete, so another one may be begun, as far ahead as is allowed"
+
+
+def dealt(workers: int, days: int, cost: float = 0.1) -> list[int]:
+    """How many epochs of worker 0 are open at a time, where epoch e is read by worker e mod `workers`."""
+    ahead, spent, epoch, seen = ReadAhead(), 0.0, 0, []
+    for oldest in range(workers * days):
+        ahead.measure(spent, oldest)
+        while epoch < ahead.bound(oldest, 0.02, 16):
+            ahead.read(epoch)
+            epoch += workers
+        seen.append(sum(each >= oldest for each in range(0, epoch, workers)))
+        spent += cost
+    return seen
+
+
+def test_one_epoch_is_enough_where_others_read_others() -> None:
+    assert set(dealt(8, 40)[80:]) == {FEWEST_DEALT}
+    assert set(dealt(4, 40)[80:]) == {FEWEST_DEALT}
+    assert set(dealt(3, 60)[80:]) == {FEWEST}, "of two others there may be too little to do meanwhile"
+    assert max(dealt(8, 40, cost=0.0001)[80:]) == 2, "short ones as far ahead as the limit on epochs lets them"
+    assert set(dealt(1, 100)[80:]) == {FEWEST}
+
+
+def test_numbers_that_no_epoch_has_are_not_epochs_of_others() -> None:
+    ahead, spent, seen = ReadAhead(), 0.0, []
+    for epoch in range(0, 1000, 10):  # all workers have these
+        for oldest in (
+            epoch - 10,
+            epoch - 9,
+        ):  # the last one is under way; it is over, and somebody has not begun this one
+            ahead.measure(spent, max(oldest, 0))
+            seen.append(ahead.may_be_open(0.02, 16))
+        ahead.read(epoch)
+        spent += 0.1
+    assert set(seen) == {FEWEST}
+
+
+def test_epochs_of_others_are_forgotten_when_there_are_none_any_more() -> None:
+    ahead, spent = ReadAhead(), 0.0
+    for epoch in range(0, 80, 8):
+        ahead.read(epoch)
+        for oldest in range(epoch, epoch + 8):
+            ahead.measure(spent, oldest)
+            spent += 0.1
+    assert ahead.may_be_open(0.02, 16) == FEWEST_DEALT
+    for epoch in range(80, 120):
+        ahead.read(epoch)
+        ahead.measure(spent, epoch)
+        spent += 0.1
+    assert ahead.may_be_open(0.02, 16) == FEWEST
+    ahead.begin()
+    ahead.measure(spent, 7)
+    assert ahead.may_be_open(0.02, 16) == FEWEST, "nothing is known of where it goes on"
 
 
 def test_who_goes_back_has_nothing_open() -> None:
