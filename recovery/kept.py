@@ -20,6 +20,12 @@ from timely.time import Time
 M = TypeVar("M", bound=tuple[Any, ...])
 """A message: a tuple that begins with its event's time and its own."""
 
+SOONEST, LATEST = 0.02, 0.1
+"""Seconds after which messages are weighed again, at least and at most."""
+
+_CAUTION = 4
+"""So many times as fast as before messages may come until they are weighed again, and there is room for them still."""
+
 Channel: TypeAlias = tuple[int, int]
 """An edge and the worker that receives."""
 
@@ -76,7 +82,8 @@ class KeptMessages(Generic[M]):
             weighed = self._weighed.get(channel, 0)
             if weighed < len(messages):
                 new = messages[weighed:]
-                if (covered := self._coverage.get(channel)) is not None:
+                covered = self._coverage.get(channel)
+                if covered is not None and (MORE in covered or min([each[1] for each in new]) < covered):
                     old = {time for time in {message[1] for message in new} if holds(covered, time)}
                     if old:
                         messages[weighed:] = new = [message for message in new if message[1] not in old]
@@ -84,6 +91,25 @@ class KeptMessages(Generic[M]):
                 self._weighed[channel] = len(messages)
         if self.most > self.budget:
             self._make_room()
+
+    def weigh_within(self, seconds: float) -> float:
+        """Weigh, and the seconds until that is to be done again, if this is `seconds` after it was done last.
+
+        What is forgotten before is never weighed, so it is done seldom while there is much room.
+
+        >>> kept = KeptMessages[tuple[Time, Time, int]]({7: 1}, budget=1_000, size=lambda edge, m: sum(s for *_, s in m))
+        >>> def sent(size):
+        ...     kept.keep((7, 0), ((1,), (1,), size))
+        ...     return kept.weigh_within(0.02)
+        >>> sent(10), sent(90), sent(800)
+        (0.1, 0.05, 0.02)
+        """
+        before = self.most
+        self.weigh()
+        room, come = self.budget - self.most, self.most - before
+        if come <= 0:
+            return SOONEST if come else LATEST  # less: there was no room
+        return min(max(room / come * min(seconds, LATEST) / _CAUTION, SOONEST), LATEST)
 
     def _make_room(self) -> None:
         """Count, and let the oldest times go until a quarter is free: so that this is not done for each message."""

@@ -178,7 +178,7 @@ class Agent:
         self._effects: list[Effect] = []
         self._now = float("-inf")
         self._reported_at = float("-inf")
-        self._weighs_at = float("-inf")
+        self._weighs_at = self._weighed_at = float("-inf")
         self._peers: tuple[int, ...] = ()
         self._ended: dict[int, int] = {}
         """By worker, the newest round of which its end marker has come."""
@@ -545,8 +545,8 @@ class Agent:
             elif self._now - self._reported_at >= self._busy_seconds:
                 self._report_completed(busy=True)  # for long: alive, and perhaps further in a loop
             if self._now >= self._weighs_at:
-                self._weighs_at = self._now + REPORT_SECONDS
-                self.recorder.shipments.weigh()
+                self._weighs_at = self._now + self.recorder.shipments.weigh_within(self._now - self._weighed_at)
+                self._weighed_at = self._now
             if self._all_released():
                 self.phase = WorkerPhase.RELEASED
                 self._report(Released(self.index))

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.kept import Channel, KeptMessages, Suppression
+from recovery.kept import LATEST, SOONEST, Channel, KeptMessages, Suppression
 from recovery.metadata import MORE, Bound, everything, holds, leaving_out, union, within
 from timely.time import Time
 
@@ -180,3 +180,39 @@ def test_who_stays_at_top_still_has_what_it_came_back_with() -> None:
     ]
     suppression.decided([[None, (3,)], [(1,), None]])
     assert suppression.bounds == [[(5,), (3,)], [(1,), (2,)]]
+
+
+def test_it_is_weighed_seldom_while_there_is_room_and_often_when_there_is_little() -> None:
+    kept = KeptMessages[tuple[Time, Time, int]]({7: 1}, 1_000, lambda edge, messages: sum(each[2] for each in messages))
+    assert kept.weigh_within(float("inf")) == LATEST, "nothing comes"
+
+    def sent(size: int, seconds: float) -> float:
+        kept.keep((7, 0), ((kept.most,), (kept.most,), size))
+        return kept.weigh_within(seconds)
+
+    assert sent(1, 0.02) == LATEST
+    assert sent(9, 0.02) == LATEST
+    assert sent(90, 0.04) == 0.04 * 900 / 90 / 4, "four times as much may come"
+    assert sent(100, 9.0) == LATEST
+    assert sent(500, 9.0) == SOONEST, "all of it may have come just now"
+    assert sent(300, 0.1) == SOONEST
+    assert kept.most == 1_000
+    assert sent(100, 0.1) == SOONEST, "there was no room, so it may soon be full again"
+    assert kept.most <= 750
+    assert kept.weigh_within(0.02) == LATEST
+
+
+def test_what_is_forgotten_before_it_is_weighed_weighs_nothing() -> None:
+    kept = KeptMessages[tuple[Time, Time, int]]({7: 2}, 1_000, lambda edge, messages: sum(each[2] for each in messages))
+    kept.forget((7, 0), (3, 2))
+    for time in ((3, 1), (3, 2), (2, 9), (4, 0)):
+        kept.keep((7, 0), (time, time, 10))
+    kept.weigh()
+    assert kept.most == 20
+    assert [each[1] for each in kept.wanted((7, 0), (0, 0))] == [(3, 2), (4, 0)]
+    kept.forget((7, 0), (4, 5, MORE, 2))
+    for time in ((4, 7), (5, 1), (5, 2)):
+        kept.keep((7, 0), (time, time, 10))
+    kept.weigh()
+    assert kept.most == 40
+    assert [each[1] for each in kept.wanted((7, 0), (0, 0))] == [(4, 7), (5, 2)]
