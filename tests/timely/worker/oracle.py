@@ -89,19 +89,26 @@ class Oracle:
     @contextmanager
     def watching(self) -> Iterator[Oracle]:
         """Judge every notification while inside."""
-        notify, hold = Worker._notify, Worker.hold
+        notify, several, hold = Worker._notify, Worker._notify_several, Worker.hold
         oracle = self
 
         def judged(self: Worker, runtime: Any, time: Time) -> None:
             oracle.judge(self, runtime.processor.index, time)
             notify(self, runtime, time)
 
+        def judged_together(self: Worker, runtime: Any, times: list[Time]) -> None:
+            for time in times:
+                oracle.judge(self, runtime.processor.index, time)
+            several(self, runtime, times)
+
         def counted(self: Worker, op: int, time: Time, diff: int, own: bool = False) -> None:
             oracle.held[op, time] = oracle.held.get((op, time), 0) + diff
             hold(self, op, time, diff, own)
 
         Worker._notify, Worker.hold = judged, counted  # type: ignore[method-assign]
+        Worker._notify_several = judged_together  # type: ignore[method-assign]
         try:
             yield self
         finally:
             Worker._notify, Worker.hold = notify, hold  # type: ignore[method-assign]
+            Worker._notify_several = several  # type: ignore[method-assign]
