@@ -18,6 +18,7 @@ from recovery.recorder import WorkerRecorder
 from timely.dataflow.graph import Node
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Operator
+from timely.operators.carried import WRAPPED
 from timely.worker.worker import Worker
 
 _MOST = 64
@@ -103,7 +104,7 @@ def _look(operator: Operator) -> _Look:
     return {
         name: (value, _content(value))
         for name, value in getattr(operator, "__dict__", {}).items()
-        if name not in ("state", "on_batch")
+        if name not in ("state", *WRAPPED)
     }
 
 

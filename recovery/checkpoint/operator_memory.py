@@ -28,6 +28,7 @@ import pyarrow as pa
 from recovery.layout import Layout
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context, Operator
+from timely.operators.carried import WRAPPED
 from timely.state import Parts
 from timely.worker.processor import build_operator
 from timely.worker.worker import Worker
@@ -79,15 +80,14 @@ class _Same:
 
 
 def look(operator: Operator) -> Look:
-    """A snapshot of `operator`. Its `state`, its transient attributes and the method that the engine wraps do not count."""
+    """A snapshot of `operator`. Its `state`, its transient attributes and the methods that the engine wraps do not count."""
     walk = _Walk()
     state = operator.state
     for own in (state, *(state.parts if isinstance(state, Parts) else ())):
         walk.seen[id(own)] = -1
     walk.seen[id(operator)] = 0
     apart = {"state", *operator.transient}
-    if _is_wrapped(operator, vars(operator).get("on_batch")):
-        apart.add("on_batch")
+    apart.update(name for name in WRAPPED if _is_wrapped(operator, vars(operator).get(name)))
     try:
         walk.parts(operator, apart)
     except (Unclear, RecursionError):
@@ -95,11 +95,11 @@ def look(operator: Operator) -> Look:
     return walk.tokens
 
 
-def _is_wrapped(operator: Operator, on_batch: Any) -> bool:
+def _is_wrapped(operator: Operator, method: Any) -> bool:
     """True if this is the method, or what the engine has put around it for the first batch."""
-    if isinstance(on_batch, MethodType):
-        return on_batch.__self__ is operator
-    return isinstance(on_batch, FunctionType) and on_batch.__module__.startswith(_OURS)
+    if isinstance(method, MethodType):
+        return method.__self__ is operator
+    return isinstance(method, FunctionType) and method.__module__.startswith(_OURS)
 
 
 class _Walk:

@@ -17,6 +17,9 @@ from timely.operators.channels import Channel, Exchange
 from timely.operators.stateless import Stage, exchange_error
 from timely.time import Time
 
+WRAPPED = ("on_batch", "on_span")
+"""The methods of an operator around which something is put here, as attributes of its own: no state of the user's."""
+
 
 def check_carried(what: str, site: object, channel: Channel, batch: Batch) -> None:
     """Route and encode the first records of `batch`. Raises what the exchange in front of `what` would raise."""

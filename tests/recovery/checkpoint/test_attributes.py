@@ -18,6 +18,8 @@ from tests.falkirk.simulate.programs import words
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context, Operator
+from timely.operators.carried import checking_factory
+from timely.operators.channels import Exchange
 from timely.state import KeyedState, Parts, TimedBatches
 from timely.time import Time
 
@@ -286,6 +288,14 @@ def test_state_what_the_engine_wraps_and_capabilities_are_not_compared() -> None
     watched = Watched(operator)
     operator.state, operator.on_batch = KeyedState(), print
     operator.kept = object.__new__(Capability)
+    assert watched.attributes.changed(0) == []
+
+
+def test_what_is_put_around_an_operator_behind_an_exchange_of_one_worker_is_not_compared() -> None:
+    operator = keeping(None)
+    watched = Watched(operator)
+    make = checking_factory(lambda: operator, "the operator", "here", {0: Exchange(key=lambda record: record)})
+    assert make() is operator
     assert watched.attributes.changed(0) == []
 
 

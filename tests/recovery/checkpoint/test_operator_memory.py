@@ -17,6 +17,8 @@ from recovery.checkpoint.operator_memory import MOST, OperatorMemory, look
 from tests.recovery.rollback.test_replay import Box, adder, adding
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Operator, give_back
+from timely.operators.carried import checking_factory
+from timely.operators.channels import Exchange
 from timely.state import KeyedState, Parts, TimedBatches
 
 
@@ -275,6 +277,9 @@ def test_what_the_engine_puts_around_the_method_does_not_count_but_a_function_of
     for users in (Keeping().on_batch, remembers(1)):
         operator.on_batch = users
         assert look(operator) != before
+    wrapped: Any = Keeping()
+    checking_factory(lambda: wrapped, "the operator", "here", {0: Exchange(key=lambda record: record)})()
+    assert look(wrapped) == before
 
 
 def test_a_frozen_set_and_a_class_with_abstract_bases_can_be_looked_into() -> None:
