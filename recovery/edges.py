@@ -35,20 +35,21 @@ def behind(edges: Iterable[tuple[int, int]], starts: Iterable[int]) -> set[int]:
 def joined(count: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
     """The nodes 0 to `count` - 1, divided so that those that a chain of `edges`, in whatever direction, joins are together.
 
+    Parts come in the order of their first nodes.
+
     >>> joined(4, [(2, 0)])
     [[0, 2], [1], [3]]
     """
     part = list(range(count))
 
-    def least(node: int) -> int:
+    def root(node: int) -> int:
         while part[node] != node:
             part[node] = node = part[part[node]]
         return node
 
     for source, target in edges:
-        one, other = sorted((least(source), least(target)))
-        part[other] = one
+        part[root(target)] = root(source)
     parts: defaultdict[int, list[int]] = defaultdict(list)
     for node in range(count):
-        parts[least(node)].append(node)
+        parts[root(node)].append(node)
     return list(parts.values())

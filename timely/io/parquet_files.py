@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from timely.data.batch import Batch
+from timely.data.sound import check_sound
 from timely.errors import SourceError, at_line
 from timely.io.column_types import Schema, arrow_types, polars_schema
 from timely.io.epochs import EpochSpec
@@ -295,7 +296,8 @@ class RowGroups:
         expected = self._file.metadata.row_group(part.group).num_rows
         try:
             table = self._file.read_row_group(part.group, columns=self._columns, use_threads=self._use_threads)
-        except (pa.ArrowException, OSError) as error:
+            check_sound(table)
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise _damaged(self._path, error, part.group) from error
         if table.num_rows != expected:
             raise _damaged(self._path, ValueError(f"{table.num_rows} rows instead of {expected}"), part.group)

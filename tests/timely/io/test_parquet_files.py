@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.timely.io.reading import check_seek_anywhere, chunks, read_all
+from timely.data.sound import check_sound
 from timely.errors import SourceError
 from timely.io import Chunk, Parquet
 from timely.io.files import checksum
@@ -255,3 +256,48 @@ def test_of_many_bytes_pieces_are_looked_at_from_the_first_to_the_last(sizes: li
         if size:
             assert of(bytes(begin) + b"x" * (end - begin) + bytes(size - end)) != right
     assert of(bytes(size) + b"x") == right
+
+
+TEXTS = [pa.string(), pa.large_string()]
+
+
+def written(path: Path, table: pa.Table, **options: Any) -> bytes:
+    pq.write_table(table, path, compression="none", write_statistics=False, **options)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("bad", [b"\xff\xfe", b"\xc3(", b"a\x80"])
+@pytest.mark.parametrize("coded", [False, True])
+def test_text_that_is_not_utf8_is_refused_with_its_column(bad: bytes, coded: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    data = written(path, pa.table({"n": [1, 2], "word": ["hello", "grüße"]}), use_dictionary=coded)
+    assert read_all(Parquet(path, read_dictionary=["word"] if coded else ()))
+    path.write_bytes(data.replace(b"hello", bad.ljust(5, b".")))
+    with pytest.raises(SourceError, match=r"row group 0.*'word'.*UTF8"):
+        read_all(Parquet(path, read_dictionary=["word"] if coded else ()))
+
+
+@given(
+    st.lists(st.text(max_size=3) | st.none(), max_size=6),
+    st.integers(0, 3),
+    st.sampled_from([pa.string(), pa.large_string()]),
+)
+def test_what_arrow_has_made_is_sound_in_each_slice(texts: list[str | None], begin: int, kind: pa.DataType) -> None:
+    plain = pa.array(texts, kind)
+    table = pa.table(
+        {"plain": plain, "coded": plain.dictionary_encode(), "nested": pa.array([[t] for t in texts], pa.list_(kind))}
+    )
+    check_sound(table.slice(begin))
+
+
+@given(st.lists(st.integers(-3, 4) | st.none(), min_size=1, max_size=5), st.integers(0, 3))
+def test_codes_beyond_their_dictionary_are_refused_wherever_they_are(codes: list[int | None], size: int) -> None:
+    coded = pa.DictionaryArray.from_arrays(
+        pa.array(codes, pa.int32()), pa.array(list("abc"[:size]), pa.string()), safe=False
+    )
+    for array in (coded, pa.StructArray.from_arrays([coded], ["inside"])):
+        if all(code is None or 0 <= code < size for code in codes):
+            check_sound(pa.table({"c": array}))
+        else:
+            with pytest.raises(ValueError, match="'c'"):
+                check_sound(pa.table({"c": array}))

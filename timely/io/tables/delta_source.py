@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from timely.data.sound import check_sound
 from timely.errors import FalkirkError, SourceError
 from timely.io import arguments
 from timely.io.tables.errors import need, said
@@ -285,6 +286,7 @@ class _DeltaFile:
         there = [name for name in self._schema.names if name in file.schema_arrow.names and name not in self._values]
         try:
             rows = file.read_row_group(piece, columns=there)
+            check_sound(rows)
             columns = []
             for field in self._schema:
                 if field.name in there:
