@@ -24,7 +24,7 @@ SOONEST, LATEST = 0.02, 0.1
 """Seconds after which messages are weighed again, at least and at most."""
 
 _CAUTION = 4
-"""So many times as fast as before messages may come until they are weighed again, and there is room for them still."""
+"""Messages may come this many times as fast as before until they are weighed again, and there is room for them still."""
 
 Channel: TypeAlias = tuple[int, int]
 """An edge and the worker that receives."""

@@ -10,7 +10,7 @@ from falkirk.tables import print_table
 
 HEADERS = ("system", "workers", "median", "min", "max", "p99", "unit", "runs", "falkirk is × as good")
 SECONDS = ("CPU s", "× one worker's")
-"""What follows where workers are compared by the processor time that they take."""
+"""Notes for a comparison of workers by the processor time that they take."""
 
 
 def figure(value: float | None, unit: str) -> str:

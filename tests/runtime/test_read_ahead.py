@@ -66,7 +66,7 @@ def test_only_epochs_that_this_worker_has_read_are_open() -> None:
 
 
 def dealt(workers: int, days: int, cost: float = 0.1) -> list[int]:
-    """How many epochs of worker 0 are open at a time, where epoch e is read by worker e mod `workers`."""
+    """The number of epochs of worker 0 that are open at a time, where epoch e is read by worker e mod `workers`."""
     ahead, spent, epoch, seen = ReadAhead(), 0.0, 0, []
     for oldest in range(workers * days):
         ahead.measure(spent, oldest)

@@ -241,7 +241,7 @@ class ColumnJoin(Joining):
             raise self._blame(ctx, time, error, some[0].frame) from error
 
     def _meet_several(self, times: Sequence[Time], mine: Span | None, theirs: Span | None) -> list[Span]:
-        """What `_meet` finds at each of some times, in the same order, of an inner join that runs on."""
+        """The pairs that `_meet` finds at each of some times, in the same order, of an inner join that runs on."""
         assert self._kept is not None
         left, right = self._kept
         upto = times[-1]

@@ -106,10 +106,10 @@ class _Plan:
         self._stages = stages
         self._verbs = [stage.few for stage in stages if stage.few is not None]
         self.by_row = len(self._verbs) == len(stages)
-        """What becomes of a row depends on that row alone."""
+        """True if each row is kept, or made into another one, by what stands in it alone."""
 
     def over(self, span: Span) -> list[Span] | None:
-        """What it makes of a span: one, or none if no row is left. None: it must be done once a time."""
+        """The span that it makes of one, or no span if no row is left. None: it must be done once a time."""
         filters = any(verb.kind == "filter" for verb in self._verbs)
         try:
             if not filters and len(span) > FEW:

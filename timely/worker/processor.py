@@ -48,7 +48,7 @@ class Runtime:
             [(route.way, route.processor, route.port, route) for route in routes] for routes in processor.routes
         ]
         self.follower: Runtime | None = None
-        """What gets all that this one sends, at once, on its input `port` (`Processor.follower`)."""
+        """The processor that gets all that this one sends, at once, on its input `port` (`Processor.follower`)."""
         self.port = 0
         self.heard = any(processor.routes)
         """False: nobody listens to what it sends."""

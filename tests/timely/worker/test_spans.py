@@ -145,7 +145,7 @@ def test_so_they_do_on_several_workers(
 
 
 def test_a_time_that_others_may_still_add_to_is_not_taken() -> None:
-    """What one verb sends at several times at once may come back from another worker."""
+    """A program in which rows that one verb sends at several times at once come back from another worker."""
     chance = Random(7)
     sides = [
         [[(chance.randrange(6), chance.randrange(10), "ab"[chance.randrange(2)], 0)] for _ in range(24)]

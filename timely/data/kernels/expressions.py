@@ -74,7 +74,7 @@ class FewRows:
 
     @property
     def masks(self) -> list[Array]:
-        """What filters have kept, each of what those before it had."""
+        """Masks of the rows that filters have kept, each among those that the filter before it had kept."""
         return [mask for mask, _ in self._filters]
 
     def filter(self, mask: Array) -> None:
