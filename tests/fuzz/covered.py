@@ -57,6 +57,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "timely.io.json_lines:JsonBlocks._table": ("json lines",),
     "timely.io.json_lines:_LINES": ("json lines", "json records"),
     "timely.io.json_lines:_OBJECTS": ("json lines",),
+    "timely.data.sound:_is_ascii": ("parquet", "delta file"),
     "timely.io.parquet_files:Parquet._parquet": ("parquet",),
     "timely.io.tables.delta_source:_ACTION": ("delta commit",),
     "timely.io.tables.delta_source:_CHECKPOINT": ("delta checkpoint",),
