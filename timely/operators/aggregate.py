@@ -29,7 +29,7 @@ from timely.data.kernels.totals import Result
 from timely.data.span import Span
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
-from timely.operators.base import Context, Operator
+from timely.operators.base import Context, Operator, notify_of
 from timely.operators.reading import ROWS, VALUE, Reading, first_met
 from timely.operators.stateless import operator_error
 from timely.state import ExpiringTotals, Parts, TimedBatches, TotalsState
@@ -134,9 +134,7 @@ class Grouping(Operator):
         except REFUSALS:
             return False
         self._pending.add_span(Span(rows, span.times, span.ends))
-        for time in span.times:
-            ctx.time = time
-            ctx.notify_at()
+        notify_of(ctx, span.times)
         return True
 
     def _partial(self, table: pa.Table) -> pa.Table:

@@ -333,6 +333,13 @@ class _Restoring:
         raise self._error
 
 
+def notify_of(ctx: Context, times: Sequence[Time]) -> None:
+    """Ask to be notified of each of `times`, which came together in a span."""
+    for time in times:
+        ctx.time = time
+        ctx.notify_at()
+
+
 def give_back(operator: Operator, ctx: Context, held: Iterable[tuple[Time, int]]) -> None:
     """Tell a restored operator of its capabilities: times, and how many of each."""
     engine, ctx.engine = ctx.engine, _Restoring(ctx)

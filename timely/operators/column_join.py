@@ -32,7 +32,7 @@ from timely.data.kernels.rows import KeyedFrame, Met
 from timely.data.kernels.series import frame_of, series_of
 from timely.data.span import Span
 from timely.errors import CodecError, GraphError, OperatorError, user_site
-from timely.operators.base import Context, Operator
+from timely.operators.base import Context, Operator, notify_of
 from timely.operators.stateless import operator_error
 from timely.state import OrderedRowsState, Parts, RowsState, TimedBatches
 from timely.time import Time, visible
@@ -221,9 +221,7 @@ class ColumnJoin(Joining):
             super().on_span(ctx, port, span)
             return
         self._pending[port].add_span(span)
-        for time in span.times:
-            ctx.time = time
-            ctx.notify_at()
+        notify_of(ctx, span.times)
 
     def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
         try:

@@ -22,7 +22,7 @@ from timely.data.kernels.tables import distinct
 from timely.data.span import Span
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import REFUSALS, Grouping, refused
-from timely.operators.base import Context
+from timely.operators.base import Context, notify_of
 from timely.operators.open_tables import OpenTables
 from timely.operators.stateless import operator_error
 from timely.operators.watermark import EventTimes, Lateness
@@ -152,9 +152,7 @@ class ColumnLateness(ColumnOnTime):
 
     def on_span(self, ctx: Context, port: int, span: Span) -> None:
         self._records.add_span(span)
-        for time in span.times:
-            ctx.time = time
-            ctx.notify_at()
+        notify_of(ctx, span.times)
 
     def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
         marks = self._marks(times)
