@@ -44,7 +44,7 @@ ROOMS = {
     ],
     "monitor": ["coordination explain", "web"],
     "runtime": [
-        *("links scratch imports host_limits", "control"),
+        *("links scratch imports host_limits garbage", "control"),
         "workspace program explain kept_input content_fingerprint read_ahead inputs outputs session job",
         *("memory", "observer store_client recovery_driver", "page", "processes", "supervisor"),
         "run host_file hosts",

@@ -3,8 +3,9 @@
 The steps: a UDF over all orders, and a filter; a join with the customers, written as a table; sums by day and segment; sums
 over all days so far. As Falkirk (a region for each step, exactly once, with a store), the orders in one epoch or (`--part
 epochs`) in ten; as one PySpark batch job (`batch`); and as `foreachBatch`, ten batches (`foreach_batch`). All have the same
-Java, the same settings, and the table and the last sums as their outcome. What comes of the first step only the region keeps:
-`--part view` and `epochs_view` have it as a view, which is part of the second step's query, as it is with PySpark.
+Java, the same settings, and the table and the last sums as their outcome. What comes of the first step only the second takes,
+so it is part of that one's query, as it is with PySpark. `--part view` and `epochs_view` say so by a view; with `kept` and
+`epochs_kept` it is written, and read again.
 """
 
 from __future__ import annotations
@@ -88,13 +89,15 @@ def so_far(days: Any) -> Any:
     return days.groupBy("segment").agg(F.sum("paid").alias("paid"), F.sum("n").alias("n"))
 
 
-def with_falkirk(folder: Path, epochs: int, view: bool) -> dict[str, Any]:
-    """The pipeline as regions, the first of which may be a view."""
+def with_falkirk(folder: Path, epochs: int, view: bool, keep: bool) -> dict[str, Any]:
+    """The pipeline as regions, the first of which may be a view, or have its rows kept."""
     flow = Dataflow("pipeline")
     paths = sorted((folder / "orders").glob("*.parquet"))
     orders = flow.columns("orders", Parquet(paths, epoch=1 << 40 if epochs == 1 else "file"))
     with flow.region("history", policy=Batch(log_outputs=True)):
-        clean = spark.view(orders, cleaned) if view else spark.batch(orders, cleaned, options=OPTIONS, name="clean")
+        clean: Any = spark.view(orders, cleaned)
+        if not view:
+            clean = spark.batch(orders, cleaned, options=OPTIONS, name="clean", keep=keep)
         tables = {"customers": folder / "customers.parquet"}
         sales = spark.batch({"orders": clean}, sold, tables=tables, options=OPTIONS, name="sold")
         days = spark.batch(sales, daily, options=OPTIONS, name="daily")
@@ -165,7 +168,8 @@ def work(folder: Path, part: str) -> dict[str, Any]:
         case "foreach_batch":
             return as_foreach_batch(folder)
         case _:
-            return with_falkirk(folder, FILES if part.startswith("epochs") else 1, part.endswith("view"))
+            epochs = FILES if part.startswith("epochs") else 1
+            return with_falkirk(folder, epochs, part.endswith("view"), part.endswith("kept"))
 
 
 def main() -> None:

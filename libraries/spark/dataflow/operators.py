@@ -176,7 +176,7 @@ class Gather(Operator):
         known = {**self._manifest.schemas(), **self._declared}
         for entry in entries_of(batch):
             name, schema = entry.input, entry.schema
-            if not entry.path:
+            if not entry.schema:
                 continue
             epoch, other = known.setdefault(name, (time[0], schema))
             if other != schema:  # files of an earlier epoch may be written later
@@ -238,6 +238,8 @@ class Gather(Operator):
         unknown = [name for name in self._names if name not in known]
         if not known:  # the region before has had runs, and none has given rows
             return
+        if unknown and known.keys() - self._names:
+            raise SparkError(self._otherwise(ctx, time))
         if unknown:
             raise SparkError(
                 f"{ctx.name} ({ctx.site}) is due at epoch {time[0]}, and its input {unknown[0]!r} has had no rows yet, so "
@@ -248,10 +250,19 @@ class Gather(Operator):
         schemas = [(name, known[name][1]) for name in self._names]
         entries = [entry._replace(replaced=()) for entry in self._manifest.entries(first, time[0])]
         for entry in entries:
+            if entry.input not in self._names:
+                raise SparkError(self._otherwise(ctx, time))
             if entry.left_out:
                 self._check_columns(ctx, time, entry)
         run: Manifested = (first, entries, schemas, pinned)
         ctx.send([run])
+
+    def _otherwise(self, ctx: Context, time: Time) -> str:
+        return (
+            f"{ctx.name} ({ctx.site}): the rows for its run at epoch {time[0]} were handed over when the step before was "
+            "part of its query, and is not now, or the other way round: let the job do that run with the program as it was, "
+            "then change it"
+        )
 
     def _check_columns(self, ctx: Context, time: Time, entry: ManifestEntry) -> None:
         """Raise SparkError if the query is another than the one for which the file was written, and reads more columns."""

@@ -6,16 +6,18 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from libraries.spark.dataflow.fusing import Reading, Step
+from libraries.spark.dataflow.handing_on import HandOn
 from libraries.spark.dataflow.operators import Compute, Gather, Read, Runner, Spill
 from libraries.spark.dataflow.placement import HOME
 from libraries.spark.dataflow.views import View, Viewed, take_apart
 from libraries.spark.errors import SparkError
-from libraries.spark.files.deliveries import Consumer, Deliveries, Delivering, deliver
+from libraries.spark.files.deliveries import Consumer, Deliveries, deliver
 from libraries.spark.files.manifest import Calendar, Over
 from libraries.spark.files.mentioned import Mentioned
 from libraries.spark.files.parquet import carried_schema
@@ -24,7 +26,7 @@ from libraries.spark.files.schemas import write_schema
 from libraries.spark.process.session import SparkOptions
 from recovery.policies import Batch, Every, Lazy, interval
 from timely.dataflow.columns import Columns
-from timely.dataflow.graph import Input, Output
+from timely.dataflow.graph import Graph, Input, Output
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 from timely.time import INF
@@ -46,6 +48,7 @@ def batch(
     schemas: Mapping[str, pa.Schema] | None = None,
     options: SparkOptions | None = None,
     checkpoint: Every = 1.0,
+    keep: bool = False,
     name: str | None = None,
     runner: Runner | None = None,
 ) -> Columns:
@@ -53,7 +56,8 @@ def batch(
 
     The other operators go on meanwhile. Each worker writes its part of the input into Parquet files, Spark reads them, and
     what Spark writes is dealt out among the workers, in files of at most 65,536 rows, where an operator takes it; a region
-    or a table is given the files. What Spark must do again after a failure, and what never, depends on the policy of the
+    or a table is given the files; and where one region alone takes the rows, it may do this one's step as part of its own
+    query, and no files are written. What Spark must do again after a failure, and what never, depends on the policy of the
     region around: see docs/spark.md.
 
     Args:
@@ -74,6 +78,7 @@ def batch(
         schemas: the columns of inputs that may have no rows yet when the others have.
         options: where Spark runs, and what is expected of it.
         checkpoint: how often the list of files is saved: what `every` is to the policy `Lazy`.
+        keep: have what comes of it kept in files in any case, so that no failure of a region behind it has it done again.
         name: of the region's operators; by it they are found again after a restart.
         runner: what runs it in place of Spark.
 
@@ -85,7 +90,7 @@ def batch(
     first = _checked(streams, what, tables or {}, runner)
     name = name or first.graph.fresh_name("spark")
     if combine is None:
-        return _region(streams, what, every, over, tables, schemas, options, checkpoint, name, runner)
+        return _region(streams, what, every, over, tables, schemas, options, checkpoint, name, runner, keep=keep)
     if over == "new" or runner is not None:
         raise GraphError(f'{user_site()}: combine= is for over="all" or a number of epochs, and for Spark')
     period, calendar = _calendar(every, over)
@@ -108,6 +113,7 @@ def _region(
     name: str,
     runner: Runner | None = None,
     moves: bool = False,
+    keep: bool = False,
 ) -> Columns:
     """The operators of a region. `moves`: it has a run also where its input, a region, has had one that gave no rows."""
     streams, views, all_tables = take_apart(inputs, tables or {})
@@ -115,6 +121,7 @@ def _region(
     period, calendar = _calendar(every, over)
     paths, others = _tables(all_tables)
     steps = [*views, Viewed("", tuple((each, each) for each in inputs), what, tuple(tables or {}))]
+    plain = runner is None and not moves and calendar.over == "new" and period is None and options.connect is None
     declared = {}
     for each, schema in (schemas or {}).items():
         if each not in streams or not isinstance(schema, pa.Schema):
@@ -125,7 +132,7 @@ def _region(
     if runner is None:
         from libraries.spark.dataflow.runner import SparkRunner
 
-        runner = SparkRunner(name, what, others, options, steps=steps)
+        runner = SparkRunner(name, what, others, options, whole=lambda: step.whole())
     # Rows that later runs read, too, keep all columns: the query may be another one by then.
     query = _mentioned(steps, streams) if calendar.over == "new" else None
     delivered = [
@@ -134,30 +141,50 @@ def _region(
     ]
     spilled = delivered[0].concat(*delivered[1:])
     periodic = period is not None  # then it remembers a run that was left out
+    graph = first.graph
+
+    def gather() -> Gather:
+        whole = step.whole()
+        listed = whole.paths if step.fused_with() is None else {}  # files of tables are listed once for a run
+        if whole is step:
+            return Gather(name, calendar, streams, declared, listed, query)
+        return Gather(name, calendar, whole.streams, {}, listed, _mentioned(whole.queries, whole.streams))
+
     gathered = spilled.unary(
         f"{name}-gather",
-        lambda: Gather(name, calendar, streams, declared, paths, query),
+        gather,
         Exchange(key=lambda _: HOME),
-        holds=calendar.over != "new" or bool(paths),  # while it merges, and while it lists files
+        # While it merges, and while it lists files: its own, and of a step that is fused with it.
+        holds=calendar.over != "new" or bool(paths) or _behind_a_region(graph, streams),
     ).policy(Lazy(every=checkpoint, log_outputs=True))
-    graph = first.graph
     handed = Deliveries(len(graph.nodes), 1)
 
-    def compute() -> Compute:
-        reads = any(edge.source.node == read.index for edge in graph.edges)
-        return Compute(name, calendar, runner, period, time.monotonic, reads, handed.consumers)
+    def compute() -> Compute | HandOn:
+        consumer = step.fused_with()
+        if consumer is not None:
+            return HandOn(name, calendar, consumer)
+        return Compute(name, calendar, runner, period, time.monotonic, step.reads, handed.consumers)
 
     computed = gathered.unary(name, compute, holds=True, stateful=periodic).policy(
         Lazy(every=checkpoint, log_outputs=True) if periodic else Batch(log_outputs=True)
     )
+    step = Step(
+        *(name, graph, graph.region, inputs, steps, all_tables, paths, others, list(streams), calendar, options),
+        *(plain, keep, len(graph.nodes), handed),
+    )
     read = graph.add_node(
-        "unary", graph.root, f"{name}-read", factory=Delivering(lambda: Read(name), handed), holds=True
+        "unary", graph.root, f"{name}-read", factory=Reading(lambda: Read(name), handed, step=step), holds=True
     )
     graph.add_edge(computed.outputs[0], Input(read.index, 0), Exchange(key=lambda share: share[0]))
     return Columns(graph, graph.root, (Output(read.index),))
 
 
-def _mentioned(steps: Sequence[Viewed], streams: Mapping[str, Columns]) -> Mentioned | None:
+def _behind_a_region(graph: Graph, streams: Mapping[str, Columns]) -> bool:
+    outputs = (output for stream in streams.values() for output in stream.outputs)
+    return any(isinstance(graph.nodes[output.node].factory, Reading) for output in outputs)
+
+
+def _mentioned(steps: Sequence[Viewed], streams: Collection[str]) -> Mentioned | None:
     """The columns of `streams` that a region's SQL mentions, by those of its steps that take one; None if a function does."""
     taking = [each for each in steps if any(known in streams for _, known in each.inputs)]
     texts = [each.what for each in taking if isinstance(each.what, str)]

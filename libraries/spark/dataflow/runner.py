@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import sysconfig
 import threading
@@ -11,7 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
+import msgspec
 
+from libraries.spark.dataflow.fusing import Step
 from libraries.spark.dataflow.views import Viewed
 from libraries.spark.errors import SparkError
 from libraries.spark.files.parquet import epoch_of
@@ -29,7 +32,8 @@ _packing = threading.Lock()
 class SparkRunner:
     """Runs `what`, a function or SQL text, with `tables` by name, on the Spark that has `options`.
 
-    `steps` are its views, and itself at last; by default it is the only one, over all that there are files of, in their order.
+    `whole` gives it with its views, and the steps that are fused with it, which have tables, too; by default it is the only
+    one, over all that there are files of, in their order.
     """
 
     def __init__(
@@ -39,14 +43,14 @@ class SparkRunner:
         tables: Mapping[str, Any],
         options: SparkOptions,
         kind: Kind = "region",
-        steps: Sequence[Viewed] = (),
+        whole: Callable[[], Step] | None = None,
     ) -> None:
         self._kind = kind
         self._region = region
         self._what = what
         self._tables = dict(tables)
         self._options = options
-        self._steps = steps
+        self._whole = whole
         self._packed: tuple[list[Query], bytes] | None = None
 
     @property
@@ -68,28 +72,43 @@ class SparkRunner:
     ) -> Written:
         """Run it over the files of `inputs` and `tables`. Raises SparkError if that cannot be done."""
         if self._packed is None:  # not before: what the functions refer to may be defined after the dataflow
-            only = Viewed("", tuple((name, name) for name in inputs), self._what, (*self._tables, *tables))
-            self._packed = [_query(each) for each in self._steps or [only]], pack(self._tables, "tables=")
+            if self._whole is None:
+                steps = [Viewed("", tuple((name, name) for name in inputs), self._what, (*self._tables, *tables))]
+                others = self._tables
+            else:
+                whole = self._whole()
+                steps, others = list(whole.queries), dict(whole.others)
+            self._packed = [_query(each) for each in steps], pack(others, "tables=")
         queries, packed = self._packed
+        kept = [
+            msgspec.structs.replace(each, kept=f"{output}-{number}-kept") if each.kept else each
+            for number, each in enumerate(queries)
+        ]
         task = RunTask(
             number=-1,
             kind=self._kind,
             epoch=epoch_of(Path(output)),
             attempt=0,
             region=self._region,
-            queries=tuple(queries),
+            queries=tuple(kept),
             inputs=tuple(Frames(name, schema, tuple(files)) for name, (schema, files) in inputs.items()),
             tables=packed,
             pinned=tuple((name, tuple(files)) for name, files in tables.items()),
             output=output,
             rows=rows,
         )
-        return self.host.run(task, context.report, lambda: context.stopped, context.note)
+        try:
+            return self.host.run(task, context.report, lambda: context.stopped, context.note)
+        finally:
+            for each in kept:
+                if each.kept:
+                    shutil.rmtree(each.kept, ignore_errors=True)
 
 
 def _query(each: Viewed) -> Query:
     function = pack(each.what, "the function") if callable(each.what) else None
-    return Query(each.name, each.inputs, each.tables, function, None if callable(each.what) else each.what)
+    sql = None if callable(each.what) else each.what
+    return Query(each.name, each.inputs, each.tables, function, sql, each.region, "kept" if each.kept else "")
 
 
 def pack(what: Any, called: str, functions: Iterable[Any] = ()) -> bytes:

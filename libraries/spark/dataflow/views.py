@@ -64,6 +64,10 @@ class Viewed(NamedTuple):
     inputs: tuple[tuple[str, str], ...]
     what: Callable[..., DataFrame] | str
     tables: tuple[str, ...]
+    region: str = ""
+    """The region whose step it is, in whose session it is done; by default that which has the run."""
+    kept: bool = False
+    """What comes of it is what would have come of a run of its region: it is kept where that matters."""
 
 
 class Taken(NamedTuple):

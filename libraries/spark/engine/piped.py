@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from libraries.spark.dataflow.runner import pack
 from libraries.spark.engine.types import EPOCH, arrow_schema
+from libraries.spark.files.parquet import sound
 from timely.data.batch import Batch, as_arrow, as_polars, is_columns
 from timely.data.codec import encode_batch
 from timely.errors import SourceError
@@ -95,7 +96,7 @@ class Piped:
 
     def _of_view(self, given: Iterable[pa.RecordBatch], columns: pl.Schema) -> Iterator[Timed]:
         for batch in given:
-            frame = as_polars(pa.Table.from_batches([batch]))
+            frame = as_polars(sound(pa.Table.from_batches([batch])))
             for (epoch,), rows in frame.group_by(EPOCH, maintain_order=True):
                 yield int(epoch), rows.select(columns.names()).cast(columns)
 

@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from libraries.spark.files import parquet as files
-from libraries.spark.files.manifest import ManifestEntry
+from libraries.spark.files.manifest import Manifested, ManifestEntry
 from libraries.spark.files.mentioned import Mentioned
 from libraries.spark.files.published import digest_of_file
 from libraries.spark.files.schemas import write_schema
@@ -178,6 +178,34 @@ def hand_over(
             for number, (path, rows) in enumerate(written)
         ]
         return [_handed(context, each, epoch, worker, opened, schema) for each in consumers]
+
+
+def hand_on(context: JobContext, consumer: Consumer, epoch: int, worker: int, run: Manifested) -> list[ManifestEntry]:
+    """The files of a run as those of `consumer`, which does the run's step itself: its entries for them.
+
+    The run's input `name` is `INPUT_name` there, `INPUT` being the consumer's. Entries without a path tell the columns of those
+    that have no rows.
+    """
+    _, entries, schemas, _ = run
+    handed = []
+    for name, schema in schemas:
+        known = replace(consumer, input=f"{consumer.input}_{name}")
+        mine = [entry for entry in entries if entry.input == name]
+        with ExitStack() as stack:
+            opened = [
+                _OpenFile(
+                    stack.enter_context(open(entry.path, "rb")),
+                    f"{number}-{entry.digest:016x}",
+                    entry.rows,
+                    entry.digest,
+                    entry.left_out,
+                )
+                for number, entry in enumerate(mine)
+            ]
+            handed += _handed(context, known, epoch, worker, opened, schema)
+        if not mine:
+            handed.append(ManifestEntry(known.input, "", 0, 0, schema))
+    return handed
 
 
 class _OpenFile(NamedTuple):

@@ -41,7 +41,7 @@ class ManifestEntry(NamedTuple):
 
     input: str
     path: str
-    """Empty for an entry that says only that a run of the region before has given no rows."""
+    """Empty for an entry that says only that a run of the region before has given no rows, or which columns rows have."""
     rows: int
     size: int
     """In bytes."""
@@ -148,7 +148,7 @@ class Manifest(TimedBatches):
             entry.input: (time[0], entry.schema)
             for time in sorted(self.times())
             for entry in self._at(time)
-            if entry.path
+            if entry.schema
         }
 
     def ripe(self, last: int) -> list[Merge]:
@@ -204,7 +204,7 @@ class Manifest(TimedBatches):
         first = self._calendar.needed_after(inside[0][0])
         known: set[str] = set()
         for time in inside:
-            names = {entry.input for entry in self._at(time) if entry.path}
+            names = {entry.input for entry in self._at(time) if entry.schema}
             if time[0] < first and names <= known:
                 self.pop(time)
             known |= names

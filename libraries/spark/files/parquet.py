@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from libraries.spark.errors import SparkError
 from libraries.spark.files.schemas import write_schema
+from timely.data.sound import check_sound
 
 if TYPE_CHECKING:  # Spark's own process, too, writes and reads files here, and does without Polars
     from libraries.spark.files.sweeping import Sweep
@@ -284,9 +285,23 @@ def deal_out(context: JobContext, files: Sequence[tuple[str, int]], workers: int
 
 
 def read_output(path: str) -> pa.Table:
-    """A file that Spark has written, as columns; what Spark says about itself is left out."""
-    table: pa.Table = pq.read_table(path, partitioning=None)
-    return table.replace_schema_metadata(None)
+    """A file that Spark has written, as columns; what Spark says about itself is left out. Raises as `sound`."""
+    return sound(pq.read_table(path, partitioning=None)).replace_schema_metadata(None)
+
+
+def sound(rows: pa.Table) -> pa.Table:
+    """The rows, whose text is UTF-8: Spark takes any bytes for text, and who comes after it relies on that.
+
+    Raises:
+        SparkError: names the column, and says what to do.
+    """
+    try:
+        check_sound(rows)
+    except ValueError as error:
+        raise SparkError(
+            f"{error}. Spark takes any bytes for text: have that column as binary, or with make_valid_utf8(...)"
+        ) from error
+    return rows
 
 
 def write_output(folder: Path, tables: Iterable[pa.Table], rows: int) -> tuple[tuple[str, int], ...]:

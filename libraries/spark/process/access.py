@@ -69,3 +69,8 @@ class Access(Protocol):
 
         Raises what is raised where Spark is gone.
         """
+
+
+def group_of(number: int) -> str:
+    """The group of Spark's jobs that belong to a run."""
+    return f"falkirk-{number}"

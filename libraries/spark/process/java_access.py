@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.schemas import read_schema
+from libraries.spark.process.access import group_of
 from libraries.spark.process.protocol import Frames, JavaUp, RunTask
 from libraries.spark.process.session import attach, is_local
 from runtime.scratch import Scratch
@@ -74,7 +75,7 @@ class JavaAccess:
 
     @contextmanager
     def running(self, session: SparkSession, task: RunTask) -> Iterator[None]:
-        self._spark.sparkContext.setJobGroup(_group(task.number), f"falkirk: {task.region}", interruptOnCancel=True)
+        self._spark.sparkContext.setJobGroup(group_of(task.number), f"falkirk: {task.region}", interruptOnCancel=True)
         self._over[task.number] = {}
         try:
             yield
@@ -82,13 +83,13 @@ class JavaAccess:
             del self._over[task.number]
 
     def cancel(self, number: int) -> None:
-        self._spark.sparkContext.cancelJobGroup(_group(number))
+        self._spark.sparkContext.cancelJobGroup(group_of(number))
 
     def progress(self, number: int) -> tuple[int, int]:
         tracker = self._spark.sparkContext.statusTracker()
         over = self._over.get(number, {})
         running = []
-        for job in tracker.getJobIdsForGroup(_group(number)):
+        for job in tracker.getJobIdsForGroup(group_of(number)):
             if job not in over and (info := tracker.getJobInfo(job)) is not None:
                 found = [each for stage in info.stageIds if (each := tracker.getStageInfo(stage)) is not None]
                 tasks = sum(each.numCompletedTasks for each in found), sum(each.numTasks for each in found)
@@ -150,7 +151,3 @@ def read_table_files(session: SparkSession, files: Sequence[PinnedFile]) -> Data
 def write_files(frame: DataFrame, output: str, rows: int) -> None:
     """Files written by Spark."""
     frame.write.option("maxRecordsPerFile", rows).parquet(output)
-
-
-def _group(number: int) -> str:
-    return f"falkirk-{number}"

@@ -36,13 +36,19 @@ class Frames(msgspec.Struct, frozen=True):
 
 class Query(msgspec.Struct, frozen=True):
     """A function (a pickle) or SQL over frames, of whose names the first of each pair is that within, with tables by name. What
-    comes of it is called `name`."""
+    comes of it is called `name`.
+
+    `region` is the region whose step it is, in whose session it is done; by default that which has the run. What comes of the
+    step of a region that is fused with another is written into the folder `kept`, where the two cannot be one query.
+    """
 
     name: str
     inputs: tuple[tuple[str, str], ...]
     tables: tuple[str, ...]
     function: bytes | None
     sql: str | None
+    region: str = ""
+    kept: str = ""
 
 
 class RunTask(msgspec.Struct, tag=True, frozen=True):

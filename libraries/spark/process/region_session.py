@@ -25,14 +25,20 @@ _active = SparkSession.getActiveSession
 
 @contextmanager
 def current(access: Access, session: SparkSession) -> Iterator[SparkSession]:
-    """Inside, in this thread, `SparkSession.builder.getOrCreate()` and `SparkSession.active()` are this session."""
+    """Inside, in this thread, `SparkSession.builder.getOrCreate()` and `SparkSession.active()` are this session.
+
+    Outside, it is again the one that it was.
+    """
+    before = _of_thread()
     access.activate(session)
     session.stop = _not_to_be_stopped  # type: ignore[method-assign]
     _thread.session = session
     try:
         yield session
     finally:
-        _thread.session = None
+        _thread.session = before
+        if before is not None:
+            access.activate(before)
 
 
 def _of_thread() -> SparkSession | None:

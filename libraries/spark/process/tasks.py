@@ -5,14 +5,18 @@ from __future__ import annotations
 import builtins
 import inspect
 import math
+import os
 import re
 import threading
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import (
@@ -30,10 +34,12 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefi
 
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import pinned
-from libraries.spark.files.parquet import write_output
+from libraries.spark.files.parquet import carried_schema, sound, write_output
+from libraries.spark.files.schemas import write_schema
 from libraries.spark.files.small import SMALL, Written, packed
 from libraries.spark.process.access import Access
-from libraries.spark.process.protocol import Kind, Query, RunTask
+from libraries.spark.process.fusing import check, jobs, joined
+from libraries.spark.process.protocol import Frames, Kind, Query, RunTask
 from libraries.spark.process.region_session import current
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
@@ -86,6 +92,8 @@ class Tasks:
         self._sessions: dict[str, SparkSession] = {}
         self._tables: dict[str, tuple[bytes, dict[str, Any]]] = {}
         """Of each region its tables, as a pickle and as they were in it; those that are small are DataFrames already."""
+        self._apart: dict[str, tuple[Query, ...]] = {}
+        """Of regions the steps that are fused, and yet are done by themselves: one query would not be the same."""
         self._sizes: dict[str, float] = {}
         """Of each region the bytes that came of its last run, about."""
         self._running: dict[int, tuple[int, int]] = {}
@@ -97,11 +105,16 @@ class Tasks:
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
         session = self._session(task.region)
+        one_query = False
         with self._lock:
             self._running[task.number] = (0, 0)
         try:
             with current(self._access, session), self._access.running(session, task):
-                found = self._found(session, task)
+                try:
+                    found = self._found(task)
+                    one_query = self._together(task)
+                except _NoRows:
+                    return ()
                 if task.kind != "sink":
                     check_types(found)
                 rows = self._rows(found, task)
@@ -109,7 +122,10 @@ class Tasks:
                     self._access.write(found, task.output, task.rows)
             _check(task)  # what was read is what was listed
         except BaseException as error:
-            self._forget(task.region)  # the next attempt gets a fresh one
+            if one_query and isinstance(error, Exception):
+                error.add_note(f"in one query of the steps {', '.join(map(repr, [*_fused(task), task.region]))}")
+            for region in (task.region, *_fused(task)):
+                self._forget(region)  # the next attempt gets a fresh one
             if self._access.gone(error):
                 raise
             intact = self._access.intact(session)
@@ -145,7 +161,7 @@ class Tasks:
         if not len(rows):
             return ()
         if rows.nbytes <= SMALL:
-            return packed(rows)
+            return packed(sound(rows))
         return write_output(Path(task.output), [rows], task.rows)
 
     def cancel(self, number: int) -> None:
@@ -182,29 +198,113 @@ class Tasks:
             self._sessions.pop(region, None)
             self._tables.pop(region, None)
 
-    def _found(self, session: SparkSession, task: RunTask) -> Any:
-        """The DataFrame of the user's function or query; of a sink's function whatever it returns."""
-        _check(task)
-        known = {each.name: self._access.read(session, each) for each in task.inputs}
-        tables = self._tables_of(session, task) | {
-            name: self._access.read_table(session, name, files) for name, files in task.pinned
-        }
-        *views, last = task.queries
-        for each in views:
-            known[each.name] = _bound(session, each, _answer(session, task, each, known, tables, "region"))
-        return _answer(session, task, last, known, tables, task.kind)
+    def _found(self, task: RunTask) -> Any:
+        """The DataFrame of the user's function or query; of a sink's function whatever it returns.
 
-    def _tables_of(self, session: SparkSession, task: RunTask) -> dict[str, DataFrame]:
-        """The other tables of the region. A small one is made once a session; a function is called by each run."""
-        known = self._tables.get(task.region)
+        Steps that are fused are one query in the first attempt, and if it fails, are done by themselves in the next: what comes
+        of each is kept then. Raises _NoRows if nothing came of one of those.
+        """
+        _check(task)
+        if self._together(task):
+            try:
+                return self._done(task, together=True)
+            except Exception as error:  # whatever it is, it is told by the step whose it is
+                if self._access.gone(error):
+                    raise
+                self._apart[task.region] = _steps(task)
+        return self._done(task, together=False)
+
+    def _together(self, task: RunTask) -> bool:
+        """True if steps of the run are one query."""
+        return bool(_fused(task)) and task.attempt == 0 and self._apart.get(task.region) != _steps(task)
+
+    def _done(self, task: RunTask, together: bool) -> Any:
+        """What comes of the last step, each done in the session of its region.
+
+        Raises Apart if steps that are to be one query must not be, and _NoRows.
+        """
+        inputs = {each.name: each for each in task.inputs}
+        known: dict[str, Any] = {}
+        tables: dict[str, dict[str, DataFrame]] = {}
+        before: tuple[SparkSession, str] | None = None
+        """The step whose rows the next one takes without their having been written."""
+        for query, then in pairwise([*task.queries, None]):
+            assert query is not None
+            region = query.region or task.region
+            session = self._session(region)
+            if not together and (kept := self._kept(task, query, then)) is not None:
+                known[query.name] = kept
+                continue
+            with _telling(query.region), current(self._access, session):
+                for _, each in query.inputs:
+                    if each not in known:
+                        known[each] = self._access.read(session, inputs[each])
+                if region not in tables:
+                    tables[region] = self._tables_of(session, task, region)
+                begun = jobs(session, task.number) if before is not None else 0
+                found = _answer(session, task, query, known, tables[region], "region" if then else task.kind)
+                if before is not None:
+                    check(found, *before, session, jobs(session, task.number) - begun)
+                before = None
+                if then is None:
+                    return found
+                if not query.kept:
+                    known[query.name] = _bound(session, query, found)
+                elif together:
+                    check_types(found)
+                    before = session, query.name
+                    known[query.name] = joined(found, self._session(then.region or task.region), query.name)
+                else:
+                    check_types(found)
+                    self._access.write(found, f"{query.kept}-{task.attempt}", 0)
+                    os.rename(f"{query.kept}-{task.attempt}", query.kept)
+                    known[query.name] = self._kept(task, query, then)
+        raise AssertionError  # there is a last step
+
+    def _kept(self, task: RunTask, query: Query, then: Query | None) -> DataFrame | None:
+        """What came of a step in this run, for the next; None if it is not there. Raises _NoRows if no rows did."""
+        if then is None or not query.kept or not os.path.isdir(query.kept):
+            return None
+        files = sorted(map(str, Path(query.kept).glob("part-*.parquet")))
+        files = [file for file in files if pq.read_metadata(file).num_rows]
+        if not files:
+            raise _NoRows
+        schema = write_schema(carried_schema(pq.read_schema(files[0])))
+        return self._access.read(self._session(then.region or task.region), Frames(query.name, schema, tuple(files)))
+
+    def _tables_of(self, session: SparkSession, task: RunTask, region: str) -> dict[str, DataFrame]:
+        """The tables of the steps of a region. A small one is made once a session; a function is called by each run."""
+        names = {name for each in task.queries if (each.region or task.region) == region for name in each.tables}
+        known = self._tables.get(region)
         if known is None or known[0] != task.tables:
             unpacked = cloudpickle.loads(task.tables).items()
-            made = {name: what if callable(what) else session.createDataFrame(what) for name, what in unpacked}
-            known = self._tables[task.region] = task.tables, made
-        return {
+            made = {
+                name: what if callable(what) else session.createDataFrame(what)
+                for name, what in unpacked
+                if name in names
+            }
+            known = self._tables[region] = task.tables, made
+        found = {
             name: what if isinstance(what, DataFrame) else _made_by(what, session, name)
             for name, what in known[1].items()
         }
+        files = ((name, files) for name, files in task.pinned if name in names)
+        return found | {name: self._access.read_table(session, name, each) for name, each in files}
+
+
+class _NoRows(Exception):
+    """A step that is fused with the one behind gives no rows: that has no run."""
+
+
+@contextmanager
+def _telling(region: str) -> Iterator[None]:
+    """An error inside says of which region's step it is, if it is not that of the run."""
+    try:
+        yield
+    except Exception as error:
+        if region:
+            error.add_note(f"in the step {region!r}")
+        raise
 
 
 def _answer(
@@ -268,8 +368,9 @@ def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
 
 def told(error: BaseException) -> str:
     """An error in a few lines: Spark's messages can be as long as a page."""
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     if isinstance(error, SparkError | SparkLost):
-        return str(error)
+        return f"{error}{notes}"
     text = str(error).strip() or type(error).__name__
     if (details := _DETAILS.search(text)) is not None:
         text = details[1]
@@ -282,7 +383,7 @@ def told(error: BaseException) -> str:
         short = short[: _MOST_TEXT // 2] + "\n...\n" + short[-_MOST_TEXT // 2 :]
     places = [frame for frame in traceback.extract_tb(error.__traceback__) if _users(frame.filename)]
     where = f" (at {places[-1].filename}:{places[-1].lineno})" if places else ""
-    return f"{type(error).__name__}: {short}{where}"
+    return f"{type(error).__name__}: {short}{where}{notes}"
 
 
 def hopeless(error: BaseException) -> bool:
@@ -327,6 +428,16 @@ def _may_pass(error: BaseException) -> bool:
 def _users(file: str) -> bool:
     own = str(Path(__file__).parents[1])
     return not (file.startswith((own, "<frozen")) or "site-packages" in file or "/lib/python3" in file)
+
+
+def _steps(task: RunTask) -> tuple[Query, ...]:
+    """The steps of a run, as they are in all runs of its region."""
+    return tuple(msgspec.structs.replace(each, kept="") for each in task.queries)
+
+
+def _fused(task: RunTask) -> list[str]:
+    """The regions whose steps are done in this run of another."""
+    return [each.region for each in task.queries if each.kept]
 
 
 def _check(task: RunTask) -> None:

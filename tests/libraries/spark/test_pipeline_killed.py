@@ -169,6 +169,39 @@ def strike_at(seed: int, tmp_path: Path, arguments: dict[str, Any], kill_java: C
     assert [sum(n for _, n in pairs) for _, pairs in result.captured("runs")] == list(range(1, EPOCHS // 2 + 1))
 
 
+def in_one_query(folder: str) -> Dataflow:
+    def cleaned(df: Any) -> Any:
+        tell_who_runs(folder, df.sparkSession._jvm.java.lang.ProcessHandle.current().pid())
+        return df.where("k % 5 > 0")
+
+    def doubled(df: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        return df.select("k", F.udf(lambda v: 2 * v, "long")("v").alias("v"))
+
+    flow = Dataflow("in one query")
+    cells = flow.columns("in", Batches([batch for number in range(EPOCHS) for batch in epoch(number)], per_epoch=2))
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        clean = spark.batch(cells, cleaned, name="one", options=OPTIONS, checkpoint=0.1)
+        twice = spark.batch(clean, doubled, name="two", options=OPTIONS, checkpoint=0.2)
+        sums = spark.batch(
+            *(twice, "select k % 10 as k, sum(v) as s from input group by 1"),
+            **{"options": OPTIONS, "name": "three", "checkpoint": 0.1},
+        )
+    spark.write(sums, Path(folder) / "clean", name="sums-table")
+    return flow
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_in_one_query_give_every_row_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
+    program = Program(flow=in_one_query, args={"folder": str(tmp_path)})
+    struck(seed, tmp_path, program, VICTIMS, lambda java: os.kill(java, signal.SIGKILL))
+    rows = pl.concat([batch.with_columns(epoch=number) for number in range(EPOCHS) for batch in epoch(number)])
+    right = rows.filter(pl.col("k") % 5 > 0).group_by(pl.col("k") % 10, "epoch").agg(s=2 * pl.col("v").sum())
+    found = table(tmp_path / "clean").with_columns(pl.col("epoch").cast(pl.Int64))
+    assert sorted(found.select("k", "s", "epoch").rows()) == sorted(right.select("k", "s", "epoch").rows())
+
+
 SHOPS = ["north", "10:30=[x]", "a/b %", None]
 
 

@@ -211,7 +211,7 @@ def test_table_is_listed_and_its_columns_are_learned_again_only_where_its_files_
 
     flow = Dataflow("tables")
     cells = flow.columns("in", Batches([frame(10)] * 3))
-    grown = spark.batch(cells, more, options=OPTIONS, name="more")
+    grown = spark.batch(cells, more, options=OPTIONS, keep=True, name="more")
     spark.batch({"df": grown}, asked, tables={"names": names}, options=OPTIONS, name="asked").capture("out")
     found = frames_of(run(flow))
     assert [_parts(found[epoch]) for epoch in range(3)] == [[(0, "part=0")]] + [[(0, "part=0"), (1, "part=1")]] * 2
@@ -744,6 +744,14 @@ def test_few_rows_come_back_without_files_as_they_would_in_them(
         )
         == 1
     )
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_text_that_is_not_utf8_is_refused_with_its_column_in_files_as_in_messages(epochs: int) -> None:
+    frames = [pl.DataFrame({"text": [f"41{'ff' * (epoch == epochs)}"]}) for epoch in range(1, epochs + 1)]
+    what = "select cast(unhex(text) as string) as t from input"
+    with pytest.raises(FalkirkError, match=r"'history.*test_spark.py.*column 't'.*UTF8.*make_valid_utf8"):
+        run(region(frames, what))
 
 
 def test_few_rows_are_handed_over_in_files_that_spark_need_not_write(tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""Steps that are fused: a region whose rows only the next region takes is done as part of that one's query.
+
+All processors of both regions are there, with their names. In the place of its *compute* the first has *hand on*
+(`libraries.spark.dataflow.handing_on`), which gives the files of a run to the gather behind, in the place of those that would
+have come of the run; and the run of the second does the steps of both. Which steps are fused is known when the graph is whole:
+when the factories of its operators are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from libraries.spark.dataflow.views import View, Viewed
+from libraries.spark.files.deliveries import Consumer, Deliveries, Delivering
+from libraries.spark.files.manifest import Calendar
+from libraries.spark.process.session import SparkOptions
+from timely.dataflow.columns import Columns
+from timely.dataflow.graph import Graph, Region
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A region on Spark, as far as it may be fused with its neighbours."""
+
+    name: str
+    graph: Graph
+    around: Region | None
+    """The region of the dataflow that it is in."""
+    inputs: Mapping[str, Columns | View]
+    queries: Sequence[Viewed]
+    """Its views, and itself at last, without a name."""
+    given: Mapping[str, Any]
+    """Its tables, as they were given."""
+    paths: Mapping[str, str]
+    """Those that are paths."""
+    others: Mapping[str, Any]
+    """All others, in a form that travels."""
+    streams: Sequence[str]
+    """The names of the streams that it is over."""
+    calendar: Calendar
+    options: SparkOptions
+    plain: bool
+    """False for one that is not just a function or SQL over what is new, each time that so many epochs are complete."""
+    keep: bool
+    """What comes of it is to be kept in files."""
+    read: int
+    """The index of the node by which its rows come back."""
+    handed: Deliveries
+
+    @property
+    def reads(self) -> bool:
+        """True if an operator of the dataflow takes its rows."""
+        return any(edge.source.node == self.read for edge in self.graph.edges)
+
+    def whole(self) -> Step:
+        """This step with all that are fused with it: over the streams of the first."""
+        (name,) = self.inputs if len(self.inputs) == 1 else ("",)
+        before = self._before(name)
+        if before is None:
+            return self
+        first = before.whole()
+        known = f"{name}_"
+        queries = [
+            each._replace(
+                name=f"{known}{each.name}" if each.name else name,
+                inputs=tuple((within, f"{known}{stream}") for within, stream in each.inputs),
+                region=each.region or before.name,
+                kept=each.kept or not each.name,
+            )
+            for each in first.queries
+        ]
+        return replace(
+            self,
+            queries=[*queries, *self.queries],
+            given={**first.given, **self.given},
+            paths={**first.paths, **self.paths},
+            others={**first.others, **self.others},
+            streams=[f"{known}{each}" for each in first.streams],
+        )
+
+    def fused_with(self) -> Consumer | None:
+        """The region, as it takes this one's rows, that does this step, too."""
+        steps = [node.factory.step for node in self.graph.nodes if isinstance(node.factory, Reading)]
+        for each in self.handed.consumers:
+            if any(step.name == each.region and step._before(each.input) is self for step in steps):
+                return each
+        return None
+
+    def _before(self, name: str) -> Step | None:
+        """The step that is fused with this one, which is over its rows alone, as `name`."""
+        stream = self.inputs.get(name)
+        if not isinstance(stream, Columns) or len(self.inputs) > 1 or len(stream.outputs) > 1:
+            return None
+        factory = self.graph.nodes[stream.outputs[0].node].factory
+        return factory.step if isinstance(factory, Reading) and factory.step._suits(self) else None
+
+    def _suits(self, then: Step) -> bool:
+        """True if `then` does this step, too: nobody else sees what comes of it, and both are done alike, and together."""
+        alone = len(self.handed.consumers) == 1 and not self.reads
+        alike = (self.around, self.calendar, self.options) == (then.around, then.calendar, then.options)
+        told = any(each.empty for each in then.handed.consumers)  # of runs, of which there would be more
+        # A table has one name in all of a run.
+        clash = any(then.given.get(name, given) is not given for name, given in self.whole().given.items())
+        return self.plain and then.plain and alone and alike and not (self.keep or told or clash)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Delivering):
+    """The factory of the *read* of a region: what is behind finds the region by it."""
+
+    step: Step = field(kw_only=True)
