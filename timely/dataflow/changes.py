@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 
 import polars as pl
 
+from timely.data.batch import columns_of
 from timely.dataflow import schemas
 from timely.dataflow.column_windows import ALL
-from timely.dataflow.columns import Columns, GroupBy, check_made, columns_of
+from timely.dataflow.columns import Columns, GroupBy, check_made
 from timely.dataflow.keyed import Over
 from timely.dataflow.stream import view
 from timely.dataflow.top import top_of_groups

@@ -12,13 +12,14 @@ from typing import Any, cast, get_args
 
 import polars as pl
 
-from timely.data.batch import Batch, as_polars, divide, is_columns
+from timely.data.batch import Batch, as_polars, columns_of, divide
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
 from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
 from timely.dataflow.expiring_totals import check_ttl, expiring_totals
 from timely.dataflow.interval_joins import interval_join
 from timely.dataflow.keyed import Keyed, Over, check_over
+from timely.dataflow.selections import flat, makes_rows_of_none, names_of_values
 from timely.dataflow.stream import Stream, records_of, view
 from timely.dataflow.top import top_of_groups
 from timely.dataflow.wire import Wire, check_callable
@@ -34,16 +35,11 @@ from timely.operators.shaping import Branch
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
 
-def columns_of(batch: Batch) -> Batch:
-    """The batch, which must be one of columns."""
-    return batch if is_columns(batch) else as_polars(batch)
-
-
 class Columns(Wire):
     """A stream of Polars frames or Arrow tables."""
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
-        """Polars' `select` on every batch.
+        """Polars' `select` on every batch. A selection of constants alone gives a row for each row, as `with_columns` would.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -54,10 +50,10 @@ class Columns(Wire):
         [[('n', 6), ('s', 8), ('n', 10)], [('s', 12)]]
         """
         chosen = _kept(exprs)
-        given = [*_flat(chosen), *named.values()]
-        fills = not any(map(_keeps_length, given))
+        given = [*flat(chosen), *named.values()]
+        fills = makes_rows_of_none(given)
         few = compiled("select", chosen, named)
-        names = None if fills else _names_of_values(_flat(chosen), named)
+        names = None if fills else names_of_values(flat(chosen), named)
         if names is None:
             return self._plan("select", name, lambda frame: frame.select(*chosen, **named), given, few, fills)
         return self._plan(
@@ -76,7 +72,7 @@ class Columns(Wire):
         [[('n', 3, 6), ('s', 4, 8), ('n', 5, 10)], [('s', 6, 12)]]
         """
         chosen = _kept(exprs)
-        given = [*_flat(chosen), *named.values()]
+        given = [*flat(chosen), *named.values()]
         few = compiled("with_columns", chosen, named)
         return self._plan("with_columns", name, lambda frame: frame.with_columns(*chosen, **named), given, few)
 
@@ -92,7 +88,7 @@ class Columns(Wire):
         [[('n', 5)], [('s', 6)]]
         """
         chosen = _kept(predicates)
-        given = _flat(chosen)
+        given = flat(chosen)
         few = compiled("filter", chosen, constraints)
         return self._plan("filter", name, lambda frame: frame.filter(*chosen, **constraints), given, few)
 
@@ -773,32 +769,3 @@ def _output_of(expr: Any, verb: str) -> str:
 def _kept(exprs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a verb, which every batch is given: what can be gone through only once is kept as a list."""
     return tuple(list(expr) if isinstance(expr, Iterator) else expr for expr in exprs)
-
-
-def _flat(exprs: tuple[Any, ...]) -> list[Any]:
-    return [one for expr in exprs for one in (expr if isinstance(expr, list | tuple) else [expr])]
-
-
-def _names_of_values(exprs: Iterable[Any], named: Mapping[str, Any]) -> list[str] | None:
-    """The names of the columns if all are computed, else None.
-
-    Where each n of a batch is null, Polars' `select` gives one row for `coalesce("n", 0) > 1`; `with_columns` gives all.
-    """
-    names = []
-    for name, expr in (*((None, each) for each in exprs), *named.items()):
-        if not isinstance(expr, pl.Expr) or expr.meta.has_multiple_outputs():
-            return None
-        if expr.meta.is_column_selection(allow_aliasing=True):
-            return None
-        names.append(name or expr.meta.output_name())
-    return names
-
-
-def _keeps_length(expr: Any) -> bool:
-    """True if the expression surely gives as many values as there are rows. In doubt, no."""
-    if not isinstance(expr, pl.Expr):
-        return isinstance(expr, str)
-    try:
-        return expr.meta.is_column_selection(allow_aliasing=True) or expr.meta.is_length_preserving()
-    except (AttributeError, pl.exceptions.PolarsError):
-        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -185,6 +186,12 @@ class Parquet(FileSource):
         there = {field.name: field.type for field in file.schema_arrow} | self.folders
         wanted = list(there) if self.wanted is None else self.wanted
         missing_columns(path, [*wanted, *self.types, *self.read_dictionary], list(there))
+        counts = Counter(file.schema_arrow.names)
+        if twice := [name for name in wanted if counts[name] > 1]:
+            listed = ", ".join(file.schema_arrow.names)
+            raise SourceError(
+                f"{path}: two columns have the name {twice[0]!r}: {listed}. Rename one, or choose others with columns=."
+            )
         return pa.schema([pa.field(name, self.types.get(name, there[name])) for name in wanted])
 
 

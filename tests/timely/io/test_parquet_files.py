@@ -266,6 +266,15 @@ def written(path: Path, table: pa.Table, **options: Any) -> bytes:
     return path.read_bytes()
 
 
+def test_columns_of_the_same_name_are_refused_unless_others_are_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table([pa.array([1, 2])] * 3, names=["a", "b", "a"]), path)
+    for columns in (None, ["b", "a"]):
+        with pytest.raises(SourceError, match=r"a.parquet: two columns have the name 'a': a, b, a\. Rename one"):
+            read_all(Parquet(path, columns=columns))
+    assert read_all(Parquet(path, columns=["b"])) == read_all(Parquet(path, columns=["b"], as_records=False))
+
+
 @pytest.mark.parametrize("bad", [b"\xff\xfe", b"\xc3(", b"a\x80"])
 @pytest.mark.parametrize("coded", [False, True])
 def test_text_that_is_not_utf8_is_refused_with_its_column(bad: bytes, coded: bool, tmp_path: Path) -> None:

@@ -90,6 +90,11 @@ class FewRows:
             raise Unfit(name)
         self.columns[name] = values, len(self._filters)
 
+    def over(self, span: Span) -> Span:
+        """The rows, of which none was dropped, as those of the span that they were: what was not looked at is not copied."""
+        held = {name: column for name, (column, _) in self.columns.items()}
+        return span.having({name: None if column is None else series_of(name, column) for name, column in held.items()})
+
     def frame(self) -> pl.DataFrame:
         """The rows that are left."""
         return frame_of([series_of(name, self.column(name)) for name in self.columns])

@@ -293,7 +293,7 @@ class _DeltaFile:
                     columns.append(rows[field.name].cast(field.type))
                 else:  # a column that was added later is null
                     columns.append(_constant(self._values.get(field.name), field.type, rows.num_rows))
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:  # KeyError: two columns have the same name
             raise SourceError(f"{self._where}: {self.name} cannot be read: {error}.") from error
         if piece + 1 >= file.num_row_groups:
             file.close()

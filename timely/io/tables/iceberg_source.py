@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from timely.data.sound import check_sound
 from timely.errors import SourceError
 from timely.io.tables.errors import need, said
 from timely.io.tables.iceberg_sink import CatalogProperties, catalog_properties, load_catalog, table_name
@@ -192,6 +193,7 @@ class _IcebergFile:
 
         try:
             rows = ArrowScan(self._table.metadata, self._table.io, self._schema, AlwaysTrue()).to_table([self._task])
+            check_sound(rows)
         except FileNotFoundError as error:
             raise SourceError(
                 f"{self._where}: its file {self.name} is gone: the snapshot has expired. Start anew with an empty store and a "

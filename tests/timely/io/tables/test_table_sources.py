@@ -10,6 +10,7 @@ from typing import Any
 
 import deltalake
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import StringType
 
@@ -244,6 +245,16 @@ def test_a_table_that_is_not_there_or_not_ours_to_read_is_named(lake: Lake) -> N
 
 
 @pytest.mark.soak
+def test_text_that_is_not_utf8_is_refused_with_its_file_and_column(lake: Lake) -> None:
+    lake.append(pl.DataFrame({"i": [1, 2], "word": ["hello", "grüße"]}))
+    (path,) = lake.path.rglob("*.parquet")
+    pq.write_table(pq.read_table(path), path, compression="none", write_statistics=False)
+    assert [row["word"] for _, row in read_all(lake.source(as_records=True))] == ["hello", "grüße"]
+    path.write_bytes(path.read_bytes().replace(b"hello", b"hel\xff\xfe"))
+    with pytest.raises(SourceError, match=rf"{path.name} cannot be read: .*'word'.*UTF8"):
+        read_all(lake.source())
+
+
 @pytest.mark.parametrize("kind", LAKES)
 def test_a_job_copies_a_table_while_it_grows(kind: type[Lake], tmp_path: Path) -> None:
     """Version for epoch, with a store; a second run of a job that is over does nothing."""

@@ -1,0 +1,78 @@
+"""Selections by what they give: a row for each row, or totals, of which each batch gives one row.
+
+Polars' `select` decides by the values: where all of them are single ones, it gives one row. How rows are divided into batches
+is not fixed, so here a selection of constants gives each row its own, and one that computes all its columns is done as
+`with_columns`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+
+def flat(exprs: tuple[Any, ...]) -> list[Any]:
+    """The arguments of a verb, those in lists, too."""
+    return [one for expr in exprs for one in (expr if isinstance(expr, list | tuple) else [expr])]
+
+
+def makes_rows_of_none(given: Iterable[Any]) -> bool:
+    """True if all that is selected may be totals, so that even no rows give one; constants alone give none."""
+    given = list(given)
+    return not any(map(_keeps_length, given)) and not all(map(_is_constant, given))
+
+
+def names_of_values(exprs: Iterable[Any], named: Mapping[str, Any]) -> list[str] | None:
+    """The names of the columns if all are computed, else None.
+
+    Where each n of a batch is null, Polars' `select` gives one row for `coalesce("n", 0) > 1`; `with_columns` gives all.
+    """
+    names = []
+    for name, given in (*((None, each) for each in exprs), *named.items()):
+        expr = pl.lit(given) if not isinstance(given, pl.Expr) and _is_constant(given) else given
+        if not isinstance(expr, pl.Expr) or expr.meta.has_multiple_outputs():
+            return None
+        if expr.meta.is_column_selection(allow_aliasing=True):
+            return None
+        names.append(name or expr.meta.output_name())
+    return names
+
+
+def _keeps_length(expr: Any) -> bool:
+    """True if the expression surely gives as many values as there are rows. In doubt, no."""
+    if not isinstance(expr, pl.Expr):
+        return isinstance(expr, str)
+    try:
+        return expr.meta.is_column_selection(allow_aliasing=True) or expr.meta.is_length_preserving()
+    except (AttributeError, pl.exceptions.PolarsError):
+        return False
+
+
+def _is_constant(given: Any) -> bool:
+    """True if it surely is one value, whatever the rows are. In doubt, no."""
+    if isinstance(given, str):
+        return False
+    try:
+        expr = given if isinstance(given, pl.Expr) else pl.lit(given)
+        if expr.meta.root_names() or not expr.meta.is_scalar():
+            return False
+        return not _counts(json.loads(expr.meta.serialize(format="json")))
+    except (AttributeError, TypeError, ValueError, pl.exceptions.PolarsError):
+        return False
+
+
+def _counts(tree: Any) -> bool:
+    """True if the number of rows stands in the tree of an expression."""
+    match tree:
+        case {"Literal": _}:
+            return False
+        case {"Alias": [inner, _]}:
+            return _counts(inner)
+        case dict():
+            return any(map(_counts, tree.values()))
+        case list():
+            return any(map(_counts, tree))
+    return bool(tree == "Len")
