@@ -39,7 +39,8 @@ def ensure(kind: DataKind, size: int, folder: Path, progress: Progress | None = 
         return target
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(SEED)
-    table = _pairs(epochs * per_epoch, rng) if kind == "pairs" else _words(epochs * per_epoch, rng)
+    make = {"pairs": _pairs, "clicks": _clicks}.get(kind, _words)
+    table = make(epochs * per_epoch, rng)
     # Written beside, then renamed: what is interrupted is made again, never used.
     building = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
     try:
@@ -98,3 +99,9 @@ def _words(records: int, rng: np.random.Generator) -> pa.Table:
 def _pairs(records: int, rng: np.random.Generator) -> pa.Table:
     """Pairs of a uniform key and a uniform value."""
     return pa.table({"key": rng.integers(0, DISTINCT, records), "value": rng.random(records)})
+
+
+def _clicks(records: int, rng: np.random.Generator) -> pa.Table:
+    """Clicks on 1,000 pages, a thousand a second, and of each the second: up to 2 s out of order."""
+    second = np.arange(records) // 1_000 - rng.integers(0, 3, records)
+    return pa.table({"page": rng.integers(0, 1_000, records), "at": np.maximum(second, 0)})

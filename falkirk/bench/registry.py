@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-DataKind = Literal["words", "words_plain", "pairs"]
+DataKind = Literal["words", "words_plain", "pairs", "clicks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,17 @@ _ALL = (
             Variant("pathway", "pathway_keyed.py", package="pathway", at_most=_SLOW),
         ),
         "pairs",
+    ),
+    Bench(
+        "windowed",
+        "clicks by page and minute of event time, 100 epochs; as records a tenth of them",
+        "records/s",
+        10_000_000,
+        (
+            Variant("falkirk", "windowed.py"),
+            Variant("records", "windowed.py", "records", at_most=1_000_000),
+        ),
+        "clicks",
     ),
     Bench(
         "latency",

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import polars as pl
 
 from libraries.lindi.query import Base
-from timely.data.batch import Batch, as_polars
-from timely.dataflow.columns import Columns, columns_of
+from timely.data.batch import Batch, as_polars, columns_of
+from timely.dataflow.columns import Columns
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import datetime as dt
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from heapq import heapify, heappop, heappush
-from operator import itemgetter
+from itertools import chain
+from operator import add, itemgetter
 from typing import Any
 
 from timely.data.absent import ABSENT
@@ -53,19 +55,23 @@ _WATERMARK = "watermark"
 class WindowAggregate:
     """The function from a window's values to its result.
 
-    `add(accumulator or ABSENT, items)` gives the new accumulator and changes none; `merge(earlier, later)` unites those of
-    two sessions; `ordered` asks for the items of each epoch in order.
+    `add(accumulator or ABSENT, items)` gives the new accumulator and changes none; `merge(earlier, later)` unites two, of two
+    sessions or of what came before and now; `ordered` asks for the items of each epoch in order. `gather(slots, values)`,
+    where event times and order do not matter, gives the accumulators of values that come together, each in its slot.
     """
 
     add: Callable[[Any, list[Item]], Any]
     merge: Combine | None
     finish: Callable[[Any], Any] = lambda accumulator: accumulator
     ordered: bool = False
+    gather: Callable[[Iterable[Slot], Iterable[Any]], Mapping[Slot, Any]] | None = None
 
 
 def counting() -> WindowAggregate:
     """Number of values."""
-    return WindowAggregate(lambda total, items: (0 if total is ABSENT else total) + len(items), lambda a, b: a + b)
+    return WindowAggregate(
+        lambda total, items: (0 if total is ABSENT else total) + len(items), add, gather=lambda slots, _: Counter(slots)
+    )
 
 
 def reducing(combine: Combine) -> WindowAggregate:
@@ -75,7 +81,13 @@ def reducing(combine: Combine) -> WindowAggregate:
         values = map(itemgetter(1), items)
         return reduce(combine, values) if total is ABSENT else reduce(combine, values, total)
 
-    return WindowAggregate(add, combine)
+    def gather(slots: Iterable[Slot], values: Iterable[Any]) -> Mapping[Slot, Any]:
+        totals: dict[Slot, Any] = {}
+        for slot, value in zip(slots, values):
+            totals[slot] = combine(totals[slot], value) if slot in totals else value
+        return totals
+
+    return WindowAggregate(add, combine, gather=gather)
 
 
 def folding(start: Callable[[], Any], step: Combine, merge: Combine | None) -> WindowAggregate:
@@ -305,13 +317,14 @@ class EventWindows(Operator):
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        records: list[Any] = [record for batch in self._now.pop(time) for record in batch]
-        if not are_canonical([record[0] for record in records]):
-            records = [(canonical(key), at, value) for key, at, value in records]
+        records = list(chain.from_iterable(self._now.pop(time)))
+        keys = [record[0] for record in records]
+        if not are_canonical(keys):
+            keys = list(map(canonical, keys))
         if self._aligned is not None:
-            self._fill(self._aligned, records)
+            self._fill(self._aligned, keys, records)
         else:
-            self._extend(records)
+            self._extend(keys, records)
         for watermark in self._watermarks.pop(time).values():
             self._emit(ctx, self._open.close(watermark))
             if self._parts_windows:
@@ -327,32 +340,33 @@ class EventWindows(Operator):
     def _add(self, total: Any, items: list[Item]) -> Any:
         return self._aggregate.add(total, in_order(items) if self._aggregate.ordered else items)
 
-    def _fill(self, aligned: Aligned, records: list[tuple[Hashable, Any, Any]]) -> None:
+    def _fill(self, aligned: Aligned, keys: list[Hashable], records: list[tuple[Hashable, Any, Any]]) -> None:
         """Put every record into its windows, whose places are fixed."""
+        times = [record[1] for record in records]
+        spans = {at: aligned.spans(at) for at in set(times)}
         passed = self._passed.read(_ROOT).get(_WATERMARK) if self._parts_windows else None
-        spans: dict[Any, list[Span]] = {}
-        groups: dict[Slot, tuple[Any, list[Item]]] = {}
-        for key, at, value in records:
-            found = spans.get(at)
-            if found is None:
-                found = aligned.spans(at)
-                if passed is not None and found[0][1] <= passed:
-                    found = [span for span in found if span[1] > passed]
-                spans[at] = found
-            for start, end in found:
-                group = groups.get((key, start))
-                if group is None:
-                    groups[key, start] = (end, [(at, value)])
-                else:
-                    group[1].append((at, value))
-        for slot, (end, items) in groups.items():
+        if passed is not None:
+            spans = {at: [span for span in found if span[1] > passed] for at, found in spans.items()}
+        ends = dict(chain.from_iterable(spans.values()))
+        gather, merge = self._aggregate.gather, self._aggregate.merge
+        if gather is not None:
+            assert merge is not None
+            slots, values = _placed(keys, times, [record[2] for record in records], spans)
+            for slot, total in gather(slots, values).items():
+                held = self._open.get(slot)
+                self._open.put(slot, ends[slot[1]], total if held is None else merge(held[1], total))
+            return
+        groups: dict[Slot, list[Item]] = defaultdict(list)
+        for slot, item in zip(*_placed(keys, times, [(at, value) for _, at, value in records], spans)):
+            groups[slot].append(item)
+        for slot, items in groups.items():
             held = self._open.get(slot)
-            self._open.put(slot, end, self._add(ABSENT if held is None else held[1], items))
+            self._open.put(slot, ends[slot[1]], self._add(ABSENT if held is None else held[1], items))
 
-    def _extend(self, records: list[tuple[Hashable, Any, Any]]) -> None:
+    def _extend(self, keys: list[Hashable], records: list[tuple[Hashable, Any, Any]]) -> None:
         """Put every record into the session of its key, which it may begin, lengthen, or join to another."""
         of_key: dict[Hashable, list[Item]] = {}
-        for key, at, value in records:
+        for key, (_, at, value) in zip(keys, records):
             of_key.setdefault(key, []).append((at, value))
         for key, items in of_key.items():
             items.sort(key=itemgetter(0))
@@ -373,6 +387,18 @@ class EventWindows(Operator):
                 assert self._aggregate.merge is not None
                 total = self._aggregate.merge(total, held)
         self._open.put((key, start), end, self._add(total, items))
+
+
+def _placed(
+    keys: list[Hashable], times: list[Any], things: list[Any], spans: Mapping[Any, list[Span]]
+) -> tuple[Iterable[Slot], Iterable[Any]]:
+    """The slots of all windows of each record, and its thing for each. `spans` has the windows of each event time."""
+    if all(len(found) == 1 for found in spans.values()):
+        starts = {at: start for at, ((start, _),) in spans.items()}
+        return zip(keys, map(starts.__getitem__, times)), things
+    places = [[start for start, _ in spans[at]] for at in times]
+    slots = [(key, start) for key, starts in zip(keys, places) for start in starts]
+    return slots, [thing for thing, starts in zip(things, places) for _ in starts]
 
 
 class EpochWindows(Operator):
