@@ -15,7 +15,6 @@ from runtime.content_fingerprint import Content, is_of_input, of_input
 from runtime.control import JobStats
 from runtime.kept_input import KeptPartition
 from runtime.read_ahead import ReadAhead
-from timely.data.batch import nbytes
 from timely.data.span import Span
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, OperatorError, SourceError, at_line, told
@@ -51,7 +50,7 @@ class Limits:
     4
     """
 
-    epochs: int = 16
+    epochs: int = 32
     bytes: int = 256 << 20
     seconds: float = 0.02
 
@@ -159,13 +158,12 @@ class SourceDriver:
         self._live = list(self._readers)
         self._ahead = ReadAhead() if rereads else None
         """None: nobody does anything again."""
-        self.gathers = not rereads and worker.takes_spans(node.index)
-        self._upto = 0
-        """The first epoch of which nothing may be read in this turn."""
+        self.gathers = not self._anew and worker.takes_spans(node.index)
+        self._oldest_open = 0
+        """The oldest epoch that was not complete when this turn began."""
         self._gathered: list[tuple[tuple[int], pl.DataFrame]] = []
         """Batches that were read, and of which the worker has not heard yet."""
         self.records = 0
-        self.bytes = 0
         if not self._live and not rereads:
             worker.advance(node.index, None)
 
@@ -219,12 +217,13 @@ class SourceDriver:
         oldest = self._oldest()
         if not self._rereads:
             self.acknowledge(oldest)
-        self._upto = self._bound(oldest, limits)
-        return self.read_on()
+        return self.read_on(limits, oldest)
 
-    def read_on(self) -> bool:
-        """Read one chunk more in the same turn. True if something was read."""
-        reader = self._next(self._upto)
+    def read_on(self, limits: Limits, oldest: int | None = None) -> bool:
+        """Read one chunk more in the same turn, in which `oldest` is the oldest epoch. True if something was read."""
+        if oldest is not None:
+            self._oldest_open = oldest
+        reader = self._next(self._bound(self._oldest_open, limits))
         if reader is None:
             return False
         self._worker.acting = self._node
@@ -328,9 +327,8 @@ class SourceDriver:
                         "records, a Polars frame or an Arrow table"
                     )
                 )
-            if chunk.data is not None and len(chunk.data):
-                self.records += len(chunk.data)
-                self.bytes += nbytes(chunk.data)
+            if chunk.data is not None and (rows := len(chunk.data)):
+                self.records += rows
                 if self.gathers and isinstance(chunk.data, pl.DataFrame):
                     self._gathered.append(((chunk.epoch,), chunk.data))
                     return True
@@ -381,7 +379,7 @@ class SourceDriver:
     def _remember(self, reader: _Reader, chunk: Chunk) -> None:
         last = reader.positions[-1] if reader.positions else reader.final
         same = last.epoch == chunk.epoch
-        content = last.content if same else Content()
+        content = last.content if same or not self._rereads else Content()
         if self._rereads and chunk.data is not None and len(chunk.data):
             if getattr(reader.partition, "checksums", False):
                 content.rows += len(chunk.data)

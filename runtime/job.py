@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from runtime.control import Stats
+from runtime.garbage import sought_seldom
 from runtime.session import Session
 from timely.data.batch import Batch
 from timely.dataflow.wire import Capture
@@ -90,7 +91,8 @@ def run_here(session: Session, drive: Drive | None, on_stats: OnStats | None, be
     """Run a session in the caller's process to the end of its job, and close it. The result is that of its worker alone."""
     index = session.index
     tell = None if on_stats is None else (lambda stats: on_stats({index: stats}))
-    value = run_session(session, drive, tell)
+    with sought_seldom():
+        value = run_session(session, drive, tell)
     captured = {node.name: session.captured(node.name) for node in session.plan.graph.of_kind("capture")}
     session.close()
     stats = {index: session_stats(session, done=True)}

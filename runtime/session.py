@@ -372,7 +372,7 @@ class Session:
                 more = False
                 for source in sources:
                     before = source.records
-                    if source.read_on():
+                    if source.read_on(limits):
                         more = True
                         rows += source.records - before
             for source in sources:

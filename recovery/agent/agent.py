@@ -98,6 +98,11 @@ _OFTEN = (TurnEnded, PieceDue)
 """Told in the story only if something follows."""
 
 
+_BY_TIME = frozenset({"Ephemeral", "Batch", "Lazy"})
+"""Policies under which what an operator has done is known by the times at which things came and went, in whatever order the
+times were handled."""
+
+
 class WorkerPhase(Enum):
     """The phase of a worker in the rounds of rollback."""
 
@@ -141,6 +146,9 @@ class Agent:
         self.recorder = WorkerRecorder(layout, index)
         self.worker = Worker(plan, index, self.recorder, staged=staged_nodes(layout, plan))
         self.worker.awaited = {-1}
+        for runtime, info in zip(self.worker.runtimes, layout.processors):
+            if info.policy in _BY_TIME and not info.history and not layout.groups[info.group].eager:
+                runtime.take_spans_back()
         self.checkpoints = Checkpoints(layout, self.recorder, journal)
         self.journal = journal
         self.completion = Completion(plan, layout, self.worker)

@@ -35,6 +35,7 @@ from runtime.control import (
     end_with,
 )
 from runtime.explain import print_report
+from runtime.garbage import SELDOM
 from runtime.imports import adopt_path
 from runtime.inputs import Limits
 from runtime.job import Drive, run_session, session_stats
@@ -59,10 +60,6 @@ from timely.time import Time
 
 if TYPE_CHECKING:
     from runtime.processes.recovery import PreparedRecovery
-
-_YOUNG = 10_000
-"""Objects that hold others, and are not freed again, before Python looks which of them are garbage. Records that are kept until
-their epoch is complete are not: by Python's own 700 each was looked at twice before it went."""
 
 _SPARE_SECONDS = 1.0
 """Seconds without a task after which a process takes itself for a spare, which has the time to warm up."""
@@ -117,7 +114,7 @@ def main() -> int:
     threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
     join_job(sys.argv[3])
     keep_freed_memory()
-    gc.set_threshold(_YOUNG)
+    gc.set_threshold(SELDOM)
     channel = SupervisorChannel(sock)
     heartbeat = Heartbeat(channel, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)

@@ -572,7 +572,7 @@ def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("rereads", "limits", "most"),
-    [(True, Limits(), 2), (True, Limits(seconds=inf), 16), (True, Limits(epochs=1), 1), (False, Limits(), 16)],
+    [(True, Limits(), 2), (True, Limits(seconds=inf), 32), (True, Limits(epochs=1), 1), (False, Limits(), 32)],
 )
 def test_with_a_store_a_source_reads_ahead_by_the_work_that_is_open(rereads: bool, limits: Limits, most: int) -> None:
     flow = Dataflow()

@@ -140,6 +140,15 @@ def as_polars(batch: Batch) -> pl.DataFrame:
     raise TypeError(_NO_COLUMNS)
 
 
+def columns_of(batch: Batch) -> Columns:
+    """The batch, which must be one of columns.
+
+    Raises:
+        TypeError: for records.
+    """
+    return as_polars(batch) if isinstance(batch, list) else batch
+
+
 _NO_COLUMNS = "this batch holds records, not columns; turn the stream into columns first: stream.to_columns(schema)"
 
 

@@ -6,7 +6,7 @@ ends. What few rows cost is mostly by the call, so that is where many small epoc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from timely.data.kernels.columns import Numbers
-from timely.data.kernels.series import frame_of, stacked_of
+from timely.data.kernels.series import frame_of, series_of, stacked_of
 from timely.time import Time
 
 
@@ -27,12 +27,16 @@ class Span:
     [((0,), [1, 2]), ((3,), [3])]
     """
 
-    __slots__ = ("_frame", "_frames", "ends", "times")
+    __slots__ = ("_columns", "_frame", "_frames", "_stacked", "ends", "times")
 
     def __init__(self, frame: pl.DataFrame, times: Sequence[Time], ends: Sequence[int]) -> None:
         self._frame: pl.DataFrame | None = frame
-        self._frames: Sequence[pl.DataFrame] = (frame,)
-        """Its rows, one frame after the other, as many as times where there are several."""
+        self._frames: Sequence[pl.DataFrame] = ()
+        """Without a frame of all rows: one of each time."""
+        self._columns: Mapping[str, pl.Series | None] = {}
+        """Then by name, in order: the column of all rows, or None for that of the frames."""
+        self._stacked: dict[str, pl.Series] = {}
+        """The columns of the frames that somebody has asked for, in one piece."""
         self.times = times
         self.ends = ends
 
@@ -60,8 +64,33 @@ class Span:
                 frames.append(frame)
         span = cls(frames[0], times, list(accumulate(map(len, frames))))
         if len(frames) > 1:
-            span._frame, span._frames = None, frames
+            span._frame, span._frames, span._columns = None, frames, dict.fromkeys(columns)
         return span
+
+    def having(self, columns: Mapping[str, pl.Series | None]) -> Span:
+        """The same rows with these columns, in this order; None stands for the column of that name that they have.
+
+        What nobody looks at is not copied.
+        """
+        span = Span.__new__(Span)
+        span.times, span.ends = self.times, self.ends
+        span._frame, span._frames, span._columns, span._stacked = None, self._frames, columns, self._stacked
+        if self._frames:
+            if any(self._columns.get(name) is not None for name in columns):
+                span._columns = {
+                    name: self._columns.get(name) if column is None else column for name, column in columns.items()
+                }
+        else:
+            assert self._frame is not None
+            of = self._frame.get_column
+            span._frame = frame_of(
+                [of(name) if column is None else series_of(name, column) for name, column in columns.items()]
+            )
+        return span
+
+    def beside(self, column: pl.Series) -> Span:
+        """The same rows with one column more."""
+        return self.having({**dict.fromkeys(self.columns), column.name: column})
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -71,26 +100,41 @@ class Span:
             TypeError: if times have columns of different types.
         """
         if self._frame is None:
-            self._frame = frame_of([self.get_column(name) for name in self.columns])
+            self._frame = frame_of([self.get_column(name) for name in self._columns])
         return self._frame
+
+    def check_types(self) -> None:
+        """Raise TypeError if times have columns of different types."""
+        if self._frame is None:
+            types = self._frames[0].dtypes
+            if any(frame.dtypes != types for frame in self._frames):
+                raise TypeError("the types of columns differ")
 
     @property
     def columns(self) -> list[str]:
         """The names of the columns."""
-        return self._frames[0].columns
+        return list(self._columns) if self._frame is None else self._frame.columns
 
     def get_column(self, name: str) -> pl.Series:
         """A column, in one piece of memory.
 
         Raises:
             TypeError: if times have it in different types.
+            pl.exceptions.ColumnNotFoundError: if there is none.
         """
         if self._frame is not None:
             return self._frame.get_column(name)
-        try:
-            return stacked_of(self._frames, name)
-        except pl.exceptions.PolarsError as error:
-            raise TypeError(f"the column {name!r} is not of one type") from error
+        if name not in self._columns:
+            raise pl.exceptions.ColumnNotFoundError(name)
+        if (made := self._columns[name]) is not None:
+            return series_of(name, made)
+        stacked = self._stacked.get(name)
+        if stacked is None:
+            try:
+                stacked = self._stacked[name] = stacked_of(self._frames, name)
+            except pl.exceptions.PolarsError as error:
+                raise TypeError(f"the column {name!r} is not of one type") from error
+        return stacked
 
     @classmethod
     def cut(cls, frame: pl.DataFrame, times: Sequence[Time], numbers: npt.NDArray[np.integer]) -> Span:
@@ -116,11 +160,29 @@ class Span:
 
     def parts(self) -> Iterator[tuple[Time, pl.DataFrame]]:
         """Each time with its rows."""
-        if len(self._frames) == len(self.times):
-            yield from zip(self.times, self._frames, strict=True)
-            return
+        bounds = pairwise((0, *self.ends))
+        if self._frames:
+            names, there = list(self._columns), self._frames[0].columns
+            made = [(place, column) for place, column in enumerate(self._columns.values()) if column is not None]
+            if names[: len(there)] == there:
+                put = [(place, series_of(names[place], column)) for place, column in made]
+                new = [column for place, column in put if place >= len(there)]
+                put = put[: len(put) - len(new)]
+                for time, frame, (begin, end) in zip(self.times, self._frames, bounds, strict=True):
+                    if put:
+                        frame = frame.clone()
+                        for place, column in put:
+                            frame.replace_column(place, column.slice(begin, end - begin))
+                    yield time, frame.hstack([column.slice(begin, end - begin) for column in new]) if new else frame
+                return
+            if len(made) < len(names):
+                for time, frame, (begin, end) in zip(self.times, self._frames, bounds, strict=True):
+                    of = {name: frame.get_column(name) for name, column in self._columns.items() if column is None}
+                    of |= {names[place]: series_of(names[place], column)[begin:end] for place, column in made}
+                    yield time, frame_of([of[name] for name in names])
+                return
         frame = self.frame
-        for time, (begin, end) in zip(self.times, pairwise((0, *self.ends)), strict=True):
+        for time, (begin, end) in zip(self.times, bounds, strict=True):
             yield time, frame.slice(begin, end - begin)
 
     def numbers(self, times: Sequence[Time]) -> Numbers:

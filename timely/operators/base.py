@@ -44,6 +44,8 @@ class Operator:
     they were when the operator was made."""
     spans: bool = False
     """It does in one pass what it would do for several times, if they are there together (`on_span`, `on_notify_several`)."""
+    undoes_spans: bool = False
+    """Its state can be taken back to each of the times of a span: so it takes spans where somebody may go back, too."""
     repeats: bool = False
     """Of one that starts jobs or keeps capabilities: done again, a time gives the same records, those of its jobs too. Any
     other is taken to do that."""
@@ -58,7 +60,8 @@ class Operator:
     def on_span(self, ctx: Context, port: int, span: Span) -> None:
         """Batches of several times arrived on input `port`: the same as `on_batch` of each of them in turn.
 
-        Called only for operators that say `spans`, in jobs that never go back.
+        Called only for operators that say `spans`, and, where somebody may go back, `undoes_spans`. They send at the times of
+        their events.
         """
         for time, batch in span.parts():
             ctx.time = time

@@ -6,10 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timely.data.batch import Batch, concat, head, is_columns
+import polars as pl
+
+from timely.data.batch import Batch, columns_of, concat, head, is_columns
 from timely.data.routing import partition_columns, partition_records, shard_of, stable_hash, worker_of_shard
 
 _SAMPLE = 8
+
+_PLAIN = frozenset(
+    {pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64}
+    | {pl.Float32, pl.Float64, pl.Boolean, pl.String}
+)
+"""Types of columns that travel, and that can be keys, whatever the values are."""
+
+
+def _is_plain(batch: Batch) -> bool:
+    return isinstance(batch, pl.DataFrame) and all(type(kind) in _PLAIN for kind in batch.dtypes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,10 @@ class Channel:
     def sample(self, batch: Batch) -> Batch:
         """A few records or rows of `batch`, to try whether they could travel."""
         return head(batch, _SAMPLE)
+
+    def surely_carries(self, batch: Batch) -> bool:
+        """True if a look at the types of `batch` tells that it can travel. In doubt, no."""
+        return _is_plain(batch)
 
     def joined(self, batches: Sequence[Batch]) -> Batch:
         """Batches of one time that wait side by side, as one."""
@@ -90,6 +106,12 @@ class Exchange(Channel):
                 "or exchange(by=column)"
             )
         return list(partition_columns(batch, list(self.columns), workers))
+
+    def surely_carries(self, batch: Batch) -> bool:
+        """See `Channel`."""
+        if not isinstance(batch, pl.DataFrame) or not self.columns or self.prepare not in (None, columns_of):
+            return False
+        return {*self.columns} <= {*batch.columns} and _is_plain(batch)
 
     def joined(self, batches: Sequence[Batch]) -> Batch:
         """See `Channel`."""

@@ -101,7 +101,9 @@ class Joining(Operator):
     ) -> None:
         self._on = list(on)
         self._suffix = suffix
-        self._schemas = [None if of is None else self._plain(pl.DataFrame(schema=dict(of))) for of in (left, right)]
+        self._named = (left, right)
+        self._schemas: list[pl.DataFrame | None] = [None, None]
+        """The columns of each side, once somebody has asked for them, or a batch has shown them."""
         self._pending = (TimedBatches(), TimedBatches())
         self.state = Parts(*self._pending, *kept)
 
@@ -146,11 +148,13 @@ class Joining(Operator):
 
     def _known(self, side: int, known: pl.DataFrame | None) -> pl.DataFrame:
         """A side, as far as it is known, or its columns as the user has named them."""
+        named, schema = self._named[side], self._schemas[side]
+        if schema is None and (named is not None or known is not None):
+            schema = known.clear() if named is None and known is not None else self._plain(pl.DataFrame(schema=named))
+            self._schemas[side] = schema
         if known is not None:
-            if self._schemas[side] is None:
-                self._schemas[side] = known.clear()
             return known
-        if (schema := self._schemas[side]) is not None:
+        if schema is not None:
             return schema
         if side == RIGHT:
             raise OperatorError(
@@ -194,6 +198,8 @@ class ColumnJoin(Joining):
         GraphError: for no key, or a `how` that is not supported.
     """
 
+    undoes_spans = True
+
     def __init__(
         self,
         on: Sequence[str],
@@ -226,7 +232,9 @@ class ColumnJoin(Joining):
     def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
         try:
             mine, theirs = spans = [pending.span(times) for pending in self._pending]
-            some = [span for span in spans if span is not None and len(span.frame)]
+            some = [span for span in spans if span is not None]
+            for span in some:
+                span.check_types()
         except TypeError:  # of different columns, which may be an error, at one of the times
             super().on_notify_several(ctx, times)
             return
@@ -248,10 +256,10 @@ class ColumnJoin(Joining):
         orders: list[npt.NDArray[np.intp]] = []
         if theirs is not None:
             came = theirs.numbers(times)
-            their = KeyedFrame(theirs.frame, self._on)
-            right.append(upto, their)
+            their = KeyedFrame(theirs, self._on)
+            right.append_several(theirs.times, theirs.ends, their)
         if mine is not None:
-            my = KeyedFrame(mine.frame, self._on)
+            my = KeyedFrame(mine, self._on)
             met = right.rows(upto).meet(my)
             if met is not None:
                 at = mine.numbers(times)[met.places]
@@ -269,7 +277,7 @@ class ColumnJoin(Joining):
             found.append(self._beside(met.columns, their.take(met.places)))
             orders.append(came[met.places] * _PASSES + _OF_KEPT)
         if mine is not None:
-            left.append(upto, my)
+            left.append_several(mine.times, mine.ends, my)
         if not found:
             return []
         frame, order = _stacked(found), np.concatenate(orders)

@@ -128,7 +128,7 @@ class ColumnOnTime(Lateness):
             return timed, []
         return divide(timed, ~late)[0], divide(frame, late)[0]
 
-    def _as_column(self, start: pl.Series, frame: pl.DataFrame) -> pl.Series:
+    def _as_column(self, start: pl.Series, frame: pl.DataFrame | Span) -> pl.Series:
         """Starts of windows in the type in which they come out."""
         kind = frame.get_column(self._column).dtype
         if self._instants:
@@ -175,14 +175,13 @@ class ColumnLateness(ColumnOnTime):
             if span is None:
                 return None
             at = event_times(span, self._column, self._instants).to_numpy()
-            frame = span.frame
         except (*REFUSALS, OverflowError):
             return None
         start = at // self._every * self._every
         known = [-FAR if mark is None else mark for mark in marks]
         if (start + self._length <= np.array(known)[span.numbers(times)]).any():
             return None
-        return Span(_beside(frame, self._as_column(series_of(START, start), frame)), span.times, span.ends)
+        return span.beside(self._as_column(series_of(START, start), span))
 
     def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
         frame = as_polars(batch)

@@ -42,6 +42,8 @@ class Stage:
 class Stateless(Operator):
     """A fused chain of stages with one input and one output."""
 
+    undoes_spans = True
+
     def __init__(self, stages: tuple[Stage, ...]) -> None:
         self._steps = tuple(
             (chain, _Plan(chain).apply if chain[0].plan is not None else chain[0].apply) for chain in _chains(stages)
@@ -110,15 +112,21 @@ class _Plan:
 
     def over(self, span: Span) -> list[Span] | None:
         """The span that it makes of one, or no span if no row is left. None: it must be done once a time."""
-        filters = any(verb.kind == "filter" for verb in self._verbs)
         try:
-            if not filters and len(span) > FEW:
-                made = self._planned(span.frame)
-                return [Span(made, span.times, span.ends)] if len(made) == len(span) else None
             rows = applied(self._verbs, span)
-            return span.kept(rows.frame(), rows.masks)
+            return span.kept(rows.frame(), rows.masks) if rows.masks else [rows.over(span)]
+        except Exception:  # whatever it is: Polars does it, or tells of it
+            return self._planned_over(span)
+
+    def _planned_over(self, span: Span) -> list[Span] | None:
+        """The same by Polars, if that pays and rows are surely left where they are."""
+        if len(span) <= FEW or any(verb.kind == "filter" for verb in self._verbs):
+            return None
+        try:
+            made = self._planned(span.frame)
         except Exception:
             return None
+        return [Span(made, span.times, span.ends)] if len(made) == len(span) else None
 
     def _planned(self, frame: pl.DataFrame) -> pl.DataFrame:
         lazy: Any = frame.lazy()

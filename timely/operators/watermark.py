@@ -182,8 +182,11 @@ class RecordLateness(Lateness):
     def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
         if watermark is None:
             return batch, []
+        on_time = [record for record in batch if not record[1] < watermark]
+        if len(on_time) == len(batch):
+            return batch, []
         lag_of = self._lag
-        on_time: list[Any] = []
+        on_time = []
         late: list[Any] = []
         for record in batch:
             lag = lag_of(record[1], watermark) if record[1] < watermark else 0

@@ -36,6 +36,13 @@ class _Rows(ScopeState[Change], Generic[Kind]):
         self.note(time, len(self.rows))
         self.rows.append(given)
 
+    def append_several(self, times: Sequence[Time], ends: Sequence[int], given: KeyedFrame) -> None:
+        self.check_order(times[0])
+        count = len(self.rows)
+        for time, before in zip(times, (0, *ends), strict=False):
+            self.note(time, count + before)
+        self.rows.append(given)
+
     def undo(self, change: Change) -> None:
         self.rows.truncate(change)
 
@@ -85,6 +92,13 @@ class _RowsState(Scopes[_Rows[Kind]], Generic[Kind]):
             TypeError: if the columns are not those of earlier rows.
         """
         self._scope(time).append(time, given)
+
+    def append_several(self, times: Sequence[Time], ends: Sequence[int], given: KeyedFrame) -> None:
+        """Add rows at several times of one scope, which rise: those of the first are before row `ends[0]`, and so on.
+
+        Raises: as `append` does.
+        """
+        self._scope(times[0]).append_several(times, ends, given)
 
     def rows(self, time: Time) -> Kind:
         """The rows in the scope of `time`. Not to be changed."""

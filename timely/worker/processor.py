@@ -63,6 +63,10 @@ class Runtime:
         self._settle()
         self.spans = self.operator.spans and self.node.scope.depth == 1 and self.operator.state is self.settled
 
+    def take_spans_back(self) -> None:
+        """Somebody may go back, and says that what the operator does is known by what comes and goes at each time alone."""
+        self.spans = self.operator.spans and self.operator.undoes_spans and self.node.scope.depth == 1
+
     def _settle(self) -> None:
         state = self.operator.state
         if state is None or not without_past(state) or self.node.scope.depth > 1:
@@ -92,7 +96,13 @@ def build_operator(processor: Processor, effects: list[Effect], staged: Containe
         return SinkEnd(node.index, effects) if staged is None else HeldEnd(node.index, effects)
     if node.kind == "capture":
         return CaptureEnd(node.index, effects)
-    return Operator()
+    return Entrance() if node.kind == "source" else Operator()
+
+
+class Entrance(Operator):
+    """What a source's records come through."""
+
+    spans = undoes_spans = True
 
 
 def follow(runtimes: Sequence[Runtime]) -> None:

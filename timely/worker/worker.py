@@ -164,13 +164,18 @@ class Worker:
             self._drive()
 
     def feed_span(self, node: int, span: Span) -> None:
-        """Input: batches of several times, none of them before its present one, from source `node`."""
+        """Input: batches of several times, none of them before its present one, from source `node`.
+
+        A recorder hears of each time what it would hear if that came by itself.
+        """
         self._spread(self._entrances[node], span)
 
     def takes_spans(self, node: int) -> bool:
         """True if what comes from source `node` may be gathered in spans: all that it goes to takes them."""
-        routes = self._entrances[node].routes
-        return all(way == Way.PUSH and self.runtimes[target].spans for [way, target, *_] in routes[0])
+        entrance = self._entrances[node]
+        return entrance.spans and all(
+            way == Way.PUSH and self.runtimes[target].spans for [way, target, *_] in entrance.routes[0]
+        )
 
     def advance(self, node: int, time: Time | None) -> None:
         """Input: source or input `node` will send at `time` or later only; None: never again."""
@@ -375,13 +380,15 @@ class Worker:
         return [time, *sorted(item[3] for item in taken)]
 
     def _notify_several(self, runtime: Runtime, times: list[Time]) -> None:
-        """The same as `_notify` for each of some times, in a job that never goes back."""
+        """The same as `_notify` for each of some times."""
         ctx, processor = runtime.ctx, runtime.processor
         self.acting = runtime.node
         for time in times:
             del ctx.pending[time]
             if processor.place is not None and self._peers > 1:
                 self._delta(processor.place, time, -1)
+            if self._recorder is not None:
+                self._recorder.notified(processor.index, time)
         ctx.time = times[0]
         try:
             runtime.operator.on_notify_several(ctx, times)
@@ -393,10 +400,17 @@ class Worker:
 
     def _spread(self, runtime: Runtime, span: Span) -> None:
         """Put what a processor sent on its first output, of several times, onto its routes."""
+        recorder = self._recorder
+        if recorder is not None:
+            for time, batch in span.parts():
+                recorder.sent(runtime.processor.index, 0, time, time, batch)
         for way, target, port, route in runtime.routes[0]:
             there = self.runtimes[target]
-            if way == Way.PUSH and there.spans:
+            if way == Way.PUSH and there.spans and not there.mail:
                 ctx = there.ctx
+                if recorder is not None:
+                    for time, batch in span.parts():
+                        recorder.delivered(target, port, time, batch)
                 ctx.time = span.times[0]
                 self.acting = there.node
                 try:
@@ -404,22 +418,34 @@ class Worker:
                 except FalkirkError:
                     raise
                 except Exception as error:
-                    raise there.blame(ctx.time, error, span.frame) from error
+                    raise there.blame(ctx.time, error, next(span.parts())[1]) from error
                 self._spread_out(there)
                 continue
             for time, batch in span.parts():
                 if way:
                     self._queue(route, time, time, batch)
+                elif there.mail and self._overtakes(route, time):
+                    self._enqueue_own(route, time, time, batch)
                 else:
                     self._stack.append((there, port, time, batch))
                     self._drive()
 
     def _spread_out(self, runtime: Runtime) -> None:
         """Put all that an operator sent of several times onto its routes."""
-        ctx = runtime.ctx
-        if ctx.out:
+        ctx, recorder = runtime.ctx, self._recorder
+        if ctx.out and recorder is None:
             self._fan_out(runtime)
             self._drive()
+        elif ctx.out:
+            sent = ctx.out.copy()
+            ctx.out.clear()
+            for port, time, batch in sent:  # each in the event of its time, as the recorder must know it
+                ctx.time = time
+                ctx.out.append((port, time, batch))
+                self._fan_out(runtime)
+                self._drive()
+        if recorder is not None and runtime.operator.state is not None:
+            recorder.completed(runtime.processor.index)
         if ctx.spans:
             spans, ctx.spans = ctx.spans, []
             for span in spans:

@@ -70,7 +70,7 @@ KEYED: dict[str, tuple[OperatorClass, Verb]] = {
 COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
     "select": (REPEATABLE, lambda s: s.select("a", b=pl.col("a") * 2)),
     "select a total": (DETERMINISTIC, lambda s: s.select(pl.col("a").sum())),
-    "select a constant": (DETERMINISTIC, lambda s: s.select(b=pl.lit(3))),
+    "select a constant": (REPEATABLE, lambda s: s.select(b=pl.lit(3))),
     "with_columns": (REPEATABLE, lambda s: s.with_columns(b=pl.col("a") % 7 > 3)),
     "with_columns of a running total": (DETERMINISTIC, lambda s: s.with_columns(b=pl.col("a").cum_sum())),
     "filter": (REPEATABLE, lambda s: s.filter(pl.col("a") > 3, b="x")),

@@ -49,6 +49,38 @@ def test_parts_are_what_came_before_and_after_it_is_one_frame(batches: list[list
     assert len(span) == sum(map(len, batches))
 
 
+@given(lengths, st.lists(st.sampled_from(["double", "put", "beside", "swap", "drop", "look", "whole"]), max_size=5))
+def test_columns_are_put_in_and_left_out(batches: list[list[int]], steps: list[str]) -> None:
+    span = span_of(batches)
+    alike, given = span.frame, [(time, frame(rows)) for time, rows in given_rows(batches)]
+    untouched = [part.clone() for _, part in given]
+    span = Span.of(given)
+    for number, step in enumerate(steps):
+        names = span.columns
+        if step in ("double", "put"):
+            alike = alike.with_columns(n=pl.col("n") * 2)
+            span = span.having({name: alike["n"] if name == "n" else None for name in names})
+        elif step == "beside":
+            alike = alike.with_columns(pl.col("n").alias(f"n{number}"))
+            span = span.beside(alike[f"n{number}"])
+        elif step == "swap":
+            alike = alike.select(reversed(names))
+            span = span.having(dict.fromkeys(reversed(names)))
+        elif step == "drop" and len(names) > 2:
+            names = [name for name in names if name in ("n", "text")]
+            alike, span = alike.select(names), span.having(dict.fromkeys(names))
+        elif step == "look":
+            assert span.get_column("text").equals(alike["text"])
+        elif step == "whole":
+            assert span.frame.equals(alike)
+    assert span.columns == alike.columns
+    parts = list(span.parts())
+    assert [time for time, _ in parts] == [time for time, _ in given]
+    assert pl.concat([part for _, part in parts]).equals(alike)
+    assert span.frame.equals(alike)
+    assert all(part.equals(before) for (_, part), before in zip(given, untouched, strict=True))
+
+
 @given(lengths, st.integers(0, 12))
 def test_times_are_divided(batches: list[list[int]], at: int) -> None:
     before, after = span_of(batches).divided((at,))
@@ -91,6 +123,10 @@ def test_batches_of_other_columns_or_types_are_no_span() -> None:
     span = Span.of([((0,), pl.DataFrame({"a": [1]})), ((1,), pl.DataFrame({"a": ["x"]}))])
     with pytest.raises(TypeError, match="'a' is not of one type"):
         span.get_column("a")
+    with pytest.raises(TypeError, match="types of columns differ"):
+        span.check_types()
+    with pytest.raises(pl.exceptions.ColumnNotFoundError):
+        span.get_column("b")
     assert [part.rows() for _, part in span.parts()] == [[(1,)], [("x",)]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import polars as pl
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from timely.data.batch import as_polars
 from timely.data.kernels.added import ungrouped
 from timely.data.kernels.rows import KeyedFrame
+from timely.data.span import Span
 from timely.operators import agg
 from timely.state import KeyedState, RowsState, TotalsState
 from timely.state.interface import without_past
@@ -78,7 +80,29 @@ class Rowwise:
         return every
 
 
-KINDS: list[Callable[[], Any]] = [Keyed, Column, Rowwise]
+class RowsTogether(Rowwise):
+    """The same, where rows of several times of a scope are added together."""
+
+    def __init__(self) -> None:
+        self._state = RowsState(["k"])
+        self._waiting: list[tuple[Time, pl.DataFrame]] = []
+
+    @property
+    def state(self) -> RowsState:
+        waiting, self._waiting = self._waiting, []
+        for _, parts in groupby(waiting, lambda part: part[0][:-1]):
+            span = Span.of(list(parts))
+            self._state.append_several(span.times, span.ends, KeyedFrame(span, ["k"]))
+        return self._state
+
+    def put(self, time: Time, rows: Rows) -> None:
+        if self._waiting and self._waiting[-1][0][:-1] == time[:-1] and time < self._waiting[-1][0]:
+            self.state.append(time, KeyedFrame(as_polars(rows_table(rows)), ["k"]))
+        if rows:
+            self._waiting.append((time, as_polars(rows_table(rows))))
+
+
+KINDS: list[Callable[[], Any]] = [Keyed, Column, Rowwise, RowsTogether]
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 rows_lists = st.lists(

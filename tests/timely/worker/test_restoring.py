@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -290,6 +290,34 @@ class Ahead(Operator):
         ctx.send_at((time[0] + 2,), batch)
 
 
+class Shelf(Operator):
+    """Keeps what has come at each time that is complete, for those that read it."""
+
+    def __init__(self) -> None:
+        self.now, self.records = TimedBatches(), KeyedState()
+        self.state = Parts(self.now, self.records)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self.now.add(time, batch)
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        records = sorted(record for batch in self.now.pop(time) for record in batch)
+        self.records.write(time, {time: records})
+        ctx.send([len(records)])
+
+
+class Reader(Operator):
+    """Sends what the shelf before it has of each time of which it hears."""
+
+    def read(self, operators: Sequence[Operator]) -> None:
+        (self.shelf,) = operators
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        assert isinstance(self.shelf, Shelf)
+        ctx.send(self.shelf.records.read(time)[time])
+
+
 def later(s: Stream) -> Stream:
     kept = s.unary("later", Later, Exchange(key=lambda x: x), holds=True)
     return kept.key_by(lambda x: x % 3).sum(over="time").records().map(lambda kv: kv[1])
@@ -306,9 +334,25 @@ def looped(s: Stream) -> Stream:
     return out.key_by(lambda x: x % 2).sum(over="time").records().map(lambda kv: kv[1])
 
 
-STAY = [*(p for p in programs.PROGRAMS if p is not programs.running), later, ahead]
+def shelved(s: Stream) -> Stream:
+    shelf = s.exchange(lambda x: x).unary("shelf", Shelf)
+    read = shelf.unary("reader", Reader, stateful=False)
+    read._change("reads", reads=(shelf.outputs[0].node,))
+    return read
+
+
+STAY = [*(p for p in programs.PROGRAMS if p is not programs.running), later, ahead, shelved]
 """Those whose outputs of a time do not depend on the order in which epochs come to an operator."""
-RETURN = [programs.line, programs.nested_loops, programs.there_and_back, programs.diamond, later, ahead, looped]
+RETURN = [
+    programs.line,
+    programs.nested_loops,
+    programs.there_and_back,
+    programs.diamond,
+    later,
+    ahead,
+    looped,
+    shelved,
+]
 
 
 def alone(build: Callable[[Stream], Stream], workers: int, seed: int) -> Counter[tuple[Time, Any]]:

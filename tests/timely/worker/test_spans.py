@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,7 +14,9 @@ from hypothesis import strategies as st
 import falkirk
 from falkirk import Columns, Limits, Sliding, Tumbling, agg
 from runtime.memory import Cluster
+from tests.recovery.agent.driven import DrivenAgents
 from tests.timely.worker.oracle import Oracle
+from timely.data.kernels import rows as rows_module
 from timely.errors import OperatorError
 from timely.time import Time
 from timely.worker.processor import Runtime
@@ -82,7 +83,20 @@ def late(left: Columns, right: Columns) -> Columns:
     return left.window(Tumbling(2), time="at").late().join(right.select("k", other="n"), on="k")
 
 
+def computed(left: Columns, right: Columns) -> Columns:
+    """Columns in the place of others, beside them, and in another order: what is not looked at is not copied."""
+    doubled = left.with_columns(n=pl.col("n") * 2, m=pl.col("at") + 1).with_columns(at=pl.col("m") - pl.col("n"))
+    return doubled.select("m", "text", "at", k=pl.col("k") + 1).map_batches(pl.DataFrame)
+
+
+def computed_and_joined(left: Columns, right: Columns) -> Columns:
+    started = left.with_columns(start=pl.col("at") // 2 * 2)
+    return started.join(right.with_columns(n=pl.col("n") * 2).select("n", "text", start="at"), on=["start", "n"])
+
+
 PROGRAMS = [
+    computed,
+    computed_and_joined,
     joined,
     filtered,
     met_twice,
@@ -195,10 +209,116 @@ def test_a_verb_that_takes_one_time_after_the_other_keeps_others_behind_it_from_
     )
 
 
-def test_with_a_store_epochs_are_taken_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seen = several(monkeypatch)
-    falkirk.run(flow_of(joined, EPOCHS, EPOCHS), store=tmp_path)
-    assert not seen
+class ByTime:
+    """A recorder that writes down, by processor and time, what it hears."""
+
+    logged = shipping = keeping = frozenset[int]()
+
+    def __init__(self) -> None:
+        self.heard: dict[tuple[int, Time], list[Any]] = {}
+
+    def _note(self, processor: int, time: Time, what: str, *more: Any) -> None:
+        self.heard.setdefault((processor, time), []).append((what, *more))
+
+    def delivered(self, processor: int, port: int, time: Time, batch: Any) -> None:
+        self._note(processor, time, "delivered", port, rows_of(batch))
+
+    def sent(self, processor: int, port: int, event: Time, time: Time, batch: Any) -> None:
+        self._note(processor, event, "sent", port, time, rows_of(batch))
+
+    def requested(self, processor: int, event: Time, time: Time) -> None:
+        self._note(processor, event, "requested", time)
+
+    def notified(self, processor: int, time: Time) -> None:
+        self._note(processor, time, "notified")
+
+    def completed(self, processor: int) -> None:
+        """That state may have changed is said once for several times."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name}: nothing of these programs")
+
+
+def rows_of(batch: Any) -> Any:
+    return list(batch) if isinstance(batch, list) else pl.DataFrame(batch).rows()
+
+
+@pytest.mark.parametrize("program", [joined, filtered, met_twice, computed_and_joined, any_function, windowed])
+@given(left=inputs, right=inputs)
+@few
+def test_a_recorder_hears_of_each_time_what_it_hears_of_it_by_itself(
+    program: Any, left: list[list[Any]], right: list[list[Any]]
+) -> None:
+    heard = []
+    for epochs in (32, 1):
+        cluster = Cluster(flow_of(program, left, right), 1, limits=Limits(epochs=epochs))
+        recorder = ByTime()
+        worker = cluster.sessions[0].worker
+        worker._recorder = recorder  # type: ignore[assignment]
+        for runtime in worker.runtimes:
+            runtime.take_spans_back()
+        cluster.run()
+        heard.append(recorder.heard)
+    assert heard[0] == heard[1]
+
+
+POLICIES: list[tuple[falkirk.Policy, bool]] = [
+    (falkirk.Lazy(every=2), True),
+    (falkirk.LogHistory(), False),
+    (falkirk.Eager(), False),
+    (falkirk.Snapshot(every=2), False),
+]
+
+
+@pytest.mark.parametrize(("policy", "taken"), POLICIES)
+def test_with_a_store_the_policy_says_whether_epochs_are_taken_together(policy: falkirk.Policy, taken: bool) -> None:
+    assert takes_spans(policy, joined) == taken
+
+
+@pytest.mark.parametrize(("program", "taken"), [(filtered, True), (met_twice, True), (windowed, False)])
+def test_with_a_store_they_are_if_what_was_done_of_each_can_be_undone(program: Any, taken: bool) -> None:
+    assert takes_spans(falkirk.Lazy(every=2), program) == taken
+
+
+def takes_spans(policy: falkirk.Policy, program: Any) -> bool:
+    """True if what the sources of a job with a store bring is gathered."""
+
+    def build() -> falkirk.Dataflow:
+        flow = falkirk.Dataflow()
+        with flow.region("all", policy=policy):
+            found = program(*(flow.columns(name, falkirk.Batches(frames(EPOCHS))) for name in ("left", "right")))
+        found.capture("out")
+        return flow
+
+    worker = DrivenAgents(build, 1).of[0].worker
+    return all(worker.takes_spans(node.index) for node in worker.plan.graph.of_kind("source"))
+
+
+@pytest.mark.parametrize("program", [joined, computed_and_joined, windowed_where_none_is_late])
+@given(left=inputs, right=inputs)
+@few
+def test_rows_of_large_epochs_are_kept_as_they_came(
+    program: Any, left: list[list[Any]], right: list[list[Any]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "SMALL", 1)
+        found = by_time(falkirk.run(flow_of(program, left, right)).captured("out"))
+    assert found == by_time(falkirk.run(flow_of(program, left, right), limits=Limits(epochs=1)).captured("out"))
+
+
+@pytest.mark.parametrize("program", [joined, computed, windowed])
+@pytest.mark.parametrize("column", ["n", "text"])
+def test_a_column_of_another_type_gives_what_it_gives_one_by_one(program: Any, column: str) -> None:
+    def outcome(epochs: int) -> Any:
+        flow = falkirk.Dataflow()
+        of_left = frames(EPOCHS)
+        of_left[20] = of_left[20].with_columns(pl.col(column).cast(pl.Int32 if column == "n" else pl.Categorical))
+        left = flow.columns("left", falkirk.Batches(of_left))
+        right = flow.columns("right", falkirk.Batches(frames(EPOCHS)))
+        program(left, right).capture("out")
+        return by_time(falkirk.run(flow, limits=Limits(epochs=epochs)).captured("out"))
+
+    assert outcome(32) == outcome(1)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

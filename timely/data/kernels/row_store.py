@@ -28,7 +28,7 @@ _STEP = 8
 UNSETTLED = 64
 """Short pieces that may wait until they are merged, though nobody takes rows of them."""
 
-_SMALL = 1024
+SMALL = 1024
 """Shorter pieces are merged in any case."""
 
 _LEAST = 1 << 14
@@ -43,7 +43,7 @@ _NUMBERS = (pl.Int64, pl.Float64, pl.Int32, pl.Int8, pl.UInt32, pl.UInt64)
 P = TypeVar("P", bound=Sized)
 
 
-def in_few_pieces(pieces: Iterable[P], merged: Callable[[list[P]], P], least: int = _SMALL) -> list[P]:
+def in_few_pieces(pieces: Iterable[P], merged: Callable[[list[P]], P], least: int = SMALL) -> list[P]:
     """Pieces in their order, neighbours merged until each is many times as long as the next, and has the `least` length."""
     groups: list[list[P]] = []
     lengths: list[int] = []
@@ -143,7 +143,7 @@ class RowStore:
         start, count = self._count, len(columns[0])
         self._count += count
         self._waiting.append(_Piece(start, self._count, columns, version))
-        self._short += count < _SMALL
+        self._short += count < SMALL
         if self._short > UNSETTLED:
             self._settle()
 
@@ -158,7 +158,7 @@ class RowStore:
         """Forget all but the first `count` rows."""
         self._waiting = _first(self._waiting, count)
         self._pieces = _first(self._pieces, count)
-        self._short = sum(len(piece) < _SMALL for piece in self._waiting)
+        self._short = sum(len(piece) < SMALL for piece in self._waiting)
         self._count = min(self._count, count)
 
     def between(self, start: int, end: int) -> Iterator[pl.DataFrame]:

@@ -16,20 +16,21 @@ from timely.data.batch import as_polars, concat
 from timely.data.codec.hashing import Hashes, hash_columns
 from timely.data.kernels.columns import TINY
 from timely.data.kernels.row_index import RowIndex
-from timely.data.kernels.row_store import UNSETTLED, ColumnList, RowStore, take
+from timely.data.kernels.row_store import SMALL, UNSETTLED, ColumnList, RowStore, take
 from timely.data.kernels.series import Array, gathered, rows_at
 from timely.data.kernels.tables import Ids
+from timely.data.span import Span
 
 
 class KeyedFrame:
-    """A frame with the hash of each row's key, which is found out when it is asked for."""
+    """A frame, or a span, with the hash of each row's key, which is found out when it is asked for."""
 
-    def __init__(self, frame: pl.DataFrame, keys: Sequence[str]) -> None:
-        self.frame = frame
-        self.count = frame.height
+    def __init__(self, rows: pl.DataFrame | Span, keys: Sequence[str]) -> None:
+        self._rows = rows
+        self.count = len(rows)
         self._hashes: Hashes | None = None
         self._bounds: tuple[int, int] | None = None
-        self.columns = columns = [frame.get_column(key) for key in keys]
+        self.columns = columns = [rows.get_column(key) for key in keys]
         """The key columns."""
         self.kinds = [column.dtype for column in columns]
         """The types of the key columns."""
@@ -45,6 +46,19 @@ class KeyedFrame:
         """The key columns, if all are integers without nulls."""
         if columns and all(map(_is_integers, self.numbers)):
             self.integers = [values for values in self.numbers if values is not None]
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """All columns of the rows."""
+        return self._rows if isinstance(self._rows, pl.DataFrame) else self._rows.frame
+
+    def pieces(self) -> Iterator[pl.DataFrame]:
+        """The rows in order, those of different times by themselves where they are many, so that nothing is copied."""
+        if isinstance(self._rows, pl.DataFrame) or self.count < SMALL * len(self._rows.times):
+            yield self.frame
+        else:
+            for _, part in self._rows.parts():
+                yield part
 
     @property
     def hashes(self) -> Hashes:
@@ -131,11 +145,13 @@ class RowsByKey:
             TypeError: if they are others.
         """
         if self._empty is None or frame.columns != self._names or frame.dtypes != self._kinds:
+            first = self._empty is None
             self._empty = frame.clear() if self._empty is None else as_polars(concat([self._empty, frame.clear()]))
             self._version += self._empty.dtypes != self._kinds
             self._names, self._kinds = self._empty.columns, self._empty.dtypes
             self._key_kinds = [self._kinds[self._names.index(key)] for key in self._keys]
-            frame = frame.select(self._names).cast(dict(zip(self._names, self._kinds, strict=True)))
+            if not first:
+                frame = frame.select(self._names).cast(dict(zip(self._names, self._kinds, strict=True)))
         return frame.get_columns()
 
     def _check_types(self, given: KeyedFrame) -> None:
@@ -153,12 +169,12 @@ class RowsByKey:
 
     def _keep_equal(self, given: KeyedFrame, met: Met) -> None:
         """Drop the pairs of which only the hashes are equal."""
-        for key, kind, numbers in zip(self._keys, given.kinds, given.numbers, strict=True):
+        for key, mine, kind, numbers in zip(self._keys, given.columns, given.kinds, given.numbers, strict=True):
             theirs = met.columns[self._names.index(key)]
             if numbers is not None and kind.is_integer() and not theirs.null_count():
                 same = numbers[met.places] == theirs.to_numpy()
             else:
-                equal = gathered(given.frame.get_column(key), rows_at(met.places)) == theirs
+                equal = gathered(mine, rows_at(met.places)) == theirs
                 same = (equal.fill_null(False) if theirs.null_count() else equal).to_numpy()
             if not same.all():
                 met.choose(np.flatnonzero(same))
@@ -196,7 +212,7 @@ class KeyedRows(RowsByKey):
         """
         if not given.count:
             return
-        columns = self._accept(given.frame)
+        pieces = [(self._accept(piece), self._version) for piece in given.pieces()]
         start = len(self._store)
         if given.integers is None:
             self._hash()
@@ -211,7 +227,8 @@ class KeyedRows(RowsByKey):
         elif self._bounds is not None:
             more = given.bounds
             self._bounds = more and (min(more[0], self._bounds[0]), max(more[1], self._bounds[1]))
-        self._store.append(columns, self._version)
+        for columns, version in pieces:
+            self._store.append(columns, version)
 
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` rows."""
