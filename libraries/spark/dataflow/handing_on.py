@@ -43,7 +43,7 @@ class HandOn(Operator):
             safe = Sweep(upto, self._calendar.needed_after(upto) if upto >= 0 else 0, None)
             files.sweep_inputs(context.folder(f"{self._region}/in"), safe)
         else:  # nothing is ever rolled back
-            files.remove(entry.path for entry in run[1])
+            files.remove_inputs(entry.path for entry in run[1])
         return entries
 
     def on_result(self, ctx: Context, time: Time, result: list[ManifestEntry]) -> None:

@@ -63,6 +63,8 @@ class Expressions:
         return quoted(node.name)
 
     def _literal(self, node: Any, number: int) -> str:
+        if type(node.value).__name__ == "PySeries":
+            raise Refused("a Series among the expressions")
         return literal(node.value, node.dtype)
 
     def _ternary(self, node: Any, number: int) -> str:

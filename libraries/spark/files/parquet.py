@@ -363,8 +363,15 @@ def sweep_unfinished(folder: Path, upto: int) -> None:
             shutil.rmtree(output, ignore_errors=True)
 
 
+def remove_inputs(paths: Iterable[str]) -> None:
+    """Remove input files. Their folder stays: others write into it."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
 def remove(paths: Iterable[str]) -> None:
-    """Remove files, and the folders that are empty then."""
+    """Remove files, and the folders that are empty then: nobody else may write into these."""
     folders = set()
     for path in paths:
         with suppress(FileNotFoundError):

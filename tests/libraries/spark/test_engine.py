@@ -293,6 +293,7 @@ def every_verb(left: list[pl.DataFrame], right: list[pl.DataFrame]) -> falkirk.D
     by_day = rows.window(falkirk.Tumbling(dt.timedelta(hours=7)), time="w")
     by_day.agg(n=agg.count(), sum=agg.sum("at")).filter(pl.col("n") > 1).capture("tumbling")
     odd, even = rows.branch(pl.col("n") % 2 == 1)
+    rows.select(pl.lit("x").alias("c"), n=pl.lit(None, pl.Int64)).capture("constants")
     odd.concat(even, others).select("k", pl.col("n").cast(pl.Float64)).capture("concat")
     found = (
         rows.to_records().map(lambda row: {"k": row["k"], "n": len(row["k"] or "")}).to_columns({"k": str, "n": int})
@@ -701,7 +702,9 @@ def refusals() -> Iterator[tuple[str, Callable[[falkirk.Dataflow, Any], Any]]]:
     yield "cast from Float64 to Int64", lambda flow, rows: rows.filter(pl.col("x").cast(pl.Int64) > 0)
     yield "a Python function", lambda flow, rows: rows.with_columns(y=pl.col("n").map_elements(abs, pl.Int64))
     yield "sum, which looks at several rows", lambda flow, rows: rows.with_columns(y=pl.col("n").sum())
-    yield "select without any column", lambda flow, rows: rows.select(pl.lit(1))
+    yield "select without any column", lambda flow, rows: rows.select(pl.selectors.boolean(), pl.lit(1))
+    yield "len, which looks at several rows", lambda flow, rows: rows.select(n=pl.len() + 1)
+    yield "a Series", lambda flow, rows: rows.select(n=pl.lit(pl.Series([1])))
     yield "a key of type Float64", lambda flow, rows: rows.group_by("x").agg(n=agg.count())
     yield "say agg.count", lambda flow, rows: rows.group_by("k").agg(pl.col("n").median(), over="time")
     yield "say agg.count", lambda flow, rows: rows.group_by("k").agg(v=agg.var("n"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.process.host import SparkHost, host_of
 from recovery.policies import Batch
 from runtime.run import run
+from runtime.workspace import RunningJob
 from tests.support.profile import tries
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
@@ -278,6 +280,28 @@ def test_two_steps_are_one_query_and_give_what_they_give_one_after_the_other(
     assert found == kept
     assert found
     assert files == [False] * len(PARTS)
+
+
+@pytest.mark.spark
+def test_folders_that_all_runs_write_into_stay(
+    monkeypatch: pytest.MonkeyPatch, one_spark: SparkHost, tmp_path: Path
+) -> None:
+    given, removed = set(), set()
+    folder, rmdir = RunningJob.folder, os.rmdir
+
+    def giving(job: RunningJob, name: str, living: bool = False) -> Path:
+        given.add(str(path := folder(job, name, living)))
+        return path
+
+    def removing(path: Any, **more: Any) -> None:
+        removed.add(os.fspath(path))
+        rmdir(path, **more)
+
+    monkeypatch.setattr(RunningJob, "folder", giving)
+    monkeypatch.setattr(os, "rmdir", removing)
+    ran(*ONE_QUERY["sql"], tmp_path / "fused")
+    assert any(path.endswith("/one/in") for path in given)
+    assert not given & removed
 
 
 def set_something(df: Any) -> Any:
