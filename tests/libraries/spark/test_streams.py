@@ -140,8 +140,9 @@ def test_killed_java_goes_on_from_its_checkpoint_without_loss_or_repetition(
     found = epochs(run(flow))
     assert killed
     assert one_spark.pid not in (None, *killed)
-    assert found.keys() == set(range(6))
-    assert all(found[number].equals(rows(number)) for number in found)
+    assert [*found] == [*range(len(found))]
+    assert len(found) >= 5  # the batch that Spark was at may have the next one's file, too
+    assert pl.concat(found.values()).equals(rows(0, 600))
 
 
 @pytest.mark.soak
@@ -399,8 +400,9 @@ def test_workers_are_killed_one_after_the_other_and_every_row_is_in_the_table_on
     run_beside(job.run, strike)
     assert len(killed) == 2
     assert killed[1] < count
-    right = pl.concat([rows(n).with_columns(epoch=pl.lit(n, dtype=pl.Int32)) for n in range(count)])
-    assert read_by_spark(tmp_path / "table").equals(right.sort("k"))
+    found = read_by_spark(tmp_path / "table")
+    assert found.drop("epoch").equals(rows(0, count * 100))
+    assert found["epoch"].is_sorted()  # a batch that Spark was at may have the next one's file, too
     source = spark.Stream(Reader(tmp_path / "table"), available_now=True, options=OPTIONS)
     followed = pl.concat(list(epochs(run(reading(source))).values())).sort("k")
-    assert followed.equals(right.sort("k"))
+    assert followed.equals(found)
