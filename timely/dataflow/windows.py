@@ -23,6 +23,7 @@ from timely.operators.windows import (
     collecting,
     counting,
     folding,
+    parts_of,
     reducing,
 )
 
@@ -137,7 +138,6 @@ class Windowed:
             self._name,
             lambda: RecordTimes(time, datetimes),
             lambda: RecordLateness(shape.lateness(), allowed),
-            Exchange(),
         )
 
     def late(self) -> Keyed:
@@ -213,7 +213,8 @@ class Windowed:
             notifies=True,
             stateful=True,
         )
-        keyed._of(judge, ON_TIME)._connect(node, 0)
+        # Whether a record is late, each worker knows: what goes to the worker of its key is what windows get of all of a batch.
+        keyed._of(judge, ON_TIME)._connect(node, 0, Exchange(combine=parts_of(event_shape, aggregate)))
         keyed._of(judge, WATERMARKS)._connect(node, 1)
         return keyed._of(node)
 

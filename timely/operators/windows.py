@@ -40,6 +40,11 @@ Item = tuple[Any, Any]
 Slot = tuple[Hashable, Any]
 """The name of an open window: (key, start)."""
 
+Part = tuple[Hashable, Any, Any, Any]
+"""What some records give a window: (key, start, end, accumulator)."""
+
+_PART_FIELDS = 4
+
 END: Time = (INF,)
 """The time after every epoch of the root scope."""
 
@@ -291,7 +296,8 @@ class _Index:
 
 
 class EventWindows(Operator):
-    """Windows over event time. Port 0 takes records on time (key, event time, value), port 1 the watermarks.
+    """Windows over event time. Port 0 takes records on time (key, event time, value), port 1 the watermarks. Records may
+    come as what `parts_of` makes of them, too.
 
     A record that came late for some of its windows is put into those that are still open.
     Gives ((key, Window), result) when the watermark passes a window's end, and the rest when the input has ended.
@@ -301,6 +307,7 @@ class EventWindows(Operator):
         self._aggregate = aggregate
         self._gap = shape.gap if isinstance(shape, Session) else None
         self._aligned = None if isinstance(shape, Session) else shape.aligned()
+        self._parts = parts_of(shape, aggregate)
         self._now = TimedBatches()
         self._watermarks = TimedValues()
         self._open = OpenWindows()
@@ -317,14 +324,16 @@ class EventWindows(Operator):
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        records = list(chain.from_iterable(self._now.pop(time)))
-        keys = [record[0] for record in records]
-        if not are_canonical(keys):
-            keys = list(map(canonical, keys))
-        if self._aligned is not None:
-            self._fill(self._aligned, keys, records)
+        batches = self._now.pop(time)
+        if self._parts is not None:
+            self._merge(self._parts, batches)
         else:
-            self._extend(keys, records)
+            records = list(chain.from_iterable(batches))
+            keys = _keys_of(records)
+            if self._aligned is not None:
+                self._fill(self._aligned, keys, records)
+            else:
+                self._extend(keys, records)
         for watermark in self._watermarks.pop(time).values():
             self._emit(ctx, self._open.close(watermark))
             if self._parts_windows:
@@ -340,28 +349,36 @@ class EventWindows(Operator):
     def _add(self, total: Any, items: list[Item]) -> Any:
         return self._aggregate.add(total, in_order(items) if self._aggregate.ordered else items)
 
+    def _merge(self, parts: Callable[[Batch], list[Part]], batches: list[Any]) -> None:
+        """Bring what records give their windows together with what these hold."""
+        merge = self._aggregate.merge
+        assert merge is not None
+        apart = [batch for batch in batches if batch and len(batch[0]) == _PART_FIELDS]
+        whole = list(chain.from_iterable(batch for batch in batches if batch and len(batch[0]) != _PART_FIELDS))
+        passed = self._last_watermark()
+        for key, start, end, total in chain(parts(whole), *apart):
+            if passed is None or end > passed:
+                held = self._open.get((key, start))
+                self._open.put((key, start), end, total if held is None else merge(held[1], total))
+
     def _fill(self, aligned: Aligned, keys: list[Hashable], records: list[tuple[Hashable, Any, Any]]) -> None:
         """Put every record into its windows, whose places are fixed."""
         times = [record[1] for record in records]
         spans = {at: aligned.spans(at) for at in set(times)}
-        passed = self._passed.read(_ROOT).get(_WATERMARK) if self._parts_windows else None
+        passed = self._last_watermark()
         if passed is not None:
             spans = {at: [span for span in found if span[1] > passed] for at, found in spans.items()}
         ends = dict(chain.from_iterable(spans.values()))
-        gather, merge = self._aggregate.gather, self._aggregate.merge
-        if gather is not None:
-            assert merge is not None
-            slots, values = _placed(keys, times, [record[2] for record in records], spans)
-            for slot, total in gather(slots, values).items():
-                held = self._open.get(slot)
-                self._open.put(slot, ends[slot[1]], total if held is None else merge(held[1], total))
-            return
         groups: dict[Slot, list[Item]] = defaultdict(list)
         for slot, item in zip(*_placed(keys, times, [(at, value) for _, at, value in records], spans)):
             groups[slot].append(item)
         for slot, items in groups.items():
             held = self._open.get(slot)
             self._open.put(slot, ends[slot[1]], self._add(ABSENT if held is None else held[1], items))
+
+    def _last_watermark(self) -> Any:
+        """The watermark by which records of this epoch may be late for some of their windows; None if that cannot be."""
+        return self._passed.read(_ROOT).get(_WATERMARK) if self._parts_windows else None
 
     def _extend(self, keys: list[Hashable], records: list[tuple[Hashable, Any, Any]]) -> None:
         """Put every record into the session of its key, which it may begin, lengthen, or join to another."""
@@ -399,6 +416,30 @@ def _placed(
     places = [[start for start, _ in spans[at]] for at in times]
     slots = [(key, start) for key, starts in zip(keys, places) for start in starts]
     return slots, [thing for thing, starts in zip(things, places) for _ in starts]
+
+
+def parts_of(shape: Tumbling | Sliding | Session, aggregate: WindowAggregate) -> Callable[[Batch], list[Part]] | None:
+    """The function from records (key, event time, value) to what they give each window; None where their order or the places
+    of windows are not known before all have come together."""
+    gather = aggregate.gather
+    if isinstance(shape, Session) or gather is None:
+        return None
+    aligned, gathered = shape.aligned(), gather
+
+    def parts(records: Batch) -> list[Part]:
+        assert isinstance(records, list)
+        times = [record[1] for record in records]
+        spans = {at: aligned.spans(at) for at in set(times)}
+        ends = dict(chain.from_iterable(spans.values()))
+        slots, values = _placed(_keys_of(records), times, [record[2] for record in records], spans)
+        return [(key, start, ends[start], total) for (key, start), total in gathered(slots, values).items()]
+
+    return parts
+
+
+def _keys_of(records: list[Any]) -> list[Hashable]:
+    keys = [record[0] for record in records]
+    return keys if are_canonical(keys) else list(map(canonical, keys))
 
 
 class EpochWindows(Operator):

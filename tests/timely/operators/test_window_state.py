@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
+from operator import add
 from typing import Any
 
 import pytest
@@ -11,7 +13,15 @@ from hypothesis import strategies as st
 
 from timely.data.codec import decode, encode
 from timely.dataflow.windows import Session, Sliding, Tumbling
-from timely.operators.windows import EventWindows, OpenWindows, WindowAggregate, collecting, counting
+from timely.operators.windows import (
+    EventWindows,
+    OpenWindows,
+    WindowAggregate,
+    collecting,
+    counting,
+    parts_of,
+    reducing,
+)
 from timely.time import INF, Frontier, Time, visible
 
 END = visible((INF,))
@@ -83,6 +93,50 @@ def test_windows_go_on_from_a_checkpoint_as_if_nothing_had_happened(
     else:
         first.state.keep(frontier)
     assert [epoch_of(first, *step) for step in steps[cut:]] == expected[cut:]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(
+                st.tuples(st.sampled_from(["a", "b", 1.0, float("nan")]), st.integers(0, 40), st.integers(-9, 9)),
+                max_size=8,
+            ),
+            st.lists(st.integers(0, 3), max_size=3),
+            st.integers(0, 40),
+        ),
+        max_size=6,
+    ),
+    shapes,
+    st.sampled_from([(counting(), len), (reducing(add), sum), (reducing(max), max)]),
+)
+def test_records_may_be_combined_before_they_travel(
+    epochs: list[tuple[list[Any], list[int], int]], shape: Any, aggregate: tuple[WindowAggregate, Any]
+) -> None:
+    """In whatever pieces; late ones, too, which are for windows that have not closed."""
+    parts = parts_of(shape, aggregate[0])
+    assert parts_of(shape, collecting()) is None
+    if parts is None:
+        assert isinstance(shape, Session)
+        return
+    whole, pieces = EventWindows(shape, collecting()), EventWindows(shape, aggregate[0])
+    mark = -1
+    for number, (records, cuts, upto) in enumerate(epochs):
+        mark = max(mark, upto)
+        ctx: Any = Recording()
+        ctx.time = (number,)
+        bounds = sorted({0, *(min(cut, len(records)) for cut in cuts), len(records)})
+        for first, last in pairwise(bounds):
+            piece = records[first:last]
+            combined = parts(piece)
+            assert len({(repr(key), start) for key, start, _, _ in combined}) == len(combined)
+            pieces.on_batch(ctx, 0, ctx.time, combined if first % 2 == 0 else piece)
+        pieces.on_batch(ctx, 1, ctx.time, [mark])
+        pieces.on_notify(ctx, ctx.time)
+        expected = [
+            (at, (slot, aggregate[1](values))) for at, (slot, values) in epoch_of(whole, ctx.time, records, mark)
+        ]
+        assert sorted(ctx.sent, key=repr) == sorted(expected, key=repr)
 
 
 def test_an_open_window_is_kept_in_the_shard_of_its_key() -> None:
