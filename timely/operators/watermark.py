@@ -6,8 +6,8 @@ record is late depends on its epoch and event time, and on nothing that a schedu
 are judged by the watermark of the epochs before it. (Akidau et al., *The Dataflow Model*, VLDB 2015, section 2.3, has
 watermarks by wall-clock progress; those differ from run to run.)
 
-Two operators make it: `EventTimes` on the way to the exchange, where each worker tells all others the greatest event time
-of an epoch, and `Lateness` behind it.
+Two operators make it: `EventTimes`, where each worker tells all others the greatest event time of an epoch, and `Lateness`
+behind it. Rows that windows combine go to the worker of their key after both.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Lateness(Operator):
 
 
 class RecordLateness(Lateness):
-    """The same for records (key, event time, value) of the keys of this worker; the late ones leave as (key, value).
+    """The same for records (key, event time, value); the late ones leave as (key, value).
 
     A record of which some windows have closed and some have not is both.
     """
