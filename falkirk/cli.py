@@ -480,12 +480,7 @@ def bench(context: typer.Context) -> None:
     )
     own.command()(bench_command)
 
-    def measure() -> int:
-        own(args=context.args, prog_name="falkirk bench")
-        return 0
-
-    signal.signal(signal.SIGINT, _stop_at_once)
-    measure()
+    own(args=context.args, prog_name="falkirk bench")
 
 
 @app.command()

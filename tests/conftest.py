@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -36,3 +38,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             shared = [each[-1] for each in item._fixtureinfo.name2fixturedefs.values()]
             if any(each.scope == "module" and each.baseid == item.nodeid.split("::")[0] for each in shared):
                 item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+
+
+_WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGALRM)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """A test that leaves a handler of a signal behind fails: a later one that is interrupted would end the whole process."""
+    before = {number: signal.getsignal(number) for number in _WATCHED}
+    yield
+    left = {number.name: now for number, was in before.items() if (now := signal.getsignal(number)) != was}
+    for number, was in before.items():
+        signal.signal(number, was)
+    assert not left, f"left behind: {left}"

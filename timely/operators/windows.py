@@ -353,10 +353,13 @@ class EventWindows(Operator):
         """Bring what records give their windows together with what these hold."""
         merge = self._aggregate.merge
         assert merge is not None
-        apart = [batch for batch in batches if batch and len(batch[0]) == _PART_FIELDS]
+        apart = list(chain.from_iterable(batch for batch in batches if batch and len(batch[0]) == _PART_FIELDS))
         whole = list(chain.from_iterable(batch for batch in batches if batch and len(batch[0]) != _PART_FIELDS))
         passed = self._last_watermark()
-        for key, start, end, total in chain(parts(whole), *apart):
+        # Keys that have travelled are other objects: a NaN among them would be found by nobody.
+        for key, (_, start, end, total) in chain(
+            zip(_keys_of(apart), apart), ((part[0], part) for part in parts(whole))
+        ):
             if passed is None or end > passed:
                 held = self._open.get((key, start))
                 self._open.put((key, start), end, total if held is None else merge(held[1], total))

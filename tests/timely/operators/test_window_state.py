@@ -113,7 +113,7 @@ def test_windows_go_on_from_a_checkpoint_as_if_nothing_had_happened(
 def test_records_may_be_combined_before_they_travel(
     epochs: list[tuple[list[Any], list[int], int]], shape: Any, aggregate: tuple[WindowAggregate, Any]
 ) -> None:
-    """In whatever pieces; late ones, too, which are for windows that have not closed."""
+    """In whatever pieces, which other workers read from bytes; late ones, too, which are for windows that have not closed."""
     parts = parts_of(shape, aggregate[0])
     assert parts_of(shape, collecting()) is None
     if parts is None:
@@ -130,7 +130,7 @@ def test_records_may_be_combined_before_they_travel(
             piece = records[first:last]
             combined = parts(piece)
             assert len({(repr(key), start) for key, start, _, _ in combined}) == len(combined)
-            pieces.on_batch(ctx, 0, ctx.time, combined if first % 2 == 0 else piece)
+            pieces.on_batch(ctx, 0, ctx.time, decode(encode(combined)) if first % 2 == 0 else piece)
         pieces.on_batch(ctx, 1, ctx.time, [mark])
         pieces.on_notify(ctx, ctx.time)
         expected = [
