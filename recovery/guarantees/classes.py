@@ -44,6 +44,16 @@ _BY_RECORD = {
     "key_by",
     "mark",
     "drop",
+    "drop_columns",
+    "rename",
+    "match_to_schema",
+    "cast",
+    "drop_nulls",
+    "drop_nans",
+    "fill_null",
+    "fill_nan",
+    "explode",
+    "unnest",
 }
 """Kinds of stages that handle each record by itself, although they have no function of one record."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -11,10 +11,13 @@ import polars as pl
 from timely.data.batch import columns_of
 from timely.dataflow import schemas
 from timely.dataflow.column_windows import ALL
-from timely.dataflow.columns import Columns, GroupBy, check_made
+from timely.dataflow.columns import Columns, GroupBy
 from timely.dataflow.keyed import Over
+from timely.dataflow.keys import check_made
+from timely.dataflow.selections import flat
 from timely.dataflow.stream import view
 from timely.dataflow.top import top_of_groups
+from timely.dataflow.two_sided_keys import Keys
 from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, sum
@@ -50,11 +53,40 @@ class Changes(Columns):
         exprs = tuple(list(expr) if isinstance(expr, Iterator) else expr for expr in exprs)
         return super().select(*exprs, name=name, **named, **{CHANGE: pl.col(CHANGE)})
 
+    def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Columns:
+        """Without some columns, which are given by name. The sign stays."""
+        if not all(isinstance(each, str) and each != CHANGE for each in flat(columns)):
+            raise GraphError(
+                f"{user_site()}: drop of changes takes names of columns, and not that of the sign, {CHANGE!r}, which rows() "
+                "makes a column like others"
+            )
+        return super().drop(*columns, strict=strict, name=name)
+
+    def rename(
+        self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
+    ) -> Columns:
+        """With other names for columns. The sign keeps its own."""
+        if isinstance(mapping, Mapping) and CHANGE in (*mapping, *mapping.values()):
+            raise GraphError(f"{user_site()}: rename of changes leaves the sign {CHANGE!r} as it is")
+        if callable(mapping):
+            function = mapping
+            return super().rename(lambda each: each if each == CHANGE else function(each), strict=strict, name=name)
+        return super().rename(mapping, strict=strict, name=name)
+
+    def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Columns:
+        """Columns as other types. The sign keeps its own."""
+        if isinstance(dtypes, Mapping):
+            if CHANGE in dtypes:
+                raise GraphError(f"{user_site()}: cast of changes leaves the sign {CHANGE!r} as it is")
+            return super().cast(dtypes, strict=strict, name=name)
+        return self.with_columns(pl.all().exclude(CHANGE).cast(dtypes, strict=strict), name=name)
+
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `min`, `max`, `first`,
         `last`, `n_unique`, `quantile` and `median`.
 
-        A key of which all rows have been taken back has a count of 0.
+        A key of which all rows have been taken back has a count of 0. With changes=True, totals are changes, too: what a key
+        had before is taken back, and of a key without rows there is none.
         """
         found = self.rows().group_by(*keys, **named)
         return ChangedGroups(found.columns, found.keys, found.made)
@@ -74,7 +106,7 @@ class Changes(Columns):
     def top_k(
         self,
         k: int,
-        by: str | Sequence[str],
+        by: Keys,
         reverse: bool | Sequence[bool] = False,
         over: Over = "scope",
         name: str | None = None,
@@ -89,7 +121,7 @@ class Changes(Columns):
             f"of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
         )
 
-    distinct = join_asof = window = split_late = _refuse
+    distinct = join_asof = window = split_late = sort = _refuse
 
 
 _SIGNS = ("left sign()", "right sign()")
@@ -104,6 +136,7 @@ def join_changes(
     name: str | None,
     known: Mapping[str, Any] | None,
     changes: bool,
+    suffix: str,
 ) -> Changes:
     """A running inner join of which one side is changes, or both: a pair comes, or is taken back, as its rows are."""
     if how != "inner" or over != "scope" or changes:
@@ -118,7 +151,7 @@ def join_changes(
         sides.append(side)
     if known is not None and isinstance(right, Changes):
         known = {**known, _SIGNS[1]: pl.Int8}
-    found = sides[0].join(sides[1], on, name=name, right=known)
+    found = sides[0].join(sides[1], on, name=name, right=known, suffix=suffix)
     signs = [pl.col(sign) for each, sign in zip((left, right), _SIGNS, strict=True) if isinstance(each, Changes)]
     product = signs[0] if len(signs) == 1 else signs[0] * signs[1]
     return view(found.select(pl.exclude(*_SIGNS), product.alias(CHANGE)), Changes)
@@ -148,7 +181,7 @@ class ChangedGroups(GroupBy):
     def top_k(
         self,
         k: int,
-        by: str | Sequence[str],
+        by: Keys,
         reverse: bool | Sequence[bool] = False,
         over: Over = "scope",
         name: str | None = None,
@@ -161,20 +194,21 @@ _TAKEN_BACK = ("count", "sum", "mean", "quantile", *KEPT)
 """The aggregates out of which rows can be taken."""
 
 
+_ROWS = "rows()"
+"""The number of rows that there are of a key."""
+
+
 class _Totals:
     """Aggregates of changes as sums: of what rows have, by their sign."""
 
     def __init__(
         self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr], changes: bool
     ) -> None:
-        if changes:
-            raise GraphError(
-                f"{user_site()}: totals of changes are not changes; say rows() first, or leave changes=True out"
-            )
         if over != "scope":
             raise GraphError(
                 f"{user_site()}: totals of changes run on, over='scope': the changes of one time have none"
             )
+        self._changes = changes
         self._weighed: dict[str, pl.Expr] = {}
         self.of_values: dict[str, Aggregate] = {}
         self._results: dict[str, pl.Expr] = {}
@@ -217,29 +251,35 @@ class _Totals:
 
     def all(self, rows: Columns, keys: tuple[str, ...] | None, made: tuple[pl.Expr, ...], name: str | None) -> Columns:
         """The sums of each key, and what there is of its values; `keys` is None for all rows."""
+        if self._changes or (
+            self.of_values and not self.sums
+        ):  # a key without rows goes; something changes with each row
+            self._add(_ROWS, pl.col(CHANGE).cast(pl.Int64))
         if not self.of_values:
             if self._weighed:
                 rows = rows.with_columns(*(expr.alias(name) for name, expr in self._weighed.items()))
             grouped = GroupBy(rows._marked(), (ALL,)) if keys is None else GroupBy(rows, keys, made)
-            return grouped._computed((), self.sums, "scope", name)
+            return grouped._computed((), self.sums, "scope", name, changes=self._changes)
         check_made(made, self.of_values.values())
         check_at_root(rows, "agg.min, max, first, last or n_unique of changes keeps rows of the root scope")
-        if not self.sums:  # something changes whenever a row comes
-            self._add("rows()", pl.col(CHANGE).cast(pl.Int64))
         rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._weighed.items()))
         rows, keys = (rows._marked(), (ALL,)) if keys is None else (rows, keys)
-        sums, of_values = self.sums, self.of_values
+        sums, of_values, signed = self.sums, self.of_values, self._changes
         schema = schemas.aggregated("agg", keys, {**sums, **of_values}, rows.schema)
         node = rows._attach(
             "aggregate",
             name,
             Exchange(columns=keys, prepare=columns_of),
-            factory=lambda: ChangedAggregate(keys, sums, of_values, CHANGE),
+            factory=lambda: ChangedAggregate(keys, sums, of_values, CHANGE, signed),
             notifies=True,
             stateful=True,
         )
-        return rows._of(node, schema=schema)
+        if not signed:
+            return rows._of(node, schema=schema)
+        return view(rows._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
 
     def finish(self, totals: Columns, keys: tuple[str, ...]) -> Columns:
-        """The keys and the results."""
+        """The keys and the results. As changes, a key of which all rows have been taken back is taken back, too."""
+        if self._changes and keys:
+            totals = totals.filter(pl.col(_ROWS) != 0)
         return totals.select(*keys, *(expr.alias(name) for name, expr in self._results.items()))

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from timely.data.kernels.expressions import compiled
 from timely.dataflow import schemas, verbs
 from timely.dataflow.graph import Node
+from timely.dataflow.keys import check_made, keys_of
 from timely.dataflow.stream import Stream, view
 from timely.dataflow.windows import add_judge, check_lateness, check_no_event_time, no_row_is_late
 from timely.dataflow.wire import check_at_root
@@ -67,6 +69,7 @@ class WindowedColumns:
         self._shape = shape
         self._time = time
         self._keys: tuple[str, ...] = ()
+        self._made: tuple[pl.Expr, ...] = ()
         self._name = name if name is not None else columns.graph.fresh_name("window")
         self._judge: Node | None = None
         self._instants = False
@@ -100,13 +103,15 @@ class WindowedColumns:
             raise no_row_is_late(self._shape)
         return self._columns._of(self._judge, LATE, self._columns.schema)
 
-    def group_by(self, *keys: str) -> WindowedColumns:
-        """The same windows, with a result for each key."""
-        if not keys or not all(isinstance(key, str) for key in keys):
-            raise GraphError(f"{user_site()}: group_by in windows takes names of columns, not {keys!r}")
-        schemas.check_columns("group_by in windows", keys, self._columns.schema)
+    def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> WindowedColumns:
+        """The same windows, with a result for each key: of columns, or of expressions of a column each."""
+        names, made = keys_of("group_by in windows", keys, named, self._columns.schema)
+        if not names:
+            raise GraphError(
+                f"{user_site()}: group_by in windows takes names of columns; for totals of all rows say agg(...) without it"
+            )
         grouped = copy(self)
-        grouped._keys = keys
+        grouped._keys, grouped._made = names, made
         return grouped
 
     def agg(self, *exprs: Any, name: str | None = None, **aggregates: Aggregate) -> Columns:
@@ -119,7 +124,9 @@ class WindowedColumns:
         check_aggregate((*self._keys, "start", "end"), aggregates)
         if isinstance(self._shape, Session):
             refuse_values(aggregates, "in sessions, which may come to be one: count in windows of a fixed length")
-        schema = schemas.windowed(self._keys, aggregates, self._time, self._instants, self._columns.schema)
+        check_made(self._made, aggregates.values())
+        known = schemas.after("group_by in windows", self._keyed, self._columns.schema, self._made)
+        schema = schemas.windowed(self._keys, aggregates, self._time, self._instants, known)
         chosen = name if name is not None else self._columns.graph.fresh_name(f"{self._name}-agg")
         if isinstance(self._shape, Epochs):
             return self._of_epochs(self._shape, aggregates, chosen, schema)
@@ -129,7 +136,7 @@ class WindowedColumns:
         self, shape: Epochs, aggregates: Mapping[str, Aggregate], name: str, schema: pl.Schema | None
     ) -> Columns:
         keys = self._keys or (ALL,)
-        rows = self._columns if self._keys else self._columns._marked()
+        rows = self._with_keys(self._columns)
         channel = Exchange(columns=keys, combine=PreAggregate(keys, aggregates).apply)
         factory: Callable[[], Operator] = lambda: ColumnEpochs(keys, aggregates, shape, combined=True)  # noqa: E731
         node = rows._attach("window", name, channel, factory=factory, notifies=True, stateful=True)
@@ -144,7 +151,7 @@ class WindowedColumns:
     ) -> Columns:
         columns, judge = self._columns, self._judge
         assert judge is not None
-        rows = columns._of(judge, ON_TIME)
+        rows = self._with_keys(columns._of(judge, ON_TIME), isinstance(shape, Session))
         length = whole_length(shape.length)
         if not isinstance(shape, Session):
             keys: tuple[str, ...] = (START, *self._keys)
@@ -152,7 +159,6 @@ class WindowedColumns:
             combine = PreAggregate(keys, aggregates)
         else:
             keys = self._keys or (ALL,)
-            rows = rows if self._keys else rows._marked()
             factory = lambda: ColumnSessions(keys, aggregates, length, combined=True)  # noqa: E731
             combine = PreSessions(keys, aggregates, length)
         node = columns.graph.add_node(
@@ -168,6 +174,16 @@ class WindowedColumns:
         rows._connect(node, 0, Exchange(columns=keys, combine=combine.apply))
         columns._of(judge, WATERMARKS)._connect(node, 1)
         return self._without_mark(columns._of(node, schema=schema), keys)
+
+    def _keyed(self, frame: Any) -> Any:
+        return frame.with_columns(self._made)
+
+    def _with_keys(self, rows: Columns, marked: bool = True) -> Columns:
+        """The rows with the keys that are computed, or, if there is no key, with a mark."""
+        if self._made:
+            few = compiled("with_columns", self._made, {})
+            return rows._plan("group_by", None, self._keyed, self._made, few)
+        return rows._marked() if marked and not self._keys else rows
 
     def _without_mark(self, found: Columns, keys: tuple[str, ...]) -> Columns:
         return found._choose("drop", pl.all().exclude(ALL)) if ALL in keys else found

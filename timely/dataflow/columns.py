@@ -16,14 +16,21 @@ from timely.data.batch import Batch, as_polars, columns_of, divide
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
 from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
+from timely.dataflow.declared import alike, loop_body, match_to_schema
 from timely.dataflow.expiring_totals import check_ttl, expiring_totals
 from timely.dataflow.interval_joins import interval_join
 from timely.dataflow.keyed import Keyed, Over, check_over
+from timely.dataflow.keys import check_made, keys_of, output_of
+from timely.dataflow.reshaping import drop, rename
 from timely.dataflow.selections import flat, makes_rows_of_none, names_of_values
+from timely.dataflow.sorting import sort_of_time
 from timely.dataflow.stream import Stream, records_of, view
 from timely.dataflow.top import top_of_groups
+from timely.dataflow.two_sided_keys import Keys, join_of_pairs, key_pairs
+from timely.dataflow.verbs_of_frames import OF_FRAMES
 from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
+from timely.io.column_types import Schema
 from timely.operators.agg import KINDS, Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate, refuse_values
 from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
@@ -37,6 +44,8 @@ from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tum
 
 class Columns(Wire):
     """A stream of Polars frames or Arrow tables."""
+
+    _hints = OF_FRAMES
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `select` on every batch. A selection of constants alone gives a row for each row, as `with_columns` would.
@@ -110,6 +119,230 @@ class Columns(Wire):
     def _choose(self, kind: str, *exprs: Any) -> Columns:
         """A stage of our own that selects."""
         return self._plan(kind, None, lambda frame: frame.select(*exprs), few=compiled("select", exprs, {}))
+
+    def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Columns:
+        """Polars' `drop`: the rows without some columns. `strict`: one that is not there is an error.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n"], "price": [3], "paid": [True]})]))
+        >>> seen = sales.drop("price", "paid").capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n',)]]
+        """
+        return drop(self, columns, strict, name)
+
+    def rename(
+        self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
+    ) -> Columns:
+        """Polars' `rename`: the same rows, with other names for columns. `strict`: one that is not there is an error.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n"], "price": [3]})]))
+        >>> sales.rename({"price": "paid"}).schema
+        Schema([('shop', String), ('paid', Int64)])
+        >>> sales.rename(str.upper).schema
+        Schema([('SHOP', String), ('PRICE', Int64)])
+        """
+        return rename(self, mapping, strict, name)
+
+    def sort(
+        self,
+        by: str | pl.Expr | Iterable[str | pl.Expr],
+        *more_by: str | pl.Expr,
+        descending: bool | Sequence[bool] = False,
+        nulls_last: bool | Sequence[bool] = False,
+        over: Over = "scope",
+        name: str | None = None,
+    ) -> Columns:
+        """Polars' `sort` of the rows of each time (over="time"): at one worker, as one batch when the time is complete.
+
+        Rows are in the order of `by`, of which the first counts most: names of columns, and expressions of a column each.
+        `descending` and `nulls_last` may say so for each. Rows that are equal in `by` go by their other columns, the least
+        first. What keeps batches as they are, `select` or `filter`, keeps the order; joins, totals and exchanges do not.
+
+        Rows that go on coming have no last order: over="scope", the default of all verbs, is an error.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.sort("shop", "price", descending=[False, True], over="time").capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 5), ('n', 3), ('s', 4)], [('s', 6)]]
+        """
+        return sort_of_time(self, (by, *more_by), descending, nulls_last, over, name)
+
+    def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Columns:
+        """Polars' `cast`: columns, by name, as other types, or all as one. `strict`: a value that has none is an error.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n"], "price": ["3"]})]))
+        >>> sales.cast({"price": int}).schema
+        Schema([('shop', String), ('price', Int64)])
+        """
+        return self._plan("cast", name, lambda frame: frame.cast(dtypes, strict=strict))
+
+    def drop_nulls(self, subset: Any = None, *, name: str | None = None) -> Columns:
+        """Polars' `drop_nulls`: the rows without a null, in the columns `subset`, or in any.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", None], "price": [3, 4]})]))
+        >>> seen = sales.drop_nulls("shop").capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3)]]
+        """
+        return self._plan("drop_nulls", name, lambda frame: frame.drop_nulls(subset))
+
+    def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Columns:
+        """Polars' `drop_nans`: the rows without a NaN, in the columns `subset`, or in any.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"price": [3.5, float("nan")]})]))
+        >>> seen = sales.drop_nans().capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(3.5,)]]
+        """
+        return self._plan("drop_nans", name, lambda frame: frame.drop_nans(subset))
+
+    def fill_null(self, value: Any, *, name: str | None = None) -> Columns:
+        """Polars' `fill_null`: `value` in the place of nulls, in columns of its type.
+
+        Strategies as "forward" are of rows in an order, which streams do not have.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", None], "price": [None, 4]})]))
+        >>> seen = sales.fill_null(0).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 0), (None, 4)]]
+        """
+        kind = "with_columns" if isinstance(value, pl.Expr) else "fill_null"  # an expression may be of several rows
+        return self._plan(kind, name, lambda frame: frame.fill_null(value), [value])
+
+    def fill_nan(self, value: Any, *, name: str | None = None) -> Columns:
+        """Polars' `fill_nan`: `value` in the place of NaN, in columns of floats.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"price": [3.5, float("nan")]})]))
+        >>> seen = sales.fill_nan(0.0).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(3.5,), (0.0,)]]
+        """
+        kind = "with_columns" if isinstance(value, pl.Expr) else "fill_nan"
+        return self._plan(kind, name, lambda frame: frame.fill_nan(value), [value])
+
+    def explode(self, columns: Any, *more_columns: Any, name: str | None = None) -> Columns:
+        """Polars' `explode`: a row for each item of columns of lists.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s"], "prices": [[3, 4], [5]]})]))
+        >>> seen = sales.explode("prices").capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3), ('n', 4), ('s', 5)]]
+        """
+        return self._plan("explode", name, lambda frame: frame.explode(columns, *more_columns))
+
+    def unnest(self, columns: Any, *more_columns: Any, name: str | None = None) -> Columns:
+        """Polars' `unnest`: a column for each field of columns of structs.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"of": [{"shop": "n", "price": 3}]})]))
+        >>> sales.unnest("of").schema
+        Schema([('shop', String), ('price', Int64)])
+        """
+        return self._plan("unnest", name, lambda frame: frame.unnest(columns, *more_columns))
+
+    def pipe(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`function(stream, ...)`, so that steps of one's own stand in a chain of verbs.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"price": [3, 4]})]))
+        >>> def dearer(stream, than):
+        ...     return stream.filter(pl.col("price") > than)
+        >>> seen = sales.pipe(dearer, than=3).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(4,)]]
+        """
+        check_callable(function, "pipe")
+        return function(self, *args, **kwargs)
+
+    def map_batches(
+        self, function: Callable[[Any], Batch], name: str | None = None, schema: Schema | None = None
+    ) -> Columns:
+        """Replace every batch by `function(batch)`, which returns a Polars frame or an Arrow table.
+
+        `schema` says which columns these have, in types of Polars, Python or Arrow; so the verbs behind it are checked where
+        they are called. A batch that is not as declared is an error when it comes.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]})]))
+        >>> dear = sales.map_batches(lambda frame: frame.filter(pl.col("price") > 3), schema={"shop": str, "price": int})
+        >>> dear.with_columns(double=pl.col("price") * 2).schema
+        Schema([('shop', String), ('price', Int64), ('double', Int64)])
+        """
+        made = Wire.map_batches(self, function, name)
+        return made if schema is None else match_to_schema(made, schema, None)
+
+    def match_to_schema(self, schema: Schema, name: str | None = None) -> Columns:
+        """Declare the columns and their types, where they cannot be inferred, in types of Polars, Python or Arrow.
+
+        Rows come out with their columns in this order. As Polars' `match_to_schema` it changes nothing else: columns that are
+        not declared, or of another type, are an error; at the call if they are known, else when a batch comes.
+
+        >>> flow = falkirk.Dataflow()
+        >>> class Same(falkirk.Operator):
+        ...     def on_batch(self, ctx, port, time, batch):
+        ...         ctx.send(batch)
+        >>> sales = flow.columns("sales", falkirk.Csv("sales.csv")).unary("same", Same)
+        >>> sales.match_to_schema({"shop": str, "price": float}).schema
+        Schema([('shop', String), ('price', Float64)])
+        """
+        return match_to_schema(self, schema, name)
+
+    def concat(self, *others: Columns) -> Columns:
+        """This stream and `others` as one. Order between them is not kept.
+
+        All have the same columns: those of the first, in its order. Types that differ are made the wider one, so integers of
+        32 bits beside those of 64 have 64.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> north = flow.columns("north", falkirk.Batches([pl.DataFrame({"shop": ["n"], "price": [3]})]))
+        >>> south = flow.columns("south", falkirk.Batches([pl.DataFrame({"price": [4.5], "shop": ["s"]})]))
+        >>> north.concat(south).schema
+        Schema([('shop', String), ('price', Float64)])
+        """
+        for other in others:
+            self._same_scope(other, "concat")
+        first, *more = alike([self, *others]) if all(isinstance(each, Columns) for each in others) else (self, *others)
+        return Wire.concat(first, *more)
+
+    def iterate(self, body: Callable[[Any], Any], limit: int | None = None, name: str | None = None) -> Columns:
+        """Run `body` in a loop until nothing goes round any more, or for `limit` iterations: see `Wire.iterate`.
+
+        What goes round has the columns of what enters; so verbs in the loop are checked where they are called.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> start = flow.columns("start", falkirk.Batches([pl.DataFrame({"n": [5, 2]})]))
+        >>> seen = start.iterate(lambda rows: rows.filter(pl.col("n") > 3).select(pl.col("n") - 1)).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(4,)], [(3,)]]
+        """
+        known = self.schema
+        if known is not None and callable(body):
+            body = loop_body(known, body)
+        return Wire.iterate(self, body, limit, name)
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
         """Call `function(batch)` for every batch that passes; for looking, not for output.
@@ -210,20 +443,12 @@ class Columns(Wire):
         >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
         [[('n', 1), ('s', 1)], [('n', 2), ('w', 1)], [('n', 3), ('s', 1)]]
         """
-        names: list[str] = []
-        made: list[pl.Expr] = []
-        for key in (*keys, *(_named(expr, name, "group_by") for name, expr in named.items())):
-            if not isinstance(key, str | pl.Expr):
-                raise GraphError(f"{user_site()}: group_by takes names of columns and Polars expressions, not {key!r}")
-            if isinstance(key, str):
-                schemas.check_columns("group_by", [key], self.schema)
-            names.append(key if isinstance(key, str) else _output_of(key, "group_by"))
-            made += [key] if isinstance(key, pl.Expr) else []
+        names, made = keys_of("group_by", keys, named, self.schema)
         if not names:
             raise GraphError(
                 f"{user_site()}: group_by takes names of columns; for totals of all rows say agg(...) without it"
             )
-        return GroupBy(self, tuple(names), tuple(made))
+        return GroupBy(self, names, made)
 
     def agg(
         self,
@@ -249,7 +474,7 @@ class Columns(Wire):
     def top_k(
         self,
         k: int,
-        by: str | Sequence[str],
+        by: Keys,
         reverse: bool | Sequence[bool] = False,
         over: Over = "scope",
         name: str | None = None,
@@ -278,16 +503,18 @@ class Columns(Wire):
 
     def distinct(
         self,
-        *columns: str,
+        *columns: str | pl.Expr,
         over: Over = "scope",
         name: str | None = None,
         ttl: Epochs | Length | None = None,
         time: str | None = None,
+        **named: pl.Expr,
     ) -> Columns:
         """Each combination of values of `columns` once: once in a scope (the default: ever, in the root scope), or once a time.
 
-        What comes out has these columns and no others. ttl=Epochs(n): what has not come in the n epochs before is new again.
-        ttl=60, or a timedelta, with time="at": what has not come in so much event time. See `GroupBy.agg`.
+        Columns are names, or expressions of a column each. What comes out has these columns and no others. ttl=Epochs(n): what
+        has not come in the n epochs before is new again. ttl=60, or a timedelta, with time="at": what has not come in so much
+        event time. See `GroupBy.agg`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -297,13 +524,13 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).sort("shop").rows() for _, batch in falkirk.run(flow).captured("out")]
         [[('n',), ('s',)]]
         """
-        if not columns or not all(isinstance(column, str) for column in columns):
+        names, made = keys_of("distinct", columns, named, self.schema)
+        if not names:
             raise GraphError(f"{user_site()}: distinct of columns takes names of columns, not {columns!r}")
-        schemas.check_columns("distinct", columns, self.schema)
         check_over(over, "distinct")
         once = Aggregate("max", ALL)  # never changes, so a running total tells of new keys alone
-        found = GroupBy(self._marked(), columns)._aggregate("distinct", {ALL: once}, over, name, ttl, time=time)
-        return found._choose("drop", *columns)
+        found = GroupBy(self._marked(), names, made)._aggregate("distinct", {ALL: once}, over, name, ttl, time=time)
+        return found._choose("drop", *names)
 
     def _marked(self) -> Columns:
         """With a column that is the same in all rows."""
@@ -314,13 +541,17 @@ class Columns(Wire):
     def join(
         self,
         other: Columns,
-        on: str | Sequence[str],
+        on: Keys | None = None,
         how: How = "inner",
         over: Over = "scope",
         name: str | None = None,
         right: Mapping[str, Any] | None = None,
         changes: bool = False,
         ttl: Epochs | None = None,
+        *,
+        left_on: Keys | None = None,
+        right_on: Keys | None = None,
+        suffix: str = "_right",
     ) -> Columns:
         """Join with `other` on equal columns `on`: with all rows so far (over="scope"), or within each time (over="time").
 
@@ -331,6 +562,10 @@ class Columns(Wire):
         time, with the rows of `other` that are there when that time is complete, or with nulls; rows of `other` that come later
         do not reach it. how="left", "right", "full" and "anti" with changes=True run on, and give `Changes`: rows without a
         match that are taken back when one comes. Keys come out once, among the columns of this stream.
+
+        left_on and right_on: keys that have another name on each side, or are expressions of a column each. As in Polars, the
+        keys of the right side do not come out, but how="right" has them in the place of those of the left one; how="full", and
+        any join on expressions, has those of both sides. `suffix` is appended to columns of `other` whose name this stream has.
 
         ttl=Epochs(n), with how="inner", "semi" or "lookup": rows are forgotten after n epochs, so that what is kept stays
         bounded. A row meets those of its own epoch, of the n before it and the n behind it; pairs that are farther apart are
@@ -351,12 +586,20 @@ class Columns(Wire):
         from timely.dataflow.changes import Changes, join_changes
 
         self._same_scope(other, "join")
+        pairs = key_pairs(on, left_on, right_on)
+        keys = pairs.shared
+        if keys is None:
+
+            def join(one: Columns, two: Columns, on: list[str], right: Mapping[str, Any] | None) -> Columns:
+                return one.join(two, on, how, over, name, right, changes, ttl, suffix=suffix)
+
+            return join_of_pairs(self, other, pairs, how, suffix, right, join)
         if isinstance(self, Changes) or isinstance(other, Changes):
             if ttl is not None:
                 raise GraphError(
                     f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back"
                 )
-            return join_changes(self, other, on, how, over, name, right, changes)
+            return join_changes(self, other, keys, how, over, name, right, changes, suffix)
         check_join(how, check_over(over, "join"), changes)
         if ttl is not None:
             if isinstance(ttl, int | dt.timedelta):
@@ -371,17 +614,14 @@ class Columns(Wire):
                     f"{user_site()}: a join with a ttl is one of {kinds}: how={how!r} would have to take back what it has "
                     "forgotten"
                 )
-        keys = (on,) if isinstance(on, str) else tuple(on)
-        if not keys or not all(isinstance(key, str) for key in keys):
-            raise GraphError(f"{user_site()}: join(on=...) takes names of columns, not {on!r}")
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
         here = self.schema
-        schema = schemas.joined(how, keys, here, there)
+        schema = schemas.joined(how, keys, here, there, suffix)
         channel = Exchange(columns=keys, prepare=columns_of)
-        factory: Callable[[], Operator] = lambda: ColumnJoin(keys, how, over, there, changes=changes, left=here)  # noqa: E731
+        factory: Callable[[], Operator] = lambda: ColumnJoin(keys, how, over, there, suffix, changes, here)  # noqa: E731
         if ttl is not None:
             epochs, kind = ttl.n, cast(ExpiringHow, how)
-            factory = lambda: ExpiringJoin(keys, kind, epochs, there)  # noqa: E731
+            factory = lambda: ExpiringJoin(keys, kind, epochs, there, suffix)  # noqa: E731
         node = self.graph.add_node(
             "join",
             self.scope,
@@ -390,7 +630,7 @@ class Columns(Wire):
             inputs=2,
             notifies=True,
             stateful=True,
-            verb=verbs.Join(keys, how, over, changes) if ttl is None else None,
+            verb=verbs.Join(keys, how, over, changes) if ttl is None and suffix == "_right" else None,
         )
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
@@ -615,7 +855,7 @@ class GroupBy:
     def top_k(
         self,
         k: int,
-        by: str | Sequence[str],
+        by: Keys,
         reverse: bool | Sequence[bool] = False,
         over: Over = "scope",
         name: str | None = None,
@@ -654,7 +894,7 @@ class GroupBy:
             raise GraphError(f"{user_site()}: agg(changes=True) is of totals that run on: over='scope', without a ttl")
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:
-            column = _output_of(expr, "agg")
+            column = output_of(expr, "agg")
             if column in named:
                 raise GraphError(f"{user_site()}: agg computes {column!r} twice; give one of them another name")
             named[column] = expr
@@ -724,46 +964,6 @@ class GroupBy:
         if changes:
             return view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
         return columns._of(node, schema=schema)
-
-
-def check_made(made: Iterable[pl.Expr], aggregates: Iterable[Aggregate | pl.Expr]) -> None:
-    """Refuse keys in the place of columns that aggregates read."""
-    replaced = {expr.meta.output_name() for expr in made} & _read_by(aggregates)
-    if replaced:
-        column = min(replaced)
-        raise GraphError(
-            f"{user_site()}: group_by makes a key {column!r}, and agg reads the column of that name; give the key "
-            f'another name: (...).alias("{column}_key")'
-        )
-
-
-def _read_by(aggregates: Iterable[Aggregate | pl.Expr]) -> set[str]:
-    """The columns that aggregates read, as far as can be told."""
-    found: set[str] = set()
-    for item in aggregates:
-        found |= set(item.columns() if isinstance(item, Aggregate) else item.meta.root_names())
-    return found
-
-
-def _named(expr: Any, name: str, verb: str) -> pl.Expr:
-    if not isinstance(expr, pl.Expr):
-        raise GraphError(f"{user_site()}: {verb}({name}=...) takes a Polars expression, not {expr!r}")
-    return expr.alias(name)
-
-
-def _output_of(expr: Any, verb: str) -> str:
-    """The column that a Polars expression makes."""
-    if isinstance(expr, Aggregate):
-        of = ", ".join(map(repr, expr.columns()))
-        raise GraphError(
-            f"{user_site()}: agg.{expr.kind}({of}) needs a name for its column: agg({expr.column or 'n'}=agg.{expr.kind}({of}))"
-        )
-    if not isinstance(expr, pl.Expr):
-        raise GraphError(f"{user_site()}: {verb} takes Polars expressions, or name=agg.count(), ..., not {expr!r}")
-    try:
-        return expr.meta.output_name()
-    except pl.exceptions.PolarsError as error:
-        raise GraphError(f"{user_site()}: {verb} needs expressions of one column each: {error}") from error
 
 
 def _kept(exprs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -64,6 +64,41 @@ def check_columns(kind: str, names: Iterable[str], schema: pl.Schema | None) -> 
             raise GraphError(f"{user_site()}: {kind}: no column {name!r}; there are {there}")
 
 
+def united(kind: str, several: Sequence[pl.Schema]) -> pl.Schema:
+    """The schema of rows of several schemas together: the columns in the order of the first, of types that hold those of all.
+
+    Raises:
+        GraphError: with the user's line, if they have different columns, or types that do not go together.
+    """
+    first = several[0]
+    for other in several[1:]:
+        if differ := sorted({*first} ^ {*other}):
+            names = ", ".join(map(repr, differ))
+            raise GraphError(
+                f"{user_site()}: {kind}: {names} {'is' if len(differ) == 1 else 'are'} not in all of the streams; select the "
+                "same columns of each before"
+            )
+    types: dict[str, Any] = {}
+    for name in first:
+        kinds = [each[name] for each in several]
+        if all(each == kinds[0] for each in kinds):
+            types[name] = kinds[0]
+            continue
+        plain = [pl.String() if isinstance(each, pl.Categorical | pl.Enum) else each for each in kinds]
+        try:
+            columns = [pl.LazyFrame(schema={name: each}) for each in plain]
+            types[name] = pl.concat(columns, how="vertical_relaxed").collect_schema()[name]
+        except pl.exceptions.PolarsError:
+            types[name] = None
+        # Polars makes text of numbers beside text.
+        if types[name] is None or (types[name] == pl.String and not {*map(type, plain)} <= {pl.String, pl.Null}):
+            said = " and ".join(dict.fromkeys(map(str, kinds)))
+            raise GraphError(
+                f"{user_site()}: {kind}: column {name!r} is {said} in different streams, which do not go together; cast it"
+            )
+    return pl.Schema(types)
+
+
 def aggregated(
     kind: str,
     keys: Sequence[str],
@@ -111,21 +146,41 @@ def topped(keys: Sequence[str], schema: pl.Schema | None) -> pl.Schema | None:
     return pl.Schema({name: schema[name] for name in (*keys, *others)})
 
 
-def joined(how: str, keys: Sequence[str], left: pl.Schema | None, right: pl.Schema | None) -> pl.Schema | None:
-    """The schema of a join on equal `keys`.
+def joined(
+    how: str,
+    keys: Sequence[str | pl.Expr],
+    left: pl.Schema | None,
+    right: pl.Schema | None,
+    suffix: str = "_right",
+    right_keys: Sequence[str | pl.Expr] | None = None,
+) -> pl.Schema | None:
+    """The schema of a join on equal `keys`, or on `keys` of the left side and `right_keys` of the right one.
 
     Raises:
         GraphError: with the user's line, if it cannot work.
     """
-    check_columns("join", keys, left)
-    check_columns("join: the other stream", keys, right)
+    theirs = keys if right_keys is None else right_keys
+    check_columns("join", _named(keys), left)
+    check_columns("join: the other stream", _named(theirs), right)
     if left is None or right is None:
         return None
+    kind = how if right_keys is not None else _POLARS_HOW.get(how, how)
     return after(
         "join",
-        lambda frame: frame.join(_uncoded(right, keys), on=keys, how=_POLARS_HOW.get(how, how), suffix="_right"),
-        _uncoded(left, keys).collect_schema(),
+        lambda frame: frame.join(
+            _uncoded(right, _named(theirs)),
+            left_on=keys,
+            right_on=theirs,
+            how="left" if kind == "lookup" else kind,
+            suffix=suffix,
+        ),
+        _uncoded(left, _named(keys)).collect_schema(),
+        [key for key in (*keys, *theirs) if isinstance(key, pl.Expr)],
     )
+
+
+def _named(keys: Sequence[str | pl.Expr]) -> list[str]:
+    return [key for key in keys if isinstance(key, str)]
 
 
 def joined_asof(

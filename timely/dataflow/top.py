@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from timely.data.kernels.expressions import compiled
 from timely.dataflow import schemas
 from timely.dataflow.keyed import Over, check_over
+from timely.dataflow.keys import column_of
 from timely.dataflow.stream import view
+from timely.dataflow.two_sided_keys import Keys
 from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
@@ -24,7 +27,7 @@ def top_of_groups(
     columns: Columns,
     keys: tuple[str, ...],
     k: int,
-    by: str | Sequence[str],
+    by: Keys,
     reverse: bool | Sequence[bool],
     over: Over,
     name: str | None,
@@ -36,19 +39,30 @@ def top_of_groups(
     check_over(over, "top_k")
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise GraphError(f"{user_site()}: top_k takes a number of rows, 1 or more, not {k!r}")
-    order = (by,) if isinstance(by, str | pl.Expr) else tuple(by)
-    if not order or not all(isinstance(column, str) for column in order):
-        raise GraphError(f"{user_site()}: top_k(by=...) takes names of columns, not {by!r}")
-    least = (reverse,) * len(order) if isinstance(reverse, bool) else tuple(reverse)
-    if len(least) != len(order):
+    given = tuple(by) if isinstance(by, list | tuple) else (by,)
+    if not given or not all(isinstance(each, str | pl.Expr) for each in given):
+        raise GraphError(f"{user_site()}: top_k(by=...) takes names of columns and Polars expressions, not {by!r}")
+    named = [column_of(each) or f"by {number}()" for number, each in enumerate(given)]
+    made = [
+        each.alias(name)
+        for each, name in zip(given, named, strict=True)
+        if isinstance(each, pl.Expr) and column_of(each) is None
+    ]
+    least = (reverse,) * len(given) if isinstance(reverse, bool) else tuple(reverse)
+    if len(least) != len(given):
         raise GraphError(
             f"{user_site()}: top_k(reverse=...) takes one truth value, or one for each column of by=, not {reverse!r}"
         )
-    schemas.check_columns("top_k", order, columns.schema)
+    schemas.check_columns("top_k", [each for each in given if isinstance(each, str)], columns.schema)
     if signed and over != "scope":
         raise GraphError(
             f"{user_site()}: top_k of changes runs on, over='scope': the changes of one time have no order"
         )
+    order = dict(zip(reversed(named), reversed(least), strict=True))  # a column counts where it comes first
+    order = {name: order[name] for name in named}
+    if hidden := [expr.meta.output_name() for expr in made]:
+        few = compiled("with_columns", made, {})
+        columns = columns._plan("top_k", None, lambda frame: frame.with_columns(made), made, few)
     schema = schemas.topped(keys, columns.schema)
     if over == "scope":
         check_at_root(columns, "top_k with over='scope' keeps rows of the root scope")
@@ -57,11 +71,14 @@ def top_of_groups(
         name,
         Exchange(columns=keys),
         factory=lambda: (
-            TopOfTime(keys, k, order, least) if over == "time" else RunningTop(keys, k, order, least, signed)
+            TopOfTime(keys, k, [*order], [*order.values()])
+            if over == "time"
+            else RunningTop(keys, k, [*order], [*order.values()], signed)
         ),
         notifies=True,
         stateful=True,
     )
-    if over == "time":
-        return columns._of(node, schema=schema)
-    return view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
+    found = columns._of(node, schema=schema)
+    if over == "scope":
+        found = view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
+    return found._choose("drop", pl.all().exclude(hidden)) if hidden else found

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import polars as pl
 import pyarrow as pa
@@ -115,12 +115,15 @@ class Wire:
     outputs: tuple[Output, ...]
     first: int | None = None
 
+    _hints: ClassVar[Mapping[str, str]] = {}
+    """The advice for verbs that this kind of stream does not have."""
+
     def __repr__(self) -> str:
         names = ", ".join(self.graph.nodes[output.node].name for output in self.outputs)
         return f"{type(self).__name__}({names})"
 
     def __getattr__(self, name: str) -> NoReturn:
-        hint = _HINTS.get(name) if not name.startswith("_") else None
+        hint = None if name.startswith("_") else self._hints.get(name) or _HINTS.get(name)
         kind = type(self).__name__
         raise AttributeError(
             f"{kind!r} object has no attribute {name!r}" + (f"; {hint}" if hint else ""), name=name, obj=self

@@ -8,6 +8,7 @@ are of pairs (order, value).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from timely.operators.agg import Aggregate, parts_of
 from timely.operators.aggregate import REFUSALS, Grouping, refused
 from timely.operators.base import Context
 from timely.state import ExpiringTotals, Parts, TotalsState
+from timely.state.totals import Changed
 from timely.time import Time
 
 
@@ -52,12 +54,19 @@ class ChangedAggregate(Grouping):
         sums: output column → sum of a column that has been multiplied by the sign, or a quantile by the sign.
         of_values: output column → one of `KEPT`. Null is no value, also for `n_unique`.
         sign: the column of the sign.
+        signed: whether results have such a column, too, the last: what a key had before is taken back.
     """
 
     def __init__(
-        self, keys: Sequence[str], sums: Mapping[str, Aggregate], of_values: Mapping[str, Aggregate], sign: str
+        self,
+        keys: Sequence[str],
+        sums: Mapping[str, Aggregate],
+        of_values: Mapping[str, Aggregate],
+        sign: str,
+        signed: bool = False,
     ) -> None:
         super().__init__(keys, sums, combined=False)
+        self._sign = sign if signed else None
         self._of_values = dict(of_values)
         self._count = Part("sum", sign)
         self._totals = TotalsState(self._keys, self._parts)
@@ -104,26 +113,48 @@ class ChangedAggregate(Grouping):
         told |= changed.ids >= changed.known
         keys = changed.totals.index.keys(changed.ids)
         found: dict[tuple[str, ...], _Found] = {}
+        former: dict[str, pa.Array] = {}
         for columns, values in self._values.items():
             leading = values.totals.index.leading(keys)
             before = _look(values, leading, len(columns))
+            if self._sign is not None:  # as long as these values are there
+                former |= self._of(columns, before, tables[0])
             found[columns] = self._replace(time, columns, values, leading, tables)
             for which in {_WHICH[each.kind] for each in self._of_values.values() if _ordered(each) == columns}:
                 was, now = before[which], found[columns][which]
                 told |= was != now if len(columns) == 1 else _differ(values, was, now)
-        results = dict(zip(self._keys, (key.filter(pa.array(told)) for key in keys), strict=True))
-        sums = changed.columns(set(self._parts))
-        for name, aggregate in self._aggregates.items():
-            results[name] = aggregate.finish(sums).filter(pa.array(told))
+        present = {
+            name: array for columns in found for name, array in self._of(columns, found[columns], tables[0]).items()
+        }
+        come = self._chosen(keys, changed, present, told)
+        if self._sign is None:
+            return come
+        before_it = replace(changed, values=list(changed.before))
+        gone = self._chosen(keys, before_it, former, told & (changed.ids < changed.known))
+        signs = np.repeat(np.array([-1, 1], np.int8), [len(gone), len(come)])
+        return pa.concat_tables([gone, come]).append_column(self._sign, pa.array(signs))
+
+    def _of(self, columns: tuple[str, ...], found: _Found, like: pa.Table) -> dict[str, pa.Array]:
+        """What there is, for each key, of the aggregates of values in the order of these columns."""
+        results: dict[str, pa.Array] = {}
         for name, aggregate in self._of_values.items():
-            columns = _ordered(aggregate)
-            ids = found[columns][_WHICH[aggregate.kind]][told]
-            if aggregate.kind == "n_unique":
-                results[name] = pa.array(ids)
-                continue
-            kind = compared_kind(tables[0].schema.field(columns[-1]).type, columns[-1])
-            results[name] = _values(self._values[columns], ids, kind)
-        return pa.Table.from_arrays(list(results.values()), list(results))
+            if _ordered(aggregate) == columns:
+                ids = found[_WHICH[aggregate.kind]]
+                kind = compared_kind(like.schema.field(columns[-1]).type, columns[-1])
+                kept = aggregate.kind != "n_unique"
+                results[name] = _values(self._values[columns], ids, kind) if kept else pa.array(ids)
+        return results
+
+    def _chosen(
+        self, keys: Sequence[pa.Array], totals: Changed, of_values: Mapping[str, pa.Array], told: npt.NDArray[np.bool_]
+    ) -> pa.Table:
+        """The results of the keys that are told of."""
+        mask = pa.array(told)
+        sums = totals.columns(set(self._parts))
+        results = dict(zip(self._keys, keys, strict=True))
+        results |= {name: aggregate.finish(sums) for name, aggregate in self._aggregates.items()}
+        results |= {name: of_values[name] for name in self._of_values}
+        return pa.table({name: whole(column).filter(mask) for name, column in results.items()})
 
     def _replace(
         self, time: Time, columns: tuple[str, ...], values: ExpiringTotals, leading: Ids, tables: list[pa.Table]

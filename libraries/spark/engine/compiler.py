@@ -341,6 +341,7 @@ _WHAT = {
     "input": "inputs that are fed by hand",
     "unary": "operators of your own, and regions on Spark",
     "binary": "operators of your own",
+    "sort": "an order within a time",
     "join_asof": "joins on the nearest row",
     "join_interval": "joins on intervals",
     "lateness": "sessions, split_late and interval joins",

@@ -17,7 +17,7 @@ from runtime.memory import Cluster
 from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
-from timely.errors import GraphError
+from timely.errors import GraphError, OperatorError
 from timely.io import Batches, Csv, Iterable, Parquet
 from timely.operators import agg
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
@@ -63,6 +63,22 @@ STATELESS: list[Callable[[Columns], Columns]] = [
     lambda s: s.broadcast(),
     lambda s: s.branch(pl.col("b"))[0],
     lambda s: s.concat(s.filter(pl.col("b"))),
+    lambda s: s.concat(
+        s.select(*reversed(s.schema or {})).with_columns(pl.col("i").cast(pl.Int64), pl.col("u").cast(pl.UInt8))
+    ),
+    lambda s: (
+        s.with_columns(c=pl.col("k").cast(pl.Categorical))
+        .concat(s.with_columns(c="k"))
+        .with_columns(pl.col("c").cast(pl.Categorical))
+    ),
+    lambda s: s.map_batches(lambda batch: batch, schema=s.schema),
+    lambda s: s.iterate(lambda again: again.filter(pl.col("n") < 3).with_columns(pl.col("n") + 1)),
+    lambda s: s.iterate(
+        lambda again: again.filter(pl.col("n") < 3).with_columns(pl.col("n") + 1).map_batches(lambda batch: batch)
+    ),
+    lambda s: s.iterate(lambda again: (again.filter(pl.col("n") < 0).select(*reversed(s.schema or {})), again)),
+    lambda s: s.drop("x").with_columns(x=pl.lit(1.0)).rename({"k": "word"}).rename({"word": "k"}),
+    lambda s: s.sort("k", pl.col("n") * -1, over="time"),
     lambda s: s.enter(s.graph.add_scope(None, s.scope)).with_columns(z=pl.lit("z")).leave(),
 ]
 
@@ -140,9 +156,8 @@ def test_schemas_are_not_known_where_they_cannot_be(tmp_path: Path) -> None:
         flow.columns("records", Batches([[1, 2]])),
         flow.source("rows", Iterable([{"k": "a"}])).to_columns(),
         known.map_batches(lambda frame: frame),
-        known.concat(known.select("n")),
+        known.concat(known.map_batches(lambda frame: frame)),
         known.select(pl.col("n").map_batches(lambda n: called.append(n) or n)),
-        known.iterate(lambda rows: rows.filter(pl.col("n") > 99)),
     ]
     for stream in unknown:
         assert stream.schema is None, stream
@@ -151,6 +166,20 @@ def test_schemas_are_not_known_where_they_cannot_be(tmp_path: Path) -> None:
 
 
 MISTAKES: dict[str, Callable[[Columns], Any]] = {
+    "concat: 'at', 'at2', .* are not in all of the streams": lambda s: s.concat(s.select("n")),
+    "concat: 'extra' is not in all of the streams": lambda s: s.concat(s, s.with_columns(extra=1)),
+    "concat: column 'k' is String and Int64 in different streams": lambda s: s.concat(s.with_columns(k="n")),
+    "match_to_schema: column 'm' is declared, and not there": lambda s: s.select("n").match_to_schema(
+        {"n": int, "m": int}
+    ),
+    "match_to_schema: column 'n' is there, and not declared; column 'i' is Int32, and declared as Int64": (
+        lambda s: s.select("n", "i").match_to_schema({"i": int})
+    ),
+    "schema=3: give types by name": lambda s: s.map_batches(lambda frame: frame, schema=3),  # type: ignore[arg-type]
+    "iterate: what goes round has other columns than what enters: column 'k' is declared, and not there": (
+        lambda s: s.iterate(lambda again: again.drop("k"))
+    ),
+    "with_columns: unable to find column": lambda s: s.iterate(lambda again: again.with_columns(a=pl.col("nix"))),
     "unable to find column": lambda s: s.filter(pl.col("nix") > 1),
     "filter predicate must be of type": lambda s: s.filter(pl.col("n") + 1),
     "arithmetic on": lambda s: s.with_columns(pl.col("k") + 1),
@@ -169,3 +198,21 @@ def test_mistakes_are_errors_at_the_line_of_the_call(message: str) -> None:
     stream = Dataflow("mistakes").columns("in", Batches([FRAME.with_columns(at2=pl.col("k"))]))
     with pytest.raises(GraphError, match=rf"test_schemas\.py:\d+: .*{message}"):
         MISTAKES[message](stream)
+
+
+def test_a_batch_that_is_not_as_declared_is_an_error_when_it_comes() -> None:
+    flow = Dataflow("declared")
+    stream = flow.columns("in", Batches([FRAME]))
+    declared = stream.map_batches(lambda frame: frame.select("n", "i"), schema={"i": int, "n": int})
+    assert declared.schema == {"i": pl.Int64, "n": pl.Int64}
+    declared.capture()
+    with pytest.raises(OperatorError, match=r"test_schemas\.py:\d+.*column 'i' is Int32, and declared as Int64"):
+        Cluster(flow, 1, 0).run()
+
+
+def test_what_goes_round_is_held_to_what_enters() -> None:
+    flow = Dataflow("round")
+    stream = flow.columns("in", Batches([FRAME.select("n")]))
+    stream.iterate(lambda again: again.map_batches(lambda frame: frame.cast(pl.Int32)), limit=2).capture()
+    with pytest.raises(OperatorError, match=r"test_schemas\.py:\d+.*column 'n' is Int32, and declared as Int64"):
+        Cluster(flow, 1, 0).run()

@@ -1,0 +1,83 @@
+"""Keys of columns, as verbs are given them: names of columns, and expressions that make a column each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from timely.dataflow import schemas
+from timely.errors import GraphError, user_site
+from timely.operators.agg import Aggregate
+
+
+def keys_of(
+    verb: str, given: Iterable[Any], named: Mapping[str, Any], schema: pl.Schema | None
+) -> tuple[tuple[str, ...], tuple[pl.Expr, ...]]:
+    """The names of the keys, in order, and the expressions that make those of them that are no columns yet.
+
+    Raises:
+        GraphError: with the user's line, for what is neither a column nor an expression of one.
+    """
+    names: list[str] = []
+    made: list[pl.Expr] = []
+    for key in (*given, *(_named(expr, name, verb) for name, expr in named.items())):
+        if not isinstance(key, str | pl.Expr):
+            raise GraphError(f"{user_site()}: {verb} takes names of columns and Polars expressions, not {key!r}")
+        column = column_of(key)
+        if column is not None:
+            schemas.check_columns(verb, [column], schema)
+        elif isinstance(key, pl.Expr):
+            made.append(key)
+            column = output_of(key, verb)
+        names.append(str(column))
+    return tuple(names), tuple(made)
+
+
+def column_of(key: str | pl.Expr) -> str | None:
+    """The column that a key is as it stands; None: it is computed, or has another name."""
+    if isinstance(key, str):
+        return key
+    alone = key.meta.is_column_selection() and not key.meta.has_multiple_outputs()
+    return key.meta.output_name() if alone else None
+
+
+def output_of(expr: Any, verb: str) -> str:
+    """The column that a Polars expression makes."""
+    if isinstance(expr, Aggregate):
+        of = ", ".join(map(repr, expr.columns()))
+        raise GraphError(
+            f"{user_site()}: agg.{expr.kind}({of}) needs a name for its column: agg({expr.column or 'n'}=agg.{expr.kind}({of}))"
+        )
+    if not isinstance(expr, pl.Expr):
+        raise GraphError(f"{user_site()}: {verb} takes Polars expressions, or name=agg.count(), ..., not {expr!r}")
+    try:
+        return expr.meta.output_name()
+    except pl.exceptions.PolarsError as error:
+        raise GraphError(f"{user_site()}: {verb} needs expressions of one column each: {error}") from error
+
+
+def check_made(made: Iterable[pl.Expr], aggregates: Iterable[Aggregate | pl.Expr]) -> None:
+    """Refuse keys in the place of columns that aggregates read."""
+    replaced = {expr.meta.output_name() for expr in made} & _read_by(aggregates)
+    if replaced:
+        column = min(replaced)
+        raise GraphError(
+            f"{user_site()}: group_by makes a key {column!r}, and agg reads the column of that name; give the key "
+            f'another name: (...).alias("{column}_key")'
+        )
+
+
+def _read_by(aggregates: Iterable[Aggregate | pl.Expr]) -> set[str]:
+    """The columns that aggregates read, as far as can be told."""
+    found: set[str] = set()
+    for item in aggregates:
+        found |= set(item.columns() if isinstance(item, Aggregate) else item.meta.root_names())
+    return found
+
+
+def _named(expr: Any, name: str, verb: str) -> pl.Expr:
+    if not isinstance(expr, pl.Expr):
+        raise GraphError(f"{user_site()}: {verb}({name}=...) takes a Polars expression, not {expr!r}")
+    return expr.alias(name)
