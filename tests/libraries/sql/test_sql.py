@@ -29,6 +29,9 @@ ROWS = [
     "select s.shop, coalesce(s.n, 0) as n from sales as s where s.shop is not null and s.n between -1 and 3",
     "select case when n > 1 then 'many' else 'few' end as much, cast(price as bigint) as whole from sales",
     "select shop, n from sales where n > 2 union all select shop, n from sales where n < 0",
+    "select shop, n from sales union select town, n from shops where n > 0",
+    "select * from sales join shops on shop = id and sales.n > shops.n",
+    "select price from sales join shops on shop = id and sales.n = shops.n and town <> 'x'",
     "with dear as (select shop, price from sales where price > 1) select shop, price + 1 as more from dear",
     "select loud from (select lower(shop) as loud, n from sales) as t where t.n in (1, 2)",
     "select shop, town, sales.n, shops.n as size from sales join shops on sales.shop = shops.id",
@@ -59,6 +62,10 @@ LEFT = [
     "select sales.n, shops.n as size, town from sales left join shops on sales.n = shops.n",
     "select shop, id is null as lone from sales left join shops on shop = id",
     "select t.shop, price from sales s left join (select id as shop, town from shops) t using (shop)",
+    "select shop, price, id, town from sales right join shops on shop = id",
+    "select sales.n as n, shops.n as size, id from sales full join shops on sales.n = shops.n",
+    "select shop, id, town from sales full join shops on shop = id and sales.n = shops.n",
+    "select town, s.n from shops right join sales as s on town = shop",
 ]
 """Queries that also give rows without a match: those of a time."""
 
@@ -180,17 +187,54 @@ REFUSED = {
     "select nix from sales": "no column 'nix'; there are 'shop', 'n', 'price'",
     "select t.n from sales": "no table 't'; there are 'sales'",
     "select n from sales join shops on shop = id": "column 'n' is in several tables; say which: sales.n",
-    "select * from sales order by n": "ORDER BY n: streams have no order",
-    "select * from sales limit 3": "LIMIT 3: streams have no order",
+    "select * from sales order by n": "ORDER BY n: rows that go on coming have no last order",
+    "select * from sales limit 3": "LIMIT 3: which rows are the first? say order by",
+    "select * from sales order by n limit 3": "order by with limit over all epochs would have to take",
+    "select * from sales order by n limit 0": "LIMIT 0: it is a number of rows, 1 or more",
+    "select * from sales order by n offset 3": "OFFSET 3: rows of streams have no numbers",
+    "select * from sales order by n fetch first 3 rows with ties": "it is a number of rows",
+    "select shop from sales order by 2 limit 1": "order by 2: the query has 1 columns",
+    "select distinct shop from sales order by n limit 1": "ORDER BY n: it is by columns of the results here",
+    "select n from sales qualify n > 1": "it has no meaning over streams",
+    "select n from sales for update": "it has no meaning over streams",
     "select n from sales group by shop": "column 'n' must be in group by",
-    "select shop from sales group by shop having count(*) > 1": "a running total that no longer holds",
-    "select median(n) from sales": "avg, variance, stddev, bool_and, bool_or, arg_min, arg_max and approx_quantile",
+    "select shop from sales group by shop having count(*) > 1": "having over all epochs would have to take rows",
+    "select mode(n) from sales": "avg, median, variance, stddev, bool_and, bool_or, arg_min, arg_max and approx_quantile",
+    "select k from (select shop as k, count(*) as n from sales group by shop) t where n > 1": "where: the totals",
+    "select sum(n) as n from (select shop, max(n) as n from sales group by shop) t": "an aggregate: the totals",
+    "select * from sales join (select id, count(*) as c from shops group by id) t on shop = id": "a join: the totals",
+    "select distinct n from (select max(n) as n from sales) t": "distinct rows: the totals",
     "select approx_quantile(n, 99) from sales": "a quantile is a number from 0 to 1",
     "select approx_quantile(n, price) from sales": "a quantile is a number from 0 to 1",
     "select count(distinct n, shop) from sales": "count takes *, one expression, or distinct and one expression",
     "select first(n order by price) from sales": "arg_min, arg_max and approx_quantile",
     "select * from sales join shops on sales.n > shops.n": "a join is on equal columns",
-    "select * from sales full join shops on shop = id": "joins are inner, left, semi and anti",
+    "select * from sales full join shops on shop = id": "a full join over all epochs would have to take rows back; say sql(...",
+    "select * from sales anti join shops on shop = id": "an anti join over all epochs would have to take rows",
+    "select * from sales left join shops on shop = id and town = 'x'": "other conditions belong into where",
+    "select * from sales cross join shops": "joins are inner, left, right, full, semi and anti, on equal columns",
+    "select * from sales, shops": "joins are inner, left, right, full, semi and anti, on equal columns",
+    "select * from sales natural join shops": "name the columns that are equal: using (key)",
+    "select * from sales as t(a, b, c)": "from takes names of streams and subqueries",
+    "select * from sales tablesample system (10)": "from takes names of streams and subqueries",
+    "select n from sales where shop in (select id from shops)": "say semi join or anti join",
+    "select n from sales where exists (select id from shops)": "say semi join or anti join",
+    "select n from sales except select n from shops": "say anti join, or semi join",
+    "select distinct on (shop) n from sales": "group_by(...).top_k(1, by=...)",
+    "with recursive t as (select n from sales) select n from t": "what goes round is Columns.iterate",
+    "select shop, n from sales union all select n from shops": "union of 2 columns with 1",
+    "select tumble_start(n, 5) from sales group by shop": "there is no such window in group by: tumble(...)",
+    "select tumble(n, 5) from sales": "windows are in group by",
+    "select tumble(n, 5) as w, count(*) as c from sales group by tumble(n, 5)": "windows are in group by",
+    "select count(*) from sales group by tumble(n)": "tumble takes a column of event times, and the size of windows",
+    "select count(*) from sales group by hop(n, 5)": "hop takes a column of event times, and the slide and the size of windows",
+    "select count(*) from sales group by session(n, shop)": "the length of a window is a number, or interval '10 seconds'",
+    "select count(*) from sales group by tumble(n, 0.5)": "windows have whole numbers as lengths, or intervals",
+    "select count(*) from sales group by tumble(n, interval '1 month')": "a window has a fixed length",
+    "select count(*) from sales group by tumble(n, interval 'soon')": "an interval is a text like",
+    "select count(*) from sales group by hop(n, 5, interval '1 day')": "all numbers, or all intervals",
+    "select count(*) from sales group by tumble(n, 5), tumble(n, 10)": "group by takes one window",
+    "select count(*) from sales group by tumble(n, interval '1 day')": "time= is a column of datetimes",
     "select n from sales where sum(n) > 1": "an aggregate belongs into having",
     "select n, row_number() over (partition by shop) as r from sales": "not within an expression",
     "select shop + 1 from sales": "arithmetic on",
@@ -198,10 +242,20 @@ REFUSED = {
     "insert into sales values (1)": "takes queries",
     "select n from sales; select n from sales": "takes one query, not 2",
     "select from where": "sql: ",
-    "select n from sales union select n from shops": "say union all",
     "select sum(shop) as s from sales": "cannot be added up",
     "select shop from sales group by 2": "the query has 1 columns",
 }
+
+
+@pytest.mark.parametrize(("said", "message"), [
+    ({"over": "time", "changes": True}, "sql(changes=True) is of results over all epochs"),
+    ({"lateness": 3}, "sql(lateness=...) is of windows in group by, and there is none"),
+])  # fmt: skip
+def test_what_does_not_go_together_is_refused(said: Any, message: str) -> None:
+    with pytest.raises(GraphError) as refused:
+        sql("select n from sales", **said, **streams())
+    assert message in str(refused.value)
+    assert "test_sql.py:" in str(refused.value)
 
 
 def streams() -> dict[str, Columns]:

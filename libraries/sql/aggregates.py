@@ -1,0 +1,208 @@
+"""Aggregates and `group by`, over rows and over windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import polars as pl
+
+from libraries.sql.expressions import Node, expression, name_of, polars, refuse, replaced, text
+from libraries.sql.relations import Mode, Relation
+from libraries.sql.tables import Rows
+from libraries.sql.windows import WindowCall, bound_of, check_outside, window_in
+from timely.dataflow.columns import Columns
+from timely.operators import agg
+from timely.operators.agg import Aggregate
+
+
+def totals(
+    items: list[Node], keys: list[Node], having: Node | None, rows: Rows, mode: Mode
+) -> tuple[Relation, list[pl.Expr]]:
+    """The totals of each group, and the results that a query makes of them."""
+    from sqlglot import exp
+
+    window, keys = window_in([_named(key, items) for key in keys])
+    if having is not None and window is None:
+        mode.check_taking_back("having")
+    if any(isinstance(item, exp.Star) for item in items):
+        refuse("select * beside aggregates: name the keys")
+    made: list[pl.Expr] = []
+    names: dict[str, str] = {}
+    of_columns: dict[str, str] = {}
+    for number, key in enumerate(keys):
+        column = rows.column(key) if isinstance(key, exp.Column) else None
+        if column is None or window is not None:  # windows have columns of their own, which may have the name of a key
+            made.append(polars(key, rows.column).alias(f"key {number}()"))
+        names[text(key)] = f"key {number}()" if column is None or window is not None else column
+        if column is not None:
+            of_columns[column] = names[text(key)]
+    of_key = list(dict.fromkeys(names.values()))
+    aggregates: dict[str, Aggregate] = {}
+    results: dict[str, Node] = {}
+    computed: dict[str, str] = {}
+
+    def input_of(node: Node) -> str:
+        if isinstance(node, exp.Column):
+            return rows.column(node)
+        if (column := computed.get(text(node))) is None:
+            column = computed[text(node)] = f"input {len(computed)}()"
+            made.append(polars(node, rows.column).alias(column))
+        return column
+
+    for whole in [
+        each for item in (*items, *filter(None, [having])) for each in item.find_all(exp.Filter, exp.AggFunc)
+    ]:
+        if isinstance(whole.parent, exp.Filter | exp.WithinGroup) or text(whole) in names:
+            continue
+        column = names[text(whole)] = f"total {len(aggregates)}()"
+        node = _filtered(whole) if isinstance(whole, exp.Filter) else whole
+        aggregates[column] = _aggregate(node, input_of)
+        found, other = (exp.column(each, quoted=True) for each in (column, f"any of {column}"))
+        results[column] = found
+        taken_back = rows.relation.taken_back
+        if isinstance(node, exp.Sum):  # of no values it is null
+            there = input_of(_there(node.this))
+            aggregates[other.name] = agg.sum(there) if taken_back else agg.max(there)
+            results[column] = exp.Case().when(exp.GT(this=other, expression=exp.Literal.number(0)), found)
+        if aggregates[column].kind == "n_unique":  # null is no value
+            of = node.this.expressions[0]
+            if taken_back:
+                aggregates[other.name] = agg.sum(input_of(_missing(of)))
+                some = exp.Case().when(other.eq(0), exp.Literal.number(0)).else_(exp.Literal.number(1))
+                results[column] = exp.Paren(this=found - exp.Paren(this=some))
+            else:
+                aggregates[other.name] = agg.min(input_of(_there(of)))
+                results[column] = exp.Paren(this=found + other - 1)
+    if not aggregates:
+        aggregates["total 0()"] = agg.count()
+    if window is not None:
+        found_totals = Relation(_in_windows(window, rows, made, of_key, aggregates, mode, input_of))
+    else:
+        stream = rows.relation.settled("an aggregate")
+        stream = stream.with_columns(*made) if made else stream
+        given = cast(Any, aggregates)
+        found_totals = Relation(
+            stream.group_by(*of_key).agg(over=mode.over, changes=mode.changes, **given)
+            if of_key
+            else stream.agg(over=mode.over, changes=mode.changes, **given),
+            replaces=mode.running and not mode.changes,
+        )
+
+    def result(node: Node) -> Node:
+        """With its keys and aggregates as columns."""
+        column = names.get(text(node)) or bound_of(window, node)
+        if column is not None:
+            return results[column].copy() if column in results else exp.column(column, quoted=True)
+        if isinstance(node, exp.Anonymous):
+            check_outside(node)
+        if isinstance(node, exp.Column):
+            if (of := of_columns.get(rows.column(node))) is not None:
+                return exp.column(of, quoted=True)
+            refuse(f"column {text(node)!r} must be in group by, or in an aggregate")
+        return node
+
+    if having is not None:
+        kept = found_totals.stream.filter(expression(replaced(having.this, result)))
+        found_totals = Relation(kept, found_totals.replaces)
+    return found_totals, [expression(replaced(item.unalias(), result)).alias(name_of(item)) for item in items]
+
+
+def _in_windows(
+    window: WindowCall,
+    rows: Rows,
+    made: list[pl.Expr],
+    keys: list[str],
+    aggregates: dict[str, Aggregate],
+    mode: Mode,
+    input_of: Callable[[Node], str],
+) -> Columns:
+    """The totals of windows, which come when these close."""
+    stream = rows.relation.settled("a window")
+    if rows.relation.taken_back:
+        refuse(
+            "a window of rows that are taken back: a window that has closed is told once; say over='time', or windows first"
+        )
+    time = input_of(window.time)
+    stream = stream.with_columns(*made) if made else stream
+    windows = stream.window(window.shape, time=time, lateness=mode.lateness)
+    return (windows.group_by(*keys) if keys else windows).agg(**cast(Any, aggregates))
+
+
+def _aggregate(node: Node, input_of: Callable[[Node], str]) -> Aggregate:
+    from sqlglot import exp
+
+    of = node.this
+    if isinstance(node, exp.Count):
+        if of is None or isinstance(of, exp.Star):
+            return agg.count()
+        if isinstance(of, exp.Distinct) and len(of.expressions) == 1:
+            return agg.n_unique(input_of(of.expressions[0]))
+        if isinstance(of, exp.Distinct) or node.expressions:
+            refuse(f"{text(node)}: count takes *, one expression, or distinct and one expression")
+        return agg.sum(input_of(_there(of)))
+    if isinstance(node, exp.ArgMin | exp.ArgMax) and not node.args.get("count"):
+        ends = agg.first if isinstance(node, exp.ArgMin) else agg.last
+        return ends(input_of(of), order_by=input_of(node.expression))
+    if isinstance(node, exp.ApproxQuantile) and set(node.args) <= {"this", "quantile"}:
+        share = node.args["quantile"]
+        if not isinstance(share, exp.Literal) or share.is_string or not 0 <= float(share.name) <= 1:
+            refuse(f"{text(node)}: a quantile is a number from 0 to 1")
+        return agg.quantile(input_of(of), float(share.name))
+    makers = {exp.Sum: agg.sum, exp.Min: agg.min, exp.Max: agg.max, exp.Avg: agg.mean, exp.Median: agg.median}
+    makers |= {exp.Variance: agg.var, exp.Stddev: agg.std, exp.StddevSamp: agg.std}
+    makers |= {exp.LogicalAnd: agg.min, exp.LogicalOr: agg.max}
+    maker = makers.get(type(node))
+    if maker is None or isinstance(of, exp.Distinct):
+        refuse(
+            f"{text(node)}: aggregates are count, sum, min, max, avg, median, variance, stddev, bool_and, bool_or, arg_min, "
+            "arg_max and approx_quantile"
+        )
+    return maker(input_of(of))
+
+
+def _filtered(node: Node) -> Node:
+    """An aggregate of what its filter leaves, as one of all: what the filter does not leave is null."""
+    from sqlglot import exp
+
+    found, condition = node.this.copy(), node.expression.this
+    of = found.this.expressions[0] if isinstance(found.this, exp.Distinct) else found.this
+    one = isinstance(found, exp.Count) and (of is None or isinstance(of, exp.Star))
+    if not isinstance(found, exp.AggFunc) or isinstance(found, exp.ArgMin | exp.ArgMax):
+        refuse(f"{text(node)}: a filter is for aggregates of one expression")
+    left = exp.Case().when(condition.copy(), exp.Literal.number(1) if one else of.copy())
+    if isinstance(found.this, exp.Distinct):
+        found.this.set("expressions", [left, *found.this.expressions[1:]])
+    else:
+        found.set("this", left)
+    return found
+
+
+def _there(of: Node) -> Node:
+    """1 where there is a value, 0 where there is none."""
+    from sqlglot import exp
+
+    return exp.cast(exp.not_(exp.Is(this=of.copy(), expression=exp.null())), "bigint")
+
+
+def _missing(of: Node) -> Node:
+    """0 where there is a value, 1 where there is none."""
+    from sqlglot import exp
+
+    return exp.cast(exp.Paren(this=exp.Is(this=of.copy(), expression=exp.null())), "bigint")
+
+
+def _named(key: Node, items: list[Node]) -> Node:
+    """The expression of a key of `group by`, which may name an item by its place or its alias."""
+    from sqlglot import exp
+
+    if isinstance(key, exp.Literal) and not key.is_string:
+        place = int(key.name)
+        if not 1 <= place <= len(items):
+            refuse(f"group by {place}: the query has {len(items)} columns")
+        return items[place - 1].unalias()
+    if isinstance(key, exp.Column) and not key.table:
+        for item in items:
+            if isinstance(item, exp.Alias) and item.alias == key.name:
+                return item.this
+    return key

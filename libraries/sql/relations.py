@@ -1,0 +1,153 @@
+"""The rows of a part of a query: as they come, or as changes.
+
+Over all epochs the rows of a query may have to be taken back: those without a match in an outer join, totals that are not so
+any more, the first few. Then they are `Changes`, and so is all that is made of them: their signs add up to the rows that SQL
+gives of all that has come. Where nobody has asked for changes, rows may be totals that run on, each in the place of the one of
+its key before; of these nothing but other columns can be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from libraries.sql.expressions import refuse
+from timely.dataflow.changes import Changes
+from timely.dataflow.columns import Columns
+from timely.dataflow.keyed import Over
+from timely.dataflow.stream import view
+from timely.operators import agg
+from timely.operators.column_join import CHANGE
+from timely.operators.window_shapes import Length
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The way in which a query is compiled, as `sql` is asked for it."""
+
+    over: Over
+    changes: bool
+    lateness: Length | None
+
+    @property
+    def running(self) -> bool:
+        """True if results are of all that has come so far."""
+        return self.over == "scope"
+
+    def check_taking_back(self, what: str) -> None:
+        """Refuse what would have to take rows back, where nobody has asked for changes."""
+        if self.running and not self.changes:
+            refuse(
+                f"{what} over all epochs would have to take rows back; say sql(..., changes=True) for rows with a sign, or "
+                "over='time' for each epoch by itself"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Rows of a query. `replaces`: they are totals that run on, of which each takes the place of one before."""
+
+    stream: Columns
+    replaces: bool = False
+
+    @property
+    def taken_back(self) -> bool:
+        """True if its rows may be taken back: it is changes."""
+        return isinstance(self.stream, Changes)
+
+    @property
+    def schema(self) -> pl.Schema | None:
+        """Its columns, without a sign, if they are known."""
+        schema = self.stream.schema
+        if schema is None or not self.taken_back:
+            return schema
+        return pl.Schema({name: kind for name, kind in schema.items() if name != CHANGE})
+
+    @property
+    def all(self) -> pl.Expr:
+        """All its columns, as a selection."""
+        return pl.all().exclude(CHANGE) if self.taken_back else pl.all()
+
+    def settled(self, what: str) -> Columns:
+        """Its rows, for `what` would count those that have been replaced as well."""
+        if self.replaces:
+            refuse(
+                f"{what}: the totals that it is of run on, and each takes the place of one before; say sql(..., changes=True), "
+                "so that those are taken back, or over='time' for each epoch by itself"
+            )
+        return self.stream
+
+    def signed(self) -> Changes:
+        """Its rows as changes."""
+        if isinstance(self.stream, Changes):
+            return self.stream
+        if self.schema is not None and CHANGE in self.schema:
+            refuse(f"a column is called {CHANGE!r}, which is the name of the sign of changes: rename it before")
+        return view(self.stream.with_columns(pl.lit(1, pl.Int8).alias(CHANGE)), Changes)
+
+
+def united(parts: Sequence[Relation]) -> Relation:
+    """All rows of several relations, which have the same columns."""
+    signed = any(part.taken_back for part in parts)
+    first, *others = [part.signed() if signed else part.stream for part in parts]
+    return Relation(first.concat(*others), any(part.replaces for part in parts))
+
+
+def distinct(of: Relation, columns: Sequence[str], over: Over) -> Columns:
+    """Each combination of some columns once."""
+    stream = of.settled("distinct rows")
+    if not of.taken_back:
+        return stream.distinct(*columns, over=over)
+    count: Any = {"count()": agg.count()}
+    return stream.group_by(*columns).agg(changes=True, **count).select(*columns)
+
+
+def joined(left: Relation, right: Relation, on: Sequence[str], how: str, mode: Mode, suffix: str) -> Columns:
+    """A join on equal columns `on`; columns of the right side that the left one has, too, have a suffix.
+
+    Of a right or full join the keys are not null where either side has them.
+    """
+    one, two = left.settled("a join"), right.settled("a join")
+    plain = not (left.taken_back or right.taken_back)
+    keys: Any = list(on)
+    if how in ("inner", "semi") and plain:
+        return one.join(two, keys, how, mode.over, suffix=suffix)  # type: ignore[arg-type]
+    if how != "inner" and how != "semi":
+        mode.check_taking_back(f"a {how} join" if how != "anti" else "an anti join")
+    if plain:
+        return one.join(two, keys, how, mode.over, changes=mode.running, suffix=suffix)  # type: ignore[arg-type]
+    if how == "inner":
+        return one.join(two, keys, suffix=suffix)
+    if how == "semi":
+        return _semi(one, right, keys)
+    if how == "anti":
+        return _anti(left, right, keys)
+    here, there = left.schema, right.schema
+    assert here is not None
+    assert there is not None
+    names = {name: f"{name}{suffix}" if name in here else name for name in there if name not in on}
+    parts = [Relation(one.join(two, keys, suffix=suffix))]
+    if how in ("left", "full"):
+        holes = (pl.lit(None, there[name]).alias(column) for name, column in names.items())
+        parts.append(Relation(_anti(left, right, keys).select(pl.all().exclude(CHANGE), *holes)))
+    if how in ("right", "full"):
+        mine = [pl.col(name) if name in on else pl.lit(None, here[name]).alias(name) for name in here]
+        theirs = [pl.col(name).alias(column) for name, column in names.items()]
+        parts.append(Relation(_anti(right, left, keys).select(*mine, *theirs)))
+    return united(parts).stream
+
+
+def _semi(rows: Columns, other: Relation, on: list[str]) -> Columns:
+    """The rows that have a match among some of which one, or of these, may be taken back."""
+    return rows.join(distinct(Relation(other.stream.select(*on)), on, "scope"), on)
+
+
+def _anti(of: Relation, other: Relation, on: list[str]) -> Changes:
+    """The rows that have no match: all, less those that have one."""
+    rows = of.signed()
+    matched = Relation(_semi(rows, other, on)).signed()
+    less = view(matched.rows().with_columns((-pl.col(CHANGE)).alias(CHANGE)), Changes)
+    return view(rows.concat(less), Changes)

@@ -1,0 +1,173 @@
+"""The rows of `from` and `join`, and the columns that a query may name there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from libraries.sql.expressions import Node, listed, polars, refuse, text
+from libraries.sql.relations import Mode, Relation, joined
+
+_JOINS = {
+    "": "inner",
+    "INNER": "inner",
+    **{side: side.lower() for side in ("LEFT", "RIGHT", "FULL")},
+    **{f"{side} OUTER": side.lower() for side in ("LEFT", "RIGHT", "FULL")},
+    **dict.fromkeys(("SEMI", "LEFT SEMI"), "semi"),
+    **dict.fromkeys(("ANTI", "LEFT ANTI"), "anti"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A stream, and by table the name that each column has there (None: as it is)."""
+
+    relation: Relation
+    tables: Mapping[str, Mapping[str, str] | None]
+    merged: frozenset[tuple[str, str]] = frozenset()
+    """The columns, by table, that `using` has made one with others."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """The columns that `using` has made of those of both sides, where neither has all of their values."""
+
+    def column(self, node: Node) -> str:
+        """The column of the stream that is meant."""
+        name, table = node.name, node.table
+        if table and table not in self.tables:
+            refuse(f"no table {table!r}; there are {listed(self.tables)}")
+        if not table and name in self.shared:
+            return self.shared[name]
+        of = [self.tables[table]] if table else [self.alone(each) for each in self.tables]
+        found = {name if names is None else names[name] for names in of if names is None or name in names}
+        if not found:
+            columns = [each for names in of for each in names or ()]
+            refuse(f"no column {name!r}; there are {listed(dict.fromkeys(columns))}")
+        if len(found) > 1:
+            refuse(f"column {name!r} is in several tables; say which: {next(iter(self.tables))}.{name}")
+        return found.pop()
+
+    def alone(self, table: str) -> Mapping[str, str] | None:
+        """The columns of a table that are not one with others."""
+        names = self.tables[table]
+        return names and {name: column for name, column in names.items() if (table, name) not in self.merged}
+
+    def all(self) -> Iterator[pl.Expr]:
+        """The columns of all tables, in order. One whose name has come before is `name:table`, as in Polars."""
+        if len(self.tables) == 1:
+            yield self.relation.all
+            return
+        given = set[str]()
+        for name, column in self.shared.items():
+            yield pl.col(column).alias(name)
+            given.add(name)
+        for table in self.tables:
+            for name, column in (self.alone(table) or {}).items():
+                yield pl.col(column).alias(f"{name}:{table}" if name in given else name)
+                given.add(name)
+
+    def filter(self, what: str, condition: Node) -> Rows:
+        """The rows for which a condition holds."""
+        stream = self.relation.settled(what).filter(polars(condition, self.column))
+        return replace(self, relation=Relation(stream))
+
+
+def table(name: str, of: Relation) -> Rows:
+    """The rows of one table."""
+    return Rows(of, {name: None if of.schema is None else {each: each for each in of.schema}})
+
+
+def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
+    """The rows of two sides that meet, as a join of a query says."""
+    ((name, names),) = other.tables.items()
+    how = _JOINS.get(" ".join(filter(None, (join.side, join.kind))))
+    if join.method:
+        refuse(f"{text(join)}: name the columns that are equal: using (key)")
+    if how is None or not (join.args.get("using") or join.args.get("on")):
+        refuse(
+            f"{text(join)}: joins are inner, left, right, full, semi and anti, on equal columns: using (key), or on a.key = "
+            "b.key; join_interval is of event times that are near each other"
+        )
+    mine = rows.relation.schema
+    if mine is None or names is None:
+        refuse(f"{text(join)}: a join needs streams whose columns are known: see Columns.schema")
+    pairs, rest = _conditions(join, rows, other, how)
+    left, right = [one for one, _ in pairs], [two for _, two in pairs]
+    given = dict(zip(right, left, strict=True))
+    free = not any(one != two and one in names and one not in given for one, two in pairs)
+    suffix = f":{name}"
+    merged = {(name, each.name) for each in join.args.get("using") or ()}
+    if how not in ("right", "full") and free and len({*left}) == len({*right}) == len(pairs):
+        # Where there is no match, a key of the right side is null and that of the left side is not: they are two columns.
+        apart = {two: f"{two}{suffix}" for two in given} if how == "left" else {}
+        renamed = other.relation.stream.select(
+            *(pl.col(each).alias(given.get(each, each)) for each in names),
+            *(pl.col(each).alias(copy) for each, copy in apart.items()),
+        )
+        one, two, on = rows.relation, Relation(renamed, other.relation.replaces), left
+        there = {each: given.get(each, f"{each}{suffix}" if each in mine else each) for each in names} | apart
+        found = Rows(
+            Relation(joined(one, two, on, how, mode, suffix)), {**rows.tables, name: there}, rows.merged | merged
+        )
+        found = replace(found, shared=rows.shared)
+    else:
+        on = [f"key {number} of {name}()" for number in range(len(pairs))]
+        one, two = (
+            Relation(
+                each.stream.with_columns(*(pl.col(key).alias(key_) for key, key_ in zip(keys, on, strict=True))),
+                each.replaces,
+            )
+            for each, keys in ((rows.relation, left), (other.relation, right))
+        )
+        there = {each: f"{each}{suffix}" if each in mine else each for each in names}
+        shared = dict(rows.shared)
+        if merged and how in ("right", "full"):
+            keys_of = dict(zip(right, on, strict=True))
+            shared |= {each: keys_of[each] for _, each in merged}
+            merged |= {
+                (table, each) for _, each in merged for table in rows.tables if each in (rows.tables[table] or ())
+            }
+        found = Rows(
+            Relation(joined(one, two, on, how, mode, suffix)),
+            {**rows.tables, name: there},
+            rows.merged | merged,
+            shared,
+        )
+    if how in ("semi", "anti"):
+        return replace(rows, relation=found.relation)
+    for each in rest:
+        found = found.filter("a join", each)
+    return found
+
+
+def _conditions(join: Node, left: Rows, right: Rows, how: str) -> tuple[list[tuple[str, str]], list[Node]]:
+    """The pairs of columns, left and right, that a join is on; and, of an inner join, what else must hold of its rows."""
+    from sqlglot import exp
+
+    pairs: list[tuple[str, str]] = []
+    rest: list[Node] = []
+    if using := join.args.get("using"):
+        for each in using:
+            column = exp.column(each.name)
+            pairs.append((left.column(column), right.column(column)))
+        return pairs, rest
+    on = join.args["on"]
+    (name,) = right.tables
+    for each in on.flatten() if isinstance(on, exp.And) else [on]:
+        sides = [each.this, each.expression] if isinstance(each, exp.EQ) else []
+        if not sides or not all(isinstance(side, exp.Column) for side in sides):
+            rest.append(each)
+            continue
+        theirs = [
+            side for side in sides if (side.table == name if side.table else side.name in (right.tables[name] or ()))
+        ]
+        if len(theirs) != 1:
+            refuse(f"{text(each)}: one side must be a column of {name!r}; say which: {name}.key")
+        (mine,) = [side for side in sides if side is not theirs[0]]
+        pairs.append((left.column(mine), right.column(theirs[0])))
+    if not pairs or (rest and how != "inner"):
+        refuse(
+            f"{text(join)}: a join is on equal columns: using (key), or on a.key = b.key; other conditions belong into where, "
+            "or into a subquery"
+        )
+    return pairs, rest
