@@ -64,6 +64,22 @@ def check_columns(kind: str, names: Iterable[str], schema: pl.Schema | None) -> 
             raise GraphError(f"{user_site()}: {kind}: no column {name!r}; there are {there}")
 
 
+def check_keys(kind: str, keys: Iterable[str], schema: pl.Schema | None) -> None:
+    """Refuse keys that are not there, or whose values cannot be compared as wholes.
+
+    Raises:
+        GraphError: with the user's line.
+    """
+    keys = list(keys)
+    check_columns(kind, keys, schema)
+    for key in keys:
+        if schema is not None and schema[key].is_nested():
+            raise GraphError(
+                f"{user_site()}: {kind}: column {key!r} of type {schema[key]} cannot be a key; use numbers, text, bytes, "
+                "dates, or several such columns: unnest makes them of a struct"
+            )
+
+
 def united(kind: str, several: Sequence[pl.Schema]) -> pl.Schema:
     """The schema of rows of several schemas together: the columns in the order of the first, of types that hold those of all.
 
@@ -112,9 +128,9 @@ def aggregated(
     """
     if schema is None:
         return None
-    check_columns(kind, keys, schema)
+    check_keys(kind, keys, schema)
     types: dict[str, Any] = {key: schema[key] for key in keys}
-    if any(isinstance(types[key], pl.Enum) or types[key].is_nested() for key in keys):
+    if any(isinstance(types[key], pl.Enum) for key in keys):
         return None
     expressions = {name: item for name, item in named.items() if isinstance(item, pl.Expr)}
     if expressions:
@@ -137,12 +153,18 @@ def aggregated(
     return pl.Schema(types)
 
 
-def topped(keys: Sequence[str], schema: pl.Schema | None) -> pl.Schema | None:
-    """The schema of the first rows of each key: the keys, then the other columns, without a sign."""
-    if schema is None or any(isinstance(kind, pl.Enum) or kind.is_nested() for kind in schema.values()):
+def topped(keys: Sequence[str], schema: pl.Schema | None, running: bool) -> pl.Schema | None:
+    """The schema of the first rows of each key: the keys, then the other columns, without a sign.
+
+    Raises:
+        GraphError: with the user's line, if rows of a time (or, `running`, of all so far) cannot be compared.
+    """
+    if schema is None:
         return None
-    check_columns("top_k", keys, schema)
     others = [name for name in schema if name not in keys and name != CHANGE]
+    check_keys("top_k", [*keys, *(others if running else ())], schema)
+    if running and any(isinstance(kind, pl.Enum) for kind in schema.values()):
+        return None
     return pl.Schema({name: schema[name] for name in (*keys, *others)})
 
 

@@ -63,7 +63,7 @@ def top_of_groups(
     if hidden := [expr.meta.output_name() for expr in made]:
         few = compiled("with_columns", made, {})
         columns = columns._plan("top_k", None, lambda frame: frame.with_columns(made), made, few)
-    schema = schemas.topped(keys, columns.schema)
+    schema = schemas.topped(keys, columns.schema, over == "scope")
     if over == "scope":
         check_at_root(columns, "top_k with over='scope' keeps rows of the root scope")
     node = columns._attach(

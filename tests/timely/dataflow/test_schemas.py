@@ -105,6 +105,10 @@ FINAL: list[Callable[[Columns, Any, dict[str, agg.Aggregate], Any], Columns]] = 
     lambda s, keys, named, over: s.window(Session(2), time="n").group_by(*keys).agg(**of_sessions(named)),
     lambda s, keys, named, over: s.join(s.select("c", "x").filter(pl.col("x") > 99), on="c", how="lookup"),
     lambda s, keys, named, over: s.join_asof(s.select("n", near="x"), on="n", over=over),
+    lambda s, keys, named, over: (
+        s.with_columns(l=pl.concat_list("n", "n")).group_by(*keys).top_k(1, by="x", over="time")
+    ),
+    lambda s, keys, named, over: s.group_by("k").top_k(1, by="x"),
 ]
 
 
@@ -187,6 +191,13 @@ MISTAKES: dict[str, Callable[[Columns], Any]] = {
     "cannot be added up": lambda s: s.group_by("k").agg(n=agg.sum("at2"), over="time"),
     "datatypes of join keys": lambda s: s.join(s.select(k="n"), on="k"),
     "join: the other stream: no column": lambda s: s.join(s.select("n"), on="k"),
+    "agg: column 'l' of type List.Int64. cannot be a key": (
+        lambda s: s.with_columns(l=pl.concat_list("n")).group_by("l").agg(n=agg.count())
+    ),
+    "agg: column 's' of type Struct.* cannot be a key; .*unnest": (lambda s: s.distinct(s=pl.struct("k", "n"))),
+    "top_k: column 'l' of type List.Int64. cannot be a key": lambda s: s.with_columns(l=pl.concat_list("n")).top_k(
+        1, by="n"
+    ),
     "window: no column": lambda s: s.window(Tumbling(2), time="nix"),
     "time= is a column of datetimes": lambda s: s.window(Tumbling(dt.timedelta(days=1)), time="n"),
     "in windows: no column": lambda s: s.window(Tumbling(2), time="n").group_by("nix"),
