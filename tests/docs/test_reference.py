@@ -205,7 +205,8 @@ def refuses(verb: Any, of: type | None) -> bool:
     while todo:
         function, of = todo.pop()
         if isinstance(function, type):
-            function, of = getattr(function, "__post_init__", function.__init__), function
+            begins = [inspect.getattr_static(function, name, None) for name in ("__post_init__", "__init__")]
+            function, of = begins[0] or begins[1], function
         function = inspect.unwrap(getattr(function, "__func__", function))
         if not inspect.isfunction(function) or not Path(inspect.getfile(function)).is_relative_to(ROOT):
             continue
