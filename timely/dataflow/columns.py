@@ -458,7 +458,7 @@ class Columns(Wire):
 
         Raises:
             GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` or `by` is no column of
-                both, or not of one type; `strategy` or `over` is none of those.
+                both, or `on` not of one type; `strategy` or `over` is none of those.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
