@@ -42,11 +42,34 @@ class Changes(Columns):
     """
 
     def rows(self) -> Columns:
-        """The same rows, with the sign as a column that has no meaning any more."""
+        """The same rows, with the sign as a column that has no meaning any more.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.rows().filter(pl.col("change") < 0).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 4, -1)]]
+        """
         return view(self, Columns)
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
-        """Polars' `select` on every batch, and the sign."""
+        """Polars' `select` on every batch, and the sign.
+
+        Raises:
+            GraphError: as `Columns.select`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(euros=pl.col("price") * 2).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(6, 1), (8, 1)], [(8, -1), (12, 1)]]
+        """
         exprs = tuple(list(expr) if isinstance(expr, Iterator) else expr for expr in exprs)
         return super().select(*exprs, name=name, **named, **{CHANGE: pl.col(CHANGE)})
 
@@ -55,6 +78,20 @@ class Changes(Columns):
         `last`, `n_unique`, `quantile` and `median`.
 
         A key of which all rows have been taken back has a count of 0.
+
+        Raises:
+            GraphError: as `Columns.group_by`; `agg` of it: a total out of which rows cannot be taken, over="time", a `ttl`,
+                or changes=True.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> by_price = best.group_by(dear=pl.col("price") > 3)
+        >>> seen = by_price.agg(n=falkirk.agg.count(), sold=falkirk.agg.sum("price")).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(False, 1, 3), (True, 1, 4)], [(True, 1, 6)]]
         """
         found = self.rows().group_by(*keys, **named)
         return ChangedGroups(found.columns, found.keys, found.made)
@@ -67,7 +104,20 @@ class Changes(Columns):
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
-        """Running totals of all rows that there are. See `group_by`."""
+        """Running totals of all rows that there are. See `group_by`.
+
+        Raises:
+            GraphError: a total is one out of which rows cannot be taken; over="time", or changes=True.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.agg(sold=falkirk.agg.sum("price")).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(7,)], [(9,)]]
+        """
         totals = _Totals(exprs, over, aggregates, changes)
         return totals.finish(totals.all(self.rows(), None, (), name), ())
 
@@ -79,7 +129,20 @@ class Changes(Columns):
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """The `k` greatest of the rows that there are, as changes. See `GroupBy.top_k`."""
+        """The `k` greatest of the rows that there are, as changes. See `GroupBy.top_k`.
+
+        Raises:
+            GraphError: as `GroupBy.top_k`, and over="time".
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.top_k(1, by="price", reverse=True).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1)]]
+        """
         found = top_of_groups(self.rows()._marked(), (ALL,), k, by, reverse, over, name, signed=True)
         return view(found._choose("drop", pl.all().exclude(ALL)), Changes)
 

@@ -36,10 +36,17 @@ from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tum
 
 
 class Columns(Wire):
-    """A stream of Polars frames or Arrow tables."""
+    """A stream of Polars frames or Arrow tables.
+
+    Where `schema` is known, a column that is not there, or of a type that a verb does not take, is a GraphError at the call;
+    elsewhere it is an OperatorError at the first batch. A `name=` that another operator has is a GraphError of every verb.
+    """
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `select` on every batch. A selection of constants alone gives a row for each row, as `with_columns` would.
+
+        Raises:
+            GraphError: an argument is no expression or name of a column, or cannot be computed, where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -63,6 +70,9 @@ class Columns(Wire):
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `with_columns` on every batch.
 
+        Raises:
+            GraphError: an argument is no expression or name of a column, or cannot be computed, where the schema is known.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -78,6 +88,9 @@ class Columns(Wire):
 
     def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Columns:
         """Polars' `filter` on every batch.
+
+        Raises:
+            GraphError: an argument is no expression, or no truth value where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -114,6 +127,9 @@ class Columns(Wire):
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
         """Call `function(batch)` for every batch that passes; for looking, not for output.
 
+        Raises:
+            GraphError: `function` is no function.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -133,6 +149,9 @@ class Columns(Wire):
 
     def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
         """Two streams: the rows for which `predicate` is true, and the others (false or null).
+
+        Raises:
+            GraphError: `predicate` is no expression, or no truth value where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -171,6 +190,9 @@ class Columns(Wire):
     def exchange(self, *by: str, name: str | None = None) -> Columns:
         """Bring the rows with equal values in the columns `by` to the same worker.
 
+        Raises:
+            GraphError: `by` is empty, or names a column that is not there.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -187,6 +209,9 @@ class Columns(Wire):
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, or by expressions of a column each; say what of with `agg`.
+
+        Raises:
+            GraphError: there is no key, or one that is neither a column that is there nor an expression of one column.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -235,6 +260,9 @@ class Columns(Wire):
     ) -> Columns:
         """Aggregate all rows: one row when the totals change, or (over="time") one a time. See `GroupBy.agg`.
 
+        Raises:
+            GraphError: as `GroupBy.agg`.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -255,6 +283,9 @@ class Columns(Wire):
         name: str | None = None,
     ) -> Columns:
         """The `k` greatest rows by the columns `by`: of each time, or of all so far, as changes. See `GroupBy.top_k`.
+
+        Raises:
+            GraphError: as `GroupBy.top_k`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -288,6 +319,10 @@ class Columns(Wire):
 
         What comes out has these columns and no others. ttl=Epochs(n): what has not come in the n epochs before is new again.
         ttl=60, or a timedelta, with time="at": what has not come in so much event time. See `GroupBy.agg`.
+
+        Raises:
+            GraphError: `columns` is empty, or names one that is not there; `over` is neither "scope" nor "time"; `ttl` and
+                `time` as in `GroupBy.agg`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -338,6 +373,10 @@ class Columns(Wire):
 
         `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not known.
         Null keys match nothing.
+
+        Raises:
+            GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` is no column of both, or not
+                of one type; `how` does not go with `over`, `changes` or `ttl`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -417,6 +456,10 @@ class Columns(Wire):
         `on`. `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not
         known.
 
+        Raises:
+            GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` or `by` is no column of
+                both, or `on` not of one type; `strategy` or `over` is none of those.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> quotes = flow.columns("quotes", falkirk.Batches([pl.DataFrame({"at": [1, 4, 9], "price": [10, 11, 12]})]))
@@ -465,6 +508,11 @@ class Columns(Wire):
         their own stream; those that are later are in no pair, but in the second stream (of these) and the third (of `other`).
         Rows are kept until the watermark of the other stream is so far that none can meet them.
 
+        Raises:
+            GraphError: `other` is no stream, is of another dataflow, or in another scope; a stream is in a nested scope;
+                `on` or `by` is no column of both; `lower` is above `upper`; bounds, `lateness` and event times are not of one
+                kind.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> views = flow.columns("views", falkirk.Batches([pl.DataFrame({"at": [1, 9], "ad": ["a", "b"]})]))
@@ -502,6 +550,10 @@ class Columns(Wire):
         Windows of so many `Epochs` go by the epochs at which rows come, and take no `time` and no `lateness`. `start` is the
         first epoch, and `end` the one after the last.
 
+        Raises:
+            GraphError: `shape` is no window; the stream is in a nested scope; `time` is no column that is there, or its
+                type or `lateness` not of the kind of the lengths; `time` or `lateness` is given with windows of epochs.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"at": [3, 8], "price": [3, 4]}), pl.DataFrame({"at": [12, 7], "price": [5, 6]})]
@@ -522,6 +574,10 @@ class Columns(Wire):
         before, on all workers, minus `lateness`. Event times are integers, with a whole number as lateness, or datetimes and
         dates, with a timedelta. The watermark is a record at the epoch that moves it, the same on each worker: an integer, of
         datetimes in microseconds since 1970. `Keyed.split_late` shows an operator that waits for it.
+
+        Raises:
+            GraphError: `time` is no column that is there, or not of the kind of `lateness`, or of unknown type without one;
+                `lateness` is negative; the stream is in a nested scope.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -555,6 +611,9 @@ class Columns(Wire):
     def key_by(self, column: str, name: str | None = None) -> Keyed:
         """Pairs (value of `column`, the row as a dict), ready for keyed verbs over records.
 
+        Raises:
+            GraphError: there is no such column.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -577,7 +636,7 @@ class Columns(Wire):
 
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """Columns grouped by key columns, of which those in `made` are computed."""
+    """Columns grouped by key columns, of which those in `made` are computed: what `Columns.group_by` returns."""
 
     columns: Columns
     keys: tuple[str, ...]
@@ -609,6 +668,44 @@ class GroupBy:
 
         changes=True: running totals as `Changes`, which take back what a key had before. So totals of totals are those of the
         totals that there are.
+
+        Raises:
+            GraphError: there is nothing to compute; a column comes out twice, or is not there, or of a type that an aggregate
+                does not take; `over` is neither "scope" nor "time"; a running total is a Polars expression. A `ttl` or
+                `changes` goes with over="scope", and not with the other; `ttl` with the root scope and not with
+                `agg.n_unique`, and a length of time with `time`, which is a column of its kind.
+
+        Running (the default), each time by itself, and without the keys of which no row has come for an epoch:
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> by_shop = sales.group_by("shop")
+        >>> captures = [
+        ...     by_shop.agg(sold=falkirk.agg.sum("price")).capture("running"),
+        ...     by_shop.agg(pl.col("price").median(), over="time").capture("each"),
+        ...     by_shop.agg(sold=falkirk.agg.sum("price"), ttl=falkirk.Epochs(1)).capture("living"),
+        ... ]
+        >>> result = falkirk.run(flow)
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("running")]
+        [[('n', 8), ('s', 4)], [('s', 10)]]
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("each")]
+        [[('n', 4.0), ('s', 4.0)], [('s', 6.0)]]
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("living")]
+        [[('n', 8), ('s', 4)], [('s', 10)]]
+
+        The sum of what each shop has sold best, as it stands:
+
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> captures = best.capture("best"), best.agg(total=falkirk.agg.sum("price")).capture("total")
+        >>> result = falkirk.run(flow)
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("best")]
+        [[('n', 5, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        >>> [pl.DataFrame(batch).rows() for _, batch in result.captured("total")]
+        [[(9,)], [(11,)]]
         """
         return self._computed(exprs, aggregates, over, name, ttl, changes, time)
 
@@ -627,6 +724,23 @@ class GroupBy:
 
         over="scope": of all rows so far, as `Changes`: rows that have come to be among them, and, taken back, those that are so
         no more. Of changes: of the rows that there are. over="time": the rows of each time.
+
+        Raises:
+            GraphError: `k` is no whole number from 1 up; `by` is empty, or names a column that is not there; `reverse` has
+                another length than `by`; `over` is neither "scope" nor "time", or, of changes, "time"; over="scope" is in a
+                nested scope.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").top_k(1, by="price")
+        >>> captures = best.capture("so far"), sales.group_by("shop").top_k(1, by="price", over="time").capture("each")
+        >>> result = falkirk.run(flow)
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("so far")]
+        [[('n', 5, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("each")]
+        [[('n', 5), ('s', 4)], [('s', 6)]]
         """
         return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=False)
 
