@@ -243,8 +243,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(12,)], [(6,)]]
         """
-        totals = GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)
-        return totals._choose("drop", pl.all().exclude(ALL))
+        return GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)._unmarked()
 
     def top_k(
         self,
@@ -273,8 +272,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(9,)], [(11,)]]
         """
-        found = top_of_groups(self._marked(), (ALL,), k, by, reverse, over, name, signed=False)
-        return view(found._choose("drop", pl.all().exclude(ALL)), type(found))
+        return top_of_groups(self._marked(), (ALL,), k, by, reverse, over, name, signed=False)._unmarked()
 
     def distinct(
         self,
@@ -310,6 +308,10 @@ class Columns(Wire):
         mark = pl.lit(0, pl.Int64).alias(ALL)  # of 64 bits, as few rows go without Arrow then
         few = compiled("with_columns", [mark], {})
         return self._plan("mark", None, lambda frame: frame.with_columns(mark), few=few)
+
+    def _unmarked(self) -> Columns:
+        """Without that column."""
+        return self._choose("drop", pl.all().exclude(ALL))
 
     def join(
         self,
@@ -350,14 +352,13 @@ class Columns(Wire):
         """
         from timely.dataflow.changes import Changes, join_changes
 
+        if isinstance(other, Changes):
+            return join_changes(self, other, on, how, over, name, right, changes, ttl)
         self._same_scope(other, "join")
-        if isinstance(self, Changes) or isinstance(other, Changes):
-            if ttl is not None:
-                raise GraphError(
-                    f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back"
-                )
-            return join_changes(self, other, on, how, over, name, right, changes)
         check_join(how, check_over(over, "join"), changes)
+        if changes:
+            for side in (self, other):
+                schemas.check_unsigned("join(changes=True)", side.schema or ())
         if ttl is not None:
             if isinstance(ttl, int | dt.timedelta):
                 raise GraphError(
@@ -433,7 +434,7 @@ class Columns(Wire):
         if not keys:  # all rows have one key
             columns = None if right is None else {**right, ALL: pl.Int64}
             found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns)
-            return found._choose("drop", pl.all().exclude(ALL))
+            return found._unmarked()
         node = self.graph.add_node(
             "join_asof",
             self.scope,
@@ -482,7 +483,7 @@ class Columns(Wire):
             )
         if not keys:  # all rows have one key
             found = self._marked().join_interval(other._marked(), on, lower, upper, ALL, lateness, name)
-            pairs, late, late_right = (each._choose("drop", pl.all().exclude(ALL)) for each in found)
+            pairs, late, late_right = (each._unmarked() for each in found)
             return pairs, late, late_right
         return interval_join(self, other, on, keys, lower, upper, lateness, name)
 
@@ -652,6 +653,8 @@ class GroupBy:
         check_over(over, "agg")
         if changes and (over == "time" or ttl is not None):
             raise GraphError(f"{user_site()}: agg(changes=True) is of totals that run on: over='scope', without a ttl")
+        if changes:
+            schemas.check_unsigned("agg(changes=True)", (*self.keys, *aggregates))
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:
             column = _output_of(expr, "agg")
@@ -695,6 +698,7 @@ class GroupBy:
         columns = self._keyed(named.values())
         schema = schemas.aggregated("agg", keys, named, columns.schema)
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
+        signed = any(a.sign is not None for a in plain.values())
         if ttl is not None and not isinstance(ttl, Epochs):
             return expiring_totals(columns, kind, keys, plain, ttl, str(time), name, schema)
         combine = PreAggregate(keys, plain, sparing=True) if len(plain) == len(named) else None
@@ -719,7 +723,7 @@ class GroupBy:
             ),
             notifies=True,
             stateful=True,
-            verb=verbs.Totals(keys, named, over) if ttl is None and not changes else None,
+            verb=verbs.Totals(keys, named, over) if ttl is None and not changes and not signed else None,
         )
         if changes:
             return view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
