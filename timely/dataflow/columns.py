@@ -26,6 +26,7 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.agg import KINDS, Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate, refuse_values
+from timely.operators.asof_changes import AsofChanges
 from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
@@ -409,6 +410,7 @@ class Columns(Wire):
         over: Over = "scope",
         name: str | None = None,
         right: Mapping[str, Any] | None = None,
+        changes: bool = False,
     ) -> Columns:
         """Polars' `join_asof`: each row, at its own time, with the row of `other` that is nearest in `on`, and equal in `by`.
 
@@ -418,6 +420,10 @@ class Columns(Wire):
         `on`. `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not
         known.
 
+        changes=True: rows of `other` that come later do reach it. A pair is taken back, as `Changes`, when a nearer row comes,
+        so that there is always the join of all rows so far; all rows are kept. Of rows of `other` at one place and equal in
+        `by`, "backward" takes the one that came last, and "forward" the first.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> quotes = flow.columns("quotes", falkirk.Batches([pl.DataFrame({"at": [1, 4, 9], "price": [10, 11, 12]})]))
@@ -425,21 +431,43 @@ class Columns(Wire):
         >>> seen = trades.join_asof(quotes, on="at").capture("out")
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(3, 2, 10), (5, 7, 11)]]
+
+        A quote that comes late:
+
+        >>> flow = falkirk.Dataflow()
+        >>> quotes = flow.columns("quotes", falkirk.Batches([pl.DataFrame({"at": [at], "price": [at + 9]}) for at in (1, 2)]))
+        >>> trades = flow.columns("trades", falkirk.Batches([pl.DataFrame({"at": [3], "n": [2]})]))
+        >>> seen = trades.join_asof(quotes, on="at", changes=True).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(3, 2, 10, 1)], [(3, 2, 10, -1), (3, 2, 11, 1)]]
         """
+        from timely.dataflow.changes import Changes
+
         self._same_scope(other, "join_asof")
         check_over(over, "join_asof")
         keys = check_asof(on, by, strategy)
+        if changes:
+            if over == "time":
+                raise GraphError(
+                    f"{user_site()}: join_asof(changes=True) runs on, over='scope': within a time nothing comes later"
+                )
+            for side in (self, other):
+                schemas.check_unsigned("join_asof(changes=True)", side.schema or ())
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
         schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
         if not keys:  # all rows have one key
             columns = None if right is None else {**right, ALL: pl.Int64}
-            found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns)
+            marked = self._marked(), other._marked()
+            found = marked[0].join_asof(marked[1], on, ALL, strategy, tolerance, over, name, columns, changes)
             return found._unmarked()
+        factory: Callable[[], Operator] = lambda: AsofJoin(on, keys, strategy, tolerance, over, there)  # noqa: E731
+        if changes:
+            factory = lambda: AsofChanges(on, keys, strategy, tolerance, there)  # noqa: E731
         node = self.graph.add_node(
             "join_asof",
             self.scope,
             name,
-            factory=lambda: AsofJoin(on, keys, strategy, tolerance, over, there),
+            factory=factory,
             inputs=2,
             notifies=True,
             stateful=True,
@@ -447,7 +475,9 @@ class Columns(Wire):
         channel = Exchange(columns=keys, prepare=columns_of)
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
-        return self._of(node, schema=schema)
+        if not changes:
+            return self._of(node, schema=schema)
+        return view(self._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
 
     def join_interval(
         self,
