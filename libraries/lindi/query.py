@@ -23,6 +23,9 @@ class Base(Generic[W]):
 
     stream: W
 
+    def __post_init__(self) -> None:
+        self.stream._check_read(type(self).__name__)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.stream!r})"
 

@@ -26,6 +26,7 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.agg import KINDS, Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate, refuse_values
+from timely.operators.asof_changes import AsofChanges
 from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
@@ -271,8 +272,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(12,)], [(6,)]]
         """
-        totals = GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)
-        return totals._choose("drop", pl.all().exclude(ALL))
+        return GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)._unmarked()
 
     def top_k(
         self,
@@ -304,8 +304,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(9,)], [(11,)]]
         """
-        found = top_of_groups(self._marked(), (ALL,), k, by, reverse, over, name, signed=False)
-        return view(found._choose("drop", pl.all().exclude(ALL)), type(found))
+        return top_of_groups(self._marked(), (ALL,), k, by, reverse, over, name, signed=False)._unmarked()
 
     def distinct(
         self,
@@ -345,6 +344,10 @@ class Columns(Wire):
         mark = pl.lit(0, pl.Int64).alias(ALL)  # of 64 bits, as few rows go without Arrow then
         few = compiled("with_columns", [mark], {})
         return self._plan("mark", None, lambda frame: frame.with_columns(mark), few=few)
+
+    def _unmarked(self) -> Columns:
+        """Without that column."""
+        return self._choose("drop", pl.all().exclude(ALL))
 
     def join(
         self,
@@ -389,14 +392,13 @@ class Columns(Wire):
         """
         from timely.dataflow.changes import Changes, join_changes
 
+        if isinstance(other, Changes):
+            return join_changes(self, other, on, how, over, name, right, changes, ttl)
         self._same_scope(other, "join")
-        if isinstance(self, Changes) or isinstance(other, Changes):
-            if ttl is not None:
-                raise GraphError(
-                    f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back"
-                )
-            return join_changes(self, other, on, how, over, name, right, changes)
         check_join(how, check_over(over, "join"), changes)
+        if changes:
+            for side in (self, other):
+                schemas.check_unsigned("join(changes=True)", side.schema or ())
         if ttl is not None:
             if isinstance(ttl, int | dt.timedelta):
                 raise GraphError(
@@ -447,6 +449,7 @@ class Columns(Wire):
         over: Over = "scope",
         name: str | None = None,
         right: Mapping[str, Any] | None = None,
+        changes: bool = False,
     ) -> Columns:
         """Polars' `join_asof`: each row, at its own time, with the row of `other` that is nearest in `on`, and equal in `by`.
 
@@ -456,6 +459,9 @@ class Columns(Wire):
         `on`. `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not
         known.
 
+        changes=True: rows of `other` that come later do reach it. A pair is taken back, as `Changes`, when a nearer row comes,
+        so that there is always the join of all rows so far; all rows are kept. Of rows of `other` at one place and equal in
+        `by`, "backward" takes the one that came last, and "forward" the first.
         Raises:
             GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` or `by` is no column of
                 both, or `on` not of one type; `strategy` or `over` is none of those.
@@ -467,21 +473,43 @@ class Columns(Wire):
         >>> seen = trades.join_asof(quotes, on="at").capture("out")
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(3, 2, 10), (5, 7, 11)]]
+
+        A quote that comes late:
+
+        >>> flow = falkirk.Dataflow()
+        >>> quotes = flow.columns("quotes", falkirk.Batches([pl.DataFrame({"at": [at], "price": [at + 9]}) for at in (1, 2)]))
+        >>> trades = flow.columns("trades", falkirk.Batches([pl.DataFrame({"at": [3], "n": [2]})]))
+        >>> seen = trades.join_asof(quotes, on="at", changes=True).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(3, 2, 10, 1)], [(3, 2, 10, -1), (3, 2, 11, 1)]]
         """
+        from timely.dataflow.changes import Changes
+
         self._same_scope(other, "join_asof")
         check_over(over, "join_asof")
         keys = check_asof(on, by, strategy)
+        if changes:
+            if over == "time":
+                raise GraphError(
+                    f"{user_site()}: join_asof(changes=True) runs on, over='scope': within a time nothing comes later"
+                )
+            for side in (self, other):
+                schemas.check_unsigned("join_asof(changes=True)", side.schema or ())
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
         schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
         if not keys:  # all rows have one key
             columns = None if right is None else {**right, ALL: pl.Int64}
-            found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns)
-            return found._choose("drop", pl.all().exclude(ALL))
+            marked = self._marked(), other._marked()
+            found = marked[0].join_asof(marked[1], on, ALL, strategy, tolerance, over, name, columns, changes)
+            return found._unmarked()
+        factory: Callable[[], Operator] = lambda: AsofJoin(on, keys, strategy, tolerance, over, there)  # noqa: E731
+        if changes:
+            factory = lambda: AsofChanges(on, keys, strategy, tolerance, there)  # noqa: E731
         node = self.graph.add_node(
             "join_asof",
             self.scope,
             name,
-            factory=lambda: AsofJoin(on, keys, strategy, tolerance, over, there),
+            factory=factory,
             inputs=2,
             notifies=True,
             stateful=True,
@@ -489,7 +517,9 @@ class Columns(Wire):
         channel = Exchange(columns=keys, prepare=columns_of)
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
-        return self._of(node, schema=schema)
+        if not changes:
+            return self._of(node, schema=schema)
+        return view(self._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
 
     def join_interval(
         self,
@@ -530,7 +560,7 @@ class Columns(Wire):
             )
         if not keys:  # all rows have one key
             found = self._marked().join_interval(other._marked(), on, lower, upper, ALL, lateness, name)
-            pairs, late, late_right = (each._choose("drop", pl.all().exclude(ALL)) for each in found)
+            pairs, late, late_right = (each._unmarked() for each in found)
             return pairs, late, late_right
         return interval_join(self, other, on, keys, lower, upper, lateness, name)
 
@@ -766,6 +796,8 @@ class GroupBy:
         check_over(over, "agg")
         if changes and (over == "time" or ttl is not None):
             raise GraphError(f"{user_site()}: agg(changes=True) is of totals that run on: over='scope', without a ttl")
+        if changes:
+            schemas.check_unsigned("agg(changes=True)", (*self.keys, *aggregates))
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:
             column = _output_of(expr, "agg")
@@ -809,6 +841,7 @@ class GroupBy:
         columns = self._keyed(named.values())
         schema = schemas.aggregated("agg", keys, named, columns.schema)
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
+        signed = any(a.sign is not None for a in plain.values())
         if ttl is not None and not isinstance(ttl, Epochs):
             return expiring_totals(columns, kind, keys, plain, ttl, str(time), name, schema)
         combine = PreAggregate(keys, plain, sparing=True) if len(plain) == len(named) else None
@@ -833,7 +866,7 @@ class GroupBy:
             ),
             notifies=True,
             stateful=True,
-            verb=verbs.Totals(keys, named, over) if ttl is None and not changes else None,
+            verb=verbs.Totals(keys, named, over) if ttl is None and not changes and not signed else None,
         )
         if changes:
             return view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)

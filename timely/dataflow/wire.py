@@ -142,11 +142,23 @@ class Wire:
         self, kind: str, name: str | None, channel: Channel = PIPELINE, scope: Scope | None = None, **traits: Any
     ) -> Node:
         """Add a node that reads this stream on its port 0."""
+        self._check_read(kind)
         node = self.graph.add_node(kind, scope or self.scope, name, **traits)
         self._connect(node, 0, channel)
         return node
 
+    def _check_read(self, verb: str) -> None:
+        """Refuse a verb that would take the rows of this stream for something else.
+
+        All that reads a stream comes by here, for its own stream and for others: a kind of stream whose rows are not just rows
+        refuses whatever it does not itself give to verbs.
+
+        Raises:
+            GraphError: with the user's line.
+        """
+
     def _connect(self, node: Node, port: int, channel: Channel = PIPELINE) -> None:
+        self._check_read(node.kind)
         for output in self.outputs:
             self.graph.add_edge(output, Input(node.index, port), channel)
 
@@ -183,6 +195,7 @@ class Wire:
         return self._of(self._attach(kind, chosen, channel, stages=(stage,)), schema=schema)
 
     def _same_scope(self, other: Wire, verb: str) -> None:
+        """Refuse a verb of two streams that cannot have both."""
         if not isinstance(other, Wire):
             raise GraphError(
                 f"{user_site()}: {verb} takes another stream, not {type(other).__name__}; make a stream of it first: "
@@ -195,6 +208,8 @@ class Wire:
                 f"{user_site()}: {verb} of a stream in {self.scope} with one in {other.scope}; their times do not "
                 "compare: use enter(scope) or leave() first"
             )
+        for stream in (self, other):
+            stream._check_read(verb)
 
     # Verbs
 
