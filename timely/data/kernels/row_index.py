@@ -6,8 +6,8 @@ dictionary of Python: a compiled loop costs more to load than it saves then. Row
 looks for them.
 
 Rows of one key that are linked lie anywhere in memory. Where many keys are sought at once, as in each iteration of a loop,
-and half as many rows were found so as there are, all are *packed*: put into the order of their slots, once. Those that come later
-are linked as before.
+and half as many rows were found so as there are, all are *packed*: put into the order of their slots, once. Those that come
+later are linked as before.
 """
 
 from __future__ import annotations
