@@ -173,6 +173,28 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "column_verbs",
+        "batches of 100 rows through six verbs, processor time a batch; one collect of Polars for each",
+        "us",
+        5_000,  # batches
+        (
+            Variant("falkirk", "column_verbs.py", workers=(1,)),
+            Variant("polars_collect", "column_verbs.py", "polars", workers=(1,)),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
+        "column_components",
+        "connected components of so many random nodes and five times as many edges as a loop of column verbs",
+        "CPU s",
+        200_000,  # nodes
+        (
+            Variant("falkirk", "column_components.py", workers=(1,)),
+            Variant("scipy", "column_components.py", "scipy", workers=(1,)),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
         "prefixes",
         "work in a loop with four epochs in flight that sets of times would do again, by what prefixes do",
         "ratio",

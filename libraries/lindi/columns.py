@@ -27,6 +27,9 @@ class Table(Base[Columns]):
     def where(self, *predicates: Any, name: str | None = None) -> Table:
         """The rows for which all `predicates` are true.
 
+        Raises:
+            GraphError: as `Columns.filter`.
+
         >>> import polars as pl
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -40,6 +43,9 @@ class Table(Base[Columns]):
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Table:
         """Polars' `select`, batch by batch.
+
+        Raises:
+            GraphError: as the verb of `Columns`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -55,6 +61,9 @@ class Table(Base[Columns]):
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Table:
         """Polars' `with_columns`, batch by batch.
 
+        Raises:
+            GraphError: as the verb of `Columns`.
+
         >>> import polars as pl
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -68,6 +77,9 @@ class Table(Base[Columns]):
 
     def aggregate(self, *keys: str, name: str | None = None, **named: pl.Expr) -> Table:
         """Polars' `group_by(*keys).agg(**named)` of all rows; without keys one row of all.
+
+        Raises:
+            GraphError: there is nothing to compute, or something that is no expression.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -89,6 +101,9 @@ class Table(Base[Columns]):
     def distinct(self, *keys: str, name: str | None = None) -> Table:
         """Each row once, for tables whose columns `keys` tell which rows can be equal.
 
+        Raises:
+            GraphError: `keys` is empty.
+
         >>> import polars as pl
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -108,6 +123,9 @@ class Table(Base[Columns]):
         self, other: Table, *on: str, how: Literal["inner", "left", "semi", "anti"] = "inner", name: str | None = None
     ) -> Table:
         """Polars' `join` on the columns `on`. Where no row of `other` came, "left" has no columns of it.
+
+        Raises:
+            GraphError: `on` is empty, or `other` no table of the same dataflow and scope.
 
         >>> import polars as pl
         >>> from falkirk import lindi

@@ -38,6 +38,9 @@ class Query(Base[Stream]):
     def where(self, predicate: Callable[[Any], Any], name: str | None = None) -> Query:
         """The records for which `predicate(record)` is true.
 
+        Raises:
+            GraphError: `predicate` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable([1, 2, 3])))
@@ -49,6 +52,9 @@ class Query(Base[Stream]):
 
     def select(self, function: Callable[[Any], Any], name: str | None = None) -> Query:
         """Each record replaced by `function(record)`.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -62,6 +68,9 @@ class Query(Base[Stream]):
     def select_many(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Query:
         """Each record replaced by all that `function(record)` gives.
 
+        Raises:
+            GraphError: `function` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["to be"])))
@@ -73,6 +82,9 @@ class Query(Base[Stream]):
 
     def group_by(self, key: Key) -> Groups:
         """The records of one `key(record)` together; then say what of them.
+
+        Raises:
+            GraphError: `key` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -99,6 +111,9 @@ class Query(Base[Stream]):
     def union(self, other: Query, name: str | None = None) -> Query:
         """Each record of this query or of `other` once.
 
+        Raises:
+            GraphError: `other` is no query of the same kind, dataflow and scope.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
@@ -112,6 +127,9 @@ class Query(Base[Stream]):
     def intersect(self, other: Query, name: str | None = None) -> Query:
         """Each record of this query that `other` gives, too, once.
 
+        Raises:
+            GraphError: `other` is no query of the same kind, dataflow and scope.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
@@ -124,6 +142,9 @@ class Query(Base[Stream]):
 
     def without(self, other: Query, name: str | None = None) -> Query:
         """Each record of this query that `other` does not give, once.
+
+        Raises:
+            GraphError: `other` is no query of the same kind, dataflow and scope.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -144,6 +165,9 @@ class Query(Base[Stream]):
         name: str | None = None,
     ) -> Query:
         """`select(mine, theirs)` of each two records with equal keys; by default the pair of them.
+
+        Raises:
+            GraphError: `other` is no query of the same kind, dataflow and scope, or what takes records is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -167,6 +191,9 @@ class Query(Base[Stream]):
     def order_by(self, key: Key = _itself, descending: bool = False, name: str | None = None) -> Query:
         """The records in order of `key(record)`, at one worker, as one batch a time.
 
+        Raises:
+            GraphError: `key` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable([2, 3, 1])))
@@ -181,6 +208,9 @@ class Query(Base[Stream]):
 
     def top(self, count: int, key: Key = _itself, least: bool = False, name: str | None = None) -> Query:
         """The `count` records with the greatest `key(record)`, or with the least, in order.
+
+        Raises:
+            GraphError: `count` is no whole number from 1 up, or `key` no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -223,6 +253,9 @@ class Query(Base[Stream]):
     def min(self, key: Key = _itself, name: str | None = None) -> Query:
         """A record with the least `key(record)`.
 
+        Raises:
+            GraphError: `key` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["abc", "b"])))
@@ -235,6 +268,9 @@ class Query(Base[Stream]):
     def max(self, key: Key = _itself, name: str | None = None) -> Query:
         """A record with the greatest `key(record)`.
 
+        Raises:
+            GraphError: `key` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["abc", "b"])))
@@ -246,6 +282,9 @@ class Query(Base[Stream]):
 
     def aggregate(self, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
         """One record of all, by `combine(a, b)`, which must be associative and commutative.
+
+        Raises:
+            GraphError: `combine` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -272,6 +311,9 @@ class Groups:
     def select(self, function: Callable[[Any, list[Any]], Any], name: str | None = None) -> Query:
         """`function(key, records)` of each group.
 
+        Raises:
+            GraphError: `function` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
@@ -297,6 +339,9 @@ class Groups:
     def sum(self, of: Key = _itself, name: str | None = None) -> Query:
         """The sum of `of(record)`.
 
+        Raises:
+            GraphError: `of` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
@@ -308,6 +353,9 @@ class Groups:
 
     def min(self, of: Key = _itself, name: str | None = None) -> Query:
         """The least `of(record)`.
+
+        Raises:
+            GraphError: `of` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -321,6 +369,9 @@ class Groups:
     def max(self, of: Key = _itself, name: str | None = None) -> Query:
         """The greatest `of(record)`.
 
+        Raises:
+            GraphError: `of` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
@@ -332,6 +383,9 @@ class Groups:
 
     def aggregate(self, of: Key, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
         """One value of all `of(record)`, by `combine(a, b)`, which must be associative and commutative.
+
+        Raises:
+            GraphError: `of` or `combine` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()

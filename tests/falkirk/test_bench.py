@@ -77,6 +77,20 @@ def test_latency_and_loop_are_measured_beside_a_round_trip(
         assert 0 < row["min"] <= row["value"] <= row["max"]
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "other"), [("column_verbs", 200, "polars_collect"), ("column_components", 500, "scipy")]
+)
+def test_verbs_of_columns_give_the_answer_of_others(
+    name: str, size: int, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(name, workers=1, json=True, size=size, runs=1)
+    rows = rows_of(capsys)
+    assert [row["system"] for row in rows] == ["falkirk", other]
+    for row in rows:
+        assert "note" not in row
+        assert row["value"] > 0
+
+
 def test_scale_reports_a_row_a_size(capsys: pytest.CaptureFixture[str]) -> None:
     main("scale", workers=1, json=True, size=20, runs=1)
     rows = {(row["system"], row["workers"]): row for row in rows_of(capsys)}

@@ -71,7 +71,7 @@ from tests.recovery.store.owners import memory_disk
 from timely.data.codec import decode, decode_batch, encode, encode_batch, register
 from timely.data.codec.batches import ARROW, POLARS, RECORDS
 from timely.data.codec.typed import Typed
-from timely.data.kernels import sketches
+from timely.data.kernels import exact, sketches
 from timely.data.messages import Frame, Message
 from timely.dataflow.fingerprint import read_outline
 from timely.io import Csv, JsonLines, Parquet
@@ -229,6 +229,22 @@ def use_sketch(data: bytes) -> None:
     for quantile in (0.0, 0.5, 1.0):
         for found in (held, both):
             len(sketches.quantiles(found, quantile, "linear", 0.01).to_pylist())
+
+
+def sum_samples() -> list[bytes]:
+    """Exact sums of few floats and of many."""
+    numbers = [np.array([1.5, -2.0, 1e300, float("inf"), float("nan")]), np.arange(-50.0, 5000.0, 7.1)]
+    return [
+        exact.of_groups(np.zeros(len(found), np.intp), 1, found)[0]
+        for found in (exact.observations(each, np.ones(len(each), np.int64)) for each in numbers)
+    ]
+
+
+def use_sum(data: bytes) -> None:
+    """Merge a sum from elsewhere with one of our own, take both together, and ask for the floats."""
+    held = np.array([data, *sum_samples(), None], object)
+    for found in (held, sketches.merged(np.array([0, 0, 1, 1]), 2, held)):
+        exact.totals(found)
 
 
 # Messages
@@ -934,6 +950,7 @@ TARGETS = {
         Target("arrow", _table_samples, plain(partial(read_batch, ARROW))),
         Target("polars", _frame_samples, plain(partial(read_batch, POLARS))),
         Target("sketch", sketch_samples, plain(use_sketch)),
+        Target("exact sum", sum_samples, plain(use_sum)),
         Target("frame", frames, plain(read_frame), change=change_frame),
         Target("ends of epochs", lambda: [encode_ends(ENDS)], plain(decode_ends), msgpack=True),
         Target(

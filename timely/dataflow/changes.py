@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import polars as pl
 
@@ -18,22 +18,36 @@ from timely.dataflow.selections import flat
 from timely.dataflow.stream import view
 from timely.dataflow.top import top_of_groups
 from timely.dataflow.two_sided_keys import Keys
-from timely.dataflow.wire import check_at_root
+from timely.dataflow.wildcards import sparing, sparing_named
+from timely.dataflow.wire import Capture, Probe, check_at_root
 from timely.errors import GraphError, user_site
-from timely.operators.agg import Aggregate, sum
+from timely.io.column_types import Schema, polars_types
+from timely.io.interface import Sink
+from timely.operators.agg import Aggregate, count, sum
+from timely.operators.aggregate import check_aggregate
 from timely.operators.changed_aggregate import KEPT, ChangedAggregate
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, How
 from timely.operators.window_shapes import Epochs, Length
 
 
+def _refused(verb: str) -> Callable[..., NoReturn]:
+    """A verb that cannot heed the sign, and would not be refused for what it reads, or by another name."""
+
+    def refuse(self: Changes, *_: Any, **__: Any) -> NoReturn:
+        self._check_read(verb)
+
+    return refuse
+
+
 class Changes(Columns):
     """Columns with a sign in the last one, `change`: 1 for a row that comes, -1 for one that is taken back.
 
-    The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` keeps the sign,
-    `filter` and `with_columns` work row by row as ever, and totals and `top_k` count rows that are taken back as gone. What
+    The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` and `with_columns` keep
+    the sign, `filter` and `branch` work row by row as ever, and totals and `top_k` count rows that are taken back as gone. What
     goes out has the sign as a column. `join` (how="inner", running) with columns or with changes gives changes; it keeps rows
-    that were taken back, too. Verbs that could not heed the sign are refused; `rows()` has it as a column like others.
+    that were taken back, too. `concat` is with changes alone. The sign is not among "all columns", as in `pl.all()`. Verbs that
+    could not heed it are refused, also where changes are their other stream; `rows()` has it as a column like others.
 
     >>> import polars as pl
     >>> flow = falkirk.Dataflow()
@@ -44,51 +58,500 @@ class Changes(Columns):
     [[('n', 1), ('s', 1)], [('s', -1)]]
     """
 
+    def _check_read(self, verb: str) -> NoReturn:
+        """Refuse whoever reads this stream. Verbs that heed the sign read its `rows()`."""
+        raise GraphError(
+            f"{user_site()}: {verb} cannot take back rows, and this stream is of changes; use filter, select, with_columns, "
+            f"inner joins and totals of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
+        )
+
+    distinct = _refused("distinct")
+    window = _refused("window")
+    split_late = _refused("split_late")
+    iterate = _refused("iterate")
+    sort = _refused("sort")
+    connect_loop = _refused("connect_loop")
+
     def rows(self) -> Columns:
-        """The same rows, with the sign as a column that has no meaning any more."""
+        """The same rows, with the sign as a column that has no meaning any more.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.rows().filter(pl.col("change") < 0).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 4, -1)]]
+        """
         return view(self, Columns)
 
-    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
-        """Polars' `select` on every batch, and the sign."""
-        exprs = tuple(list(expr) if isinstance(expr, Iterator) else expr for expr in exprs)
-        return super().select(*exprs, name=name, **named, **{CHANGE: pl.col(CHANGE)})
+    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
+        """Polars' `select` on every batch, and the sign.
 
-    def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Columns:
-        """Without some columns, which are given by name. The sign stays."""
+        Raises:
+            GraphError: as `Columns.select`, and for a column in the place of the sign.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(euros=pl.col("price") * 2).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(6, 1), (8, 1)], [(8, -1), (12, 1)]]
+        """
+        chosen = [each for each in flat(tuple(sparing(CHANGE, "select", exprs))) if not _is_the_sign(each)]
+        named = sparing_named(CHANGE, "select", named)
+        _check_kept("select", chosen, named)
+        return view(self.rows().select(*chosen, name=name, **named, **{CHANGE: pl.col(CHANGE)}), Changes)
+
+    def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
+        """Polars' `with_columns` on every batch. The sign stays, in the last column.
+
+        Raises:
+            GraphError: as `Columns.with_columns`, and for a column in the place of the sign.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.with_columns(euros=pl.col("price") * 2).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 6, 1), ('s', 4, 8, 1)], [('s', 4, 8, -1), ('s', 6, 12, 1)]]
+        """
+        chosen = flat(tuple(sparing(CHANGE, "with_columns", exprs)))
+        named = sparing_named(CHANGE, "with_columns", named)
+        _check_kept("with_columns", chosen, named)
+        made = self.rows().with_columns(*chosen, name=name, **named)
+        return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE)), Changes)
+
+    def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Changes:
+        """Polars' `filter` on every batch: a row is kept, or not, whether it comes or is taken back.
+
+        Raises:
+            GraphError: as `Columns.filter`, and for an expression of several columns that calls a function.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.filter(pl.col("price") > 4).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 6, 1)]]
+        """
+        return view(
+            self.rows().filter(*sparing(CHANGE, "filter", predicates), name=name, **constraints),
+            Changes,
+        )
+
+    def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
+        """Two streams of changes: the rows for which `predicate` is true, and the others.
+
+        Raises:
+            GraphError: as `Columns.branch`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> dear, cheap = best.branch(pl.col("price") > 4)
+        >>> seen = cheap.capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1)]]
+        """
+        (predicate,) = sparing(CHANGE, "branch", [predicate])
+        yes, no = self.rows().branch(predicate, name)
+        return view(yes, Changes), view(no, Changes)
+
+    def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Changes:
+        """Call `function(batch)` for every batch that passes; it has the sign as a column.
+
+        Raises:
+            GraphError: as `Columns.inspect`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.inspect(lambda batch: print(len(batch), "rows")).capture("out")
+        >>> result = falkirk.run(flow)
+        2 rows
+        2 rows
+        """
+        return view(self.rows().inspect(function, name), Changes)
+
+    def exchange(self, *by: str, name: str | None = None) -> Changes:
+        """Bring the rows with equal values in the columns `by` to the same worker.
+
+        Raises:
+            GraphError: as `Columns.exchange`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.exchange("shop").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        """
+        return view(self.rows().exchange(*by, name=name), Changes)
+
+    def broadcast(self, name: str | None = None) -> Self:
+        """Every batch on every worker.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.broadcast().capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        """
+        return view(self.rows().broadcast(name), type(self))
+
+    def leave(self, name: str | None = None) -> Self:
+        """This stream outside the scope it is in. Into a scope changes cannot go: totals begin anew there with each epoch.
+
+        Raises:
+            GraphError: as `Columns.leave`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> inside = sales.enter(flow.scope("inner"))
+        >>> best = inside.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.leave().filter(shop="s").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 4, 1)], [('s', 6, 1)]]
+        """
+        return view(self.rows().leave(name), type(self))
+
+    def concat(self, *others: Columns) -> Self:
+        """These changes and others as one stream.
+
+        Raises:
+            GraphError: one of `others` has no sign, is no stream, is of another dataflow, or in another scope.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.filter(shop="n").concat(best.filter(pl.col("price") > 4)).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1)], [('s', 6, 1)]]
+        """
+        for other in others:
+            if isinstance(other, Columns) and not isinstance(other, Changes):
+                raise GraphError(
+                    f"{user_site()}: concat of changes takes changes, and rows of {other!r} have no sign; rows() of changes "
+                    "has it as a column like others"
+                )
+        sides = [other.rows() if isinstance(other, Changes) else other for other in others]
+        return view(self.rows().concat(*sides), type(self))
+
+    def probe(self, name: str | None = None) -> Probe:
+        """Watch the progress of this stream.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.probe("done").name
+        'done'
+        """
+        return self.rows().probe(name)
+
+    def capture(self, name: str | None = None) -> Capture:
+        """Give every batch, with its time, and with the sign as a column, to whoever runs the dataflow.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        """
+        return self.rows().capture(name)
+
+    def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
+        """Write the stream to `sink`, epoch by epoch, with the sign as a column.
+
+        Raises:
+            GraphError: as `Columns.to`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.to(falkirk.Console())
+        >>> result = falkirk.run(flow)
+        0: {'shop': 'n', 'price': 3, 'change': 1}
+        0: {'shop': 's', 'price': 4, 'change': 1}
+        1: {'shop': 's', 'price': 4, 'change': -1}
+        1: {'shop': 's', 'price': 6, 'change': 1}
+        """
+        self.rows().to(sink, name, require)
+
+    def join(
+        self,
+        other: Columns,
+        on: Keys | None = None,
+        how: How = "inner",
+        over: Over = "scope",
+        name: str | None = None,
+        right: Mapping[str, Any] | None = None,
+        changes: bool = False,
+        ttl: Epochs | None = None,
+        *,
+        left_on: Keys | None = None,
+        right_on: Keys | None = None,
+        suffix: str = "_right",
+    ) -> Columns:
+        """A running inner join: a pair comes, or is taken back, as its rows are.
+
+        Raises:
+            GraphError: as `Columns.join`; `how` is not "inner", over="time", changes=True or a `ttl`; a column of rows
+                has the name of the sign.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> names = flow.columns("names", falkirk.Batches([pl.DataFrame({"shop": ["s"], "name": ["south"]})]))
+        >>> seen = best.join(names, on="shop").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 4, 'south', 1)], [('s', 4, 'south', -1), ('s', 6, 'south', 1)]]
+        """
+        return join_changes(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
+
+    def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Changes:
+        """Without some columns, which are given by name. The sign stays.
+
+        Raises:
+            GraphError: as `Columns.drop`, and for the sign, or anything but names.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.drop("shop").schema
+        Schema([('price', Int64), ('change', Int8)])
+        """
         if not all(isinstance(each, str) and each != CHANGE for each in flat(columns)):
             raise GraphError(
                 f"{user_site()}: drop of changes takes names of columns, and not that of the sign, {CHANGE!r}, which rows() "
                 "makes a column like others"
             )
-        return super().drop(*columns, strict=strict, name=name)
+        return view(self.rows().drop(*columns, strict=strict, name=name), Changes)
 
     def rename(
         self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
-    ) -> Columns:
-        """With other names for columns. The sign keeps its own."""
-        if isinstance(mapping, Mapping) and CHANGE in (*mapping, *mapping.values()):
-            raise GraphError(f"{user_site()}: rename of changes leaves the sign {CHANGE!r} as it is")
+    ) -> Changes:
+        """With other names for columns. The sign keeps its own.
+
+        Raises:
+            GraphError: as `Columns.rename`, and for the sign, or its name for another column.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.rename({"price": "paid"}).schema
+        Schema([('shop', String), ('paid', Int64), ('change', Int8)])
+        """
+        if isinstance(mapping, Mapping):
+            if CHANGE in (*mapping, *mapping.values()):
+                raise GraphError(f"{user_site()}: rename of changes leaves the sign {CHANGE!r} as it is")
+            return view(self.rows().rename(mapping, strict=strict, name=name), Changes)
         if callable(mapping):
             function = mapping
-            return super().rename(lambda each: each if each == CHANGE else function(each), strict=strict, name=name)
-        return super().rename(mapping, strict=strict, name=name)
+            mapping = lambda each: each if each == CHANGE else function(each)  # noqa: E731
+        return view(self.rows().rename(mapping, strict=strict, name=name), Changes)
 
-    def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Columns:
-        """Columns as other types. The sign keeps its own."""
+    def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Changes:
+        """Columns as other types. The sign keeps its own.
+
+        Raises:
+            GraphError: as `Columns.cast`, and for the sign.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.cast({"price": float}).schema
+        Schema([('shop', String), ('price', Float64), ('change', Int8)])
+        """
         if isinstance(dtypes, Mapping):
             if CHANGE in dtypes:
                 raise GraphError(f"{user_site()}: cast of changes leaves the sign {CHANGE!r} as it is")
-            return super().cast(dtypes, strict=strict, name=name)
-        return self.with_columns(pl.all().exclude(CHANGE).cast(dtypes, strict=strict), name=name)
+            return self._kept(self.rows().cast(dtypes, strict=strict, name=name))
+        return self.with_columns(pl.all().cast(dtypes, strict=strict), name=name)
+
+    def drop_nulls(self, subset: Any = None, *, name: str | None = None) -> Changes:
+        """The rows without a null, whether they come or are taken back.
+
+        Raises:
+            GraphError: as `Columns.drop_nulls`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.drop_nulls("price").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        """
+        return view(self.rows().drop_nulls(subset, name=name), Changes)
+
+    def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Changes:
+        """The rows without a NaN, whether they come or are taken back.
+
+        Raises:
+            GraphError: as `Columns.drop_nans`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.cast({"price": float}).drop_nans("price").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3.0, 1), ('s', 4.0, 1)], [('s', 4.0, -1), ('s', 6.0, 1)]]
+        """
+        return view(self.rows().drop_nans(subset, name=name), Changes)
+
+    def fill_null(self, value: Any, *, name: str | None = None) -> Changes:
+        """`value` in the place of nulls. The sign stays.
+
+        Raises:
+            GraphError: as `Columns.fill_null`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(rest=pl.col("price").replace(4, None)).fill_null(0).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(0, 1), (3, 1)], [(0, -1), (6, 1)]]
+        """
+        (value,) = sparing(CHANGE, "fill_null", [value])
+        return self._kept(self.rows().fill_null(value, name=name))
+
+    def fill_nan(self, value: Any, *, name: str | None = None) -> Changes:
+        """`value` in the place of NaN. The sign stays.
+
+        Raises:
+            GraphError: as `Columns.fill_nan`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(root=(5.0 - pl.col("price")).sqrt().floor()).fill_nan(0.0).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(1.0, 1), (1.0, 1)], [(0.0, 1), (1.0, -1)]]
+        """
+        (value,) = sparing(CHANGE, "fill_nan", [value])
+        return self._kept(self.rows().fill_nan(value, name=name))
+
+    def explode(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
+        """A row for each item of columns of lists, with the sign of the row that it is from.
+
+        Raises:
+            GraphError: as `Columns.explode`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(coins=pl.concat_list(pl.col("price") - 1, 1)).explode("coins").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(1, 1), (1, 1), (2, 1), (3, 1)], [(1, -1), (1, 1), (3, -1), (5, 1)]]
+        """
+        chosen = sparing(CHANGE, "explode", [columns, *more_columns])
+        return view(self.rows().explode(*chosen, name=name), Changes)
+
+    def unnest(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
+        """A column for each field of columns of structs. The sign stays.
+
+        Raises:
+            GraphError: as `Columns.unnest`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.select(of=pl.struct("shop", "price")).unnest("of").schema
+        Schema([('shop', String), ('price', Int64), ('change', Int8)])
+        """
+        chosen = sparing(CHANGE, "unnest", [columns, *more_columns])
+        return view(self.rows().unnest(*chosen, name=name), Changes)
+
+    def match_to_schema(self, schema: Schema, name: str | None = None) -> Changes:
+        """Declare the columns and their types, but for the sign, which is the last column.
+
+        Raises:
+            GraphError: as `Columns.match_to_schema`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.match_to_schema({"price": int, "shop": str}).schema
+        Schema([('price', Int64), ('shop', String), ('change', Int8)])
+        """
+        declared = {**polars_types(schema), CHANGE: pl.Int8()}
+        return view(self.rows().match_to_schema(declared, name), Changes)
+
+    @staticmethod
+    def _kept(made: Columns) -> Changes:
+        """Rows as changes, with the sign of its own type, in the last column."""
+        return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE).cast(pl.Int8)), Changes)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `min`, `max`, `first`,
-        `last`, `n_unique`, `quantile` and `median`.
+        `last`, `n_unique`, `quantile` and `median`. A sum of floats is exact but for one rounding.
 
-        A key of which all rows have been taken back has a count of 0. With changes=True, totals are changes, too: what a key
+        A key of which all rows have been taken back has a count of 0. With changes=True totals are changes, too: what a key
         had before is taken back, and of a key without rows there is none.
+
+        Raises:
+            GraphError: as `Columns.group_by`; `agg` of it: a total out of which rows cannot be taken, over="time", or a `ttl`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> by_price = best.group_by(dear=pl.col("price") > 3)
+        >>> seen = by_price.agg(n=falkirk.agg.count(), sold=falkirk.agg.sum("price")).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(False, 1, 3), (True, 1, 4)], [(True, 1, 6)]]
         """
-        found = self.rows().group_by(*keys, **named)
+        found = self.rows().group_by(*sparing(CHANGE, "group_by", keys), **sparing_named(CHANGE, "group_by", named))
         return ChangedGroups(found.columns, found.keys, found.made)
 
     def agg(
@@ -99,7 +562,20 @@ class Changes(Columns):
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
-        """Running totals of all rows that there are. See `group_by`."""
+        """Running totals of all rows that there are. See `group_by`.
+
+        Raises:
+            GraphError: a total is one out of which rows cannot be taken; or over="time".
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.agg(sold=falkirk.agg.sum("price")).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(7,)], [(9,)]]
+        """
         totals = _Totals(exprs, over, aggregates, changes)
         return totals.finish(totals.all(self.rows(), None, (), name), ())
 
@@ -111,17 +587,41 @@ class Changes(Columns):
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """The `k` greatest of the rows that there are, as changes. See `GroupBy.top_k`."""
-        found = top_of_groups(self.rows()._marked(), (ALL,), k, by, reverse, over, name, signed=True)
-        return view(found._choose("drop", pl.all().exclude(ALL)), Changes)
+        """The `k` greatest of the rows that there are, as changes. See `GroupBy.top_k`.
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        Raises:
+            GraphError: as `GroupBy.top_k`, and over="time".
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.top_k(1, by="price", reverse=True).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1)]]
+        """
+        return top_of_groups(self.rows()._marked(), (ALL,), k, by, reverse, over, name, signed=True)._unmarked()
+
+    def _without(self, hidden: Sequence[str]) -> Columns:
+        return view(self.rows()._without(hidden), Changes)
+
+
+def _is_the_sign(given: Any) -> bool:
+    """True if the column of the sign is chosen, as it is."""
+    if isinstance(given, pl.Expr):
+        return given.meta.is_column_selection() and given.meta.root_names() == [CHANGE]
+    return bool(isinstance(given, str) and given == CHANGE)
+
+
+def _check_kept(verb: str, exprs: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuse a column in the place of the sign."""
+    made = [each.meta.output_name(raise_if_undetermined=False) for each in exprs if isinstance(each, pl.Expr)]
+    if CHANGE in (*named, *made):
         raise GraphError(
-            f"{user_site()}: this verb cannot take back rows; use filter, select, with_columns, inner joins and totals "
-            f"of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
+            f"{user_site()}: {verb} of changes keeps the sign {CHANGE!r} by itself; give the column another name, or say "
+            "rows() first, which has the sign as a column like others"
         )
-
-    distinct = join_asof = window = split_late = sort = _refuse
 
 
 _SIGNS = ("left sign()", "right sign()")
@@ -130,15 +630,20 @@ _SIGNS = ("left sign()", "right sign()")
 def join_changes(
     left: Columns,
     right: Columns,
-    on: str | Sequence[str],
+    on: Keys | None,
     how: How,
     over: Over,
     name: str | None,
     known: Mapping[str, Any] | None,
     changes: bool,
+    ttl: Any,
+    left_on: Keys | None,
+    right_on: Keys | None,
     suffix: str,
 ) -> Changes:
     """A running inner join of which one side is changes, or both: a pair comes, or is taken back, as its rows are."""
+    if ttl is not None:
+        raise GraphError(f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back")
     if how != "inner" or over != "scope" or changes:
         raise GraphError(
             f"{user_site()}: changes are joined by how='inner', over='scope', and give changes by themselves; rows() has the "
@@ -148,10 +653,12 @@ def join_changes(
     for side, sign in zip((left, right), _SIGNS, strict=True):
         if isinstance(side, Changes):
             side = side.rows().select(pl.exclude(CHANGE), pl.col(CHANGE).alias(sign))
+        elif isinstance(side, Columns):
+            schemas.check_unsigned("join with changes", side.schema or ())
         sides.append(side)
     if known is not None and isinstance(right, Changes):
         known = {**known, _SIGNS[1]: pl.Int8}
-    found = sides[0].join(sides[1], on, name=name, right=known, suffix=suffix)
+    found = sides[0].join(sides[1], on, name=name, right=known, left_on=left_on, right_on=right_on, suffix=suffix)
     signs = [pl.col(sign) for each, sign in zip((left, right), _SIGNS, strict=True) if isinstance(each, Changes)]
     product = signs[0] if len(signs) == 1 else signs[0] * signs[1]
     return view(found.select(pl.exclude(*_SIGNS), product.alias(CHANGE)), Changes)
@@ -199,7 +706,7 @@ _ROWS = "rows()"
 
 
 class _Totals:
-    """Aggregates of changes as sums: of what rows have, by their sign."""
+    """Aggregates of changes: sums of what rows have, by their sign, and what there is of their values."""
 
     def __init__(
         self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr], changes: bool
@@ -209,60 +716,40 @@ class _Totals:
                 f"{user_site()}: totals of changes run on, over='scope': the changes of one time have none"
             )
         self._changes = changes
-        self._weighed: dict[str, pl.Expr] = {}
+        self._nulls: dict[str, pl.Expr] = {}
         self.of_values: dict[str, Aggregate] = {}
         self._results: dict[str, pl.Expr] = {}
         self.sums: dict[str, Aggregate] = {}
-        sign = pl.col(CHANGE).cast(pl.Int64)
         for name, aggregate in (*((None, expr) for expr in exprs), *aggregates.items()):
             if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind not in _TAKEN_BACK:
                 raise GraphError(
                     f"{user_site()}: agg of changes takes name=agg.count(), agg.sum, mean, min, max, first, last, n_unique, "
                     f"quantile and median of a column, out of which rows can be taken, not {aggregate!r}"
                 )
-            if aggregate.kind in KEPT:
-                self.of_values[name] = aggregate
-                self._results[name] = pl.col(name)
-                if aggregate.kind == "n_unique":  # null is one of the values
-                    nulls = f"nulls({name})"
-                    self._add(nulls, pl.col(str(aggregate.column)).is_null() * sign)
-                    self._results[name] += (pl.col(nulls) != 0).cast(pl.Int64)
+            self._results[name] = pl.col(name)
+            if aggregate.kind not in KEPT:
+                self.sums[name] = replace(aggregate, sign=CHANGE)
                 continue
-            if aggregate.sketch is not None:
-                self.sums[name] = replace(aggregate, sketch=replace(aggregate.sketch, sign=CHANGE))
-                self._results[name] = pl.col(name)
-                continue
-            total, values = f"total({name})", f"values({name})"
-            if aggregate.column is None:
-                self._add(total, sign)
-                self._results[name] = pl.col(total)
-                continue
-            column = pl.col(aggregate.column)
-            self._add(total, column * sign)
-            self._results[name] = pl.col(total)
-            if aggregate.kind == "mean":
-                self._add(values, column.is_not_null() * sign)
-                some = pl.col(values) != 0
-                self._results[name] = pl.when(some).then(pl.col(total) / pl.col(values))
-
-    def _add(self, name: str, weighed: pl.Expr) -> None:
-        self._weighed[name] = weighed
-        self.sums[name] = sum(name)
+            self.of_values[name] = aggregate
+            if aggregate.kind == "n_unique":  # null is one of the values
+                nulls = f"nulls({name})"
+                self._nulls[nulls] = pl.col(str(aggregate.column)).is_null() * pl.col(CHANGE).cast(pl.Int64)
+                self.sums[nulls] = sum(nulls)
+                self._results[name] += (pl.col(nulls) != 0).cast(pl.Int64)
 
     def all(self, rows: Columns, keys: tuple[str, ...] | None, made: tuple[pl.Expr, ...], name: str | None) -> Columns:
         """The sums of each key, and what there is of its values; `keys` is None for all rows."""
-        if self._changes or (
-            self.of_values and not self.sums
-        ):  # a key without rows goes; something changes with each row
-            self._add(_ROWS, pl.col(CHANGE).cast(pl.Int64))
+        # As changes, a key without rows goes. Without sums, something has to change whenever a row comes.
+        if self._changes or (self.of_values and not self.sums):
+            self.sums[_ROWS] = replace(count(), sign=CHANGE)
         if not self.of_values:
-            if self._weighed:
-                rows = rows.with_columns(*(expr.alias(name) for name, expr in self._weighed.items()))
             grouped = GroupBy(rows._marked(), (ALL,)) if keys is None else GroupBy(rows, keys, made)
             return grouped._computed((), self.sums, "scope", name, changes=self._changes)
         check_made(made, self.of_values.values())
+        check_aggregate(keys or (ALL,), self._results)
         check_at_root(rows, "agg.min, max, first, last or n_unique of changes keeps rows of the root scope")
-        rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._weighed.items()))
+        if made or self._nulls:
+            rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._nulls.items()))
         rows, keys = (rows._marked(), (ALL,)) if keys is None else (rows, keys)
         sums, of_values, signed = self.sums, self.of_values, self._changes
         schema = schemas.aggregated("agg", keys, {**sums, **of_values}, rows.schema)

@@ -98,13 +98,39 @@ class WindowedColumns:
         )
 
     def late(self) -> Columns:
-        """The rows that came too late for one of their windows or more, each once, at its own epoch."""
+        """The rows that came too late for one of their windows or more, each once, at its own epoch.
+
+        Raises:
+            GraphError: the windows are of epochs, for which no row is late.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"at": [3, 8], "shop": ["n", "s"]}), pl.DataFrame({"at": [12, 17], "shop": ["n", "n"]})]
+        >>> sales = flow.columns("sales", falkirk.Batches([*days, pl.DataFrame({"at": [5], "shop": ["s"]})]))
+        >>> tens = sales.window(falkirk.Tumbling(10), time="at")
+        >>> seen = tens.late().capture("out")
+        >>> [(time, pl.DataFrame(batch).rows()) for time, batch in falkirk.run(flow).captured("out")]
+        [((2,), [(5, 's')])]
+        """
         if self._judge is None:
             raise no_row_is_late(self._shape)
         return self._columns._of(self._judge, LATE, self._columns.schema)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> WindowedColumns:
-        """The same windows, with a result for each key: of columns, or of expressions of a column each."""
+        """The same windows, with a result for each key: of columns, or of expressions of a column each.
+
+        Raises:
+            GraphError: there is no key, or one that is neither a column that is there nor an expression of one column.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"at": [3, 8], "shop": ["n", "s"]}), pl.DataFrame({"at": [12, 17], "shop": ["n", "n"]})]
+        >>> sales = flow.columns("sales", falkirk.Batches([*days, pl.DataFrame({"at": [5], "shop": ["s"]})]))
+        >>> tens = sales.window(falkirk.Tumbling(10), time="at")
+        >>> seen = tens.group_by("shop").agg(n=falkirk.agg.count()).capture("out")
+        >>> [(time, sorted(pl.DataFrame(batch).rows())) for time, batch in falkirk.run(flow).captured("out")]
+        [((1,), [('n', 0, 10, 1), ('s', 0, 10, 1)]), ((END,), [('n', 10, 20, 2)])]
+        """
         names, made = keys_of("group_by in windows", keys, named, self._columns.schema)
         if not names:
             raise GraphError(
@@ -115,7 +141,21 @@ class WindowedColumns:
         return grouped
 
     def agg(self, *exprs: Any, name: str | None = None, **aggregates: Aggregate) -> Columns:
-        """The aggregates of `timely.operators.agg` for each window, and each key in it."""
+        """The aggregates of `timely.operators.agg` for each window, and each key in it.
+
+        Raises:
+            GraphError: there is nothing to compute, or a Polars expression; a column comes out twice, or is not there, or
+                of a type that an aggregate does not take; `agg.n_unique` is in sessions.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"at": [3, 8], "shop": ["n", "s"]}), pl.DataFrame({"at": [12, 17], "shop": ["n", "n"]})]
+        >>> sales = flow.columns("sales", falkirk.Batches([*days, pl.DataFrame({"at": [5], "shop": ["s"]})]))
+        >>> tens = sales.window(falkirk.Tumbling(10), time="at")
+        >>> seen = tens.agg(n=falkirk.agg.count(), last=falkirk.agg.max("at")).capture("out")
+        >>> [(time, pl.DataFrame(batch).rows()) for time, batch in falkirk.run(flow).captured("out")]
+        [((1,), [(0, 10, 2, 8)]), ((END,), [(10, 20, 2, 17)])]
+        """
         for given in (*exprs, *aggregates.values()):
             if not isinstance(given, Aggregate) or exprs:
                 raise GraphError(

@@ -33,6 +33,7 @@ from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema
 from timely.operators.agg import KINDS, Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate, refuse_values
+from timely.operators.asof_changes import AsofChanges
 from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
@@ -43,12 +44,19 @@ from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tum
 
 
 class Columns(Wire):
-    """A stream of Polars frames or Arrow tables."""
+    """A stream of Polars frames or Arrow tables.
+
+    Where `schema` is known, a column that is not there, or of a type that a verb does not take, is a GraphError at the call;
+    elsewhere it is an OperatorError at the first batch. A `name=` that another operator has is a GraphError of every verb.
+    """
 
     _hints = OF_FRAMES
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `select` on every batch. A selection of constants alone gives a row for each row, as `with_columns` would.
+
+        Raises:
+            GraphError: an argument is no expression or name of a column, or cannot be computed, where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -72,6 +80,9 @@ class Columns(Wire):
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `with_columns` on every batch.
 
+        Raises:
+            GraphError: an argument is no expression or name of a column, or cannot be computed, where the schema is known.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -87,6 +98,9 @@ class Columns(Wire):
 
     def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Columns:
         """Polars' `filter` on every batch.
+
+        Raises:
+            GraphError: an argument is no expression, or no truth value where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -123,6 +137,9 @@ class Columns(Wire):
     def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Columns:
         """Polars' `drop`: the rows without some columns. `strict`: one that is not there is an error.
 
+        Raises:
+            GraphError: there is no column of such a name, or none is left.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n"], "price": [3], "paid": [True]})]))
@@ -136,6 +153,9 @@ class Columns(Wire):
         self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
     ) -> Columns:
         """Polars' `rename`: the same rows, with other names for columns. `strict`: one that is not there is an error.
+
+        Raises:
+            GraphError: `mapping` is neither a dict nor a function, a column is not there, or a name would be there twice.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -164,6 +184,10 @@ class Columns(Wire):
 
         Rows that go on coming have no last order: over="scope", the default of all verbs, is an error.
 
+        Raises:
+            GraphError: over="scope"; there is no column in `by`, or one that is not there; `descending` or `nulls_last` has
+                not one value for each.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -177,6 +201,9 @@ class Columns(Wire):
     def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Columns:
         """Polars' `cast`: columns, by name, as other types, or all as one. `strict`: a value that has none is an error.
 
+        Raises:
+            GraphError: a column is not there, or cannot be of the type, where the schema is known.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n"], "price": ["3"]})]))
@@ -187,6 +214,9 @@ class Columns(Wire):
 
     def drop_nulls(self, subset: Any = None, *, name: str | None = None) -> Columns:
         """Polars' `drop_nulls`: the rows without a null, in the columns `subset`, or in any.
+
+        Raises:
+            GraphError: a column is not there, where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -199,6 +229,9 @@ class Columns(Wire):
 
     def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Columns:
         """Polars' `drop_nans`: the rows without a NaN, in the columns `subset`, or in any.
+
+        Raises:
+            GraphError: a column is not there, or is not of floats, where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -214,6 +247,9 @@ class Columns(Wire):
 
         Strategies as "forward" are of rows in an order, which streams do not have.
 
+        Raises:
+            GraphError: `value` cannot be computed, where the schema is known.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", None], "price": [None, 4]})]))
@@ -226,6 +262,9 @@ class Columns(Wire):
 
     def fill_nan(self, value: Any, *, name: str | None = None) -> Columns:
         """Polars' `fill_nan`: `value` in the place of NaN, in columns of floats.
+
+        Raises:
+            GraphError: `value` cannot be computed, where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -240,6 +279,9 @@ class Columns(Wire):
     def explode(self, columns: Any, *more_columns: Any, name: str | None = None) -> Columns:
         """Polars' `explode`: a row for each item of columns of lists.
 
+        Raises:
+            GraphError: a column is not there, or is not of lists, where the schema is known.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s"], "prices": [[3, 4], [5]]})]))
@@ -252,6 +294,10 @@ class Columns(Wire):
     def unnest(self, columns: Any, *more_columns: Any, name: str | None = None) -> Columns:
         """Polars' `unnest`: a column for each field of columns of structs.
 
+        Raises:
+            GraphError: a column is not there, or is not of structs, or a field has the name of another
+                column, where the schema is known.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"of": [{"shop": "n", "price": 3}]})]))
@@ -262,6 +308,9 @@ class Columns(Wire):
 
     def pipe(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`function(stream, ...)`, so that steps of one's own stand in a chain of verbs.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -283,6 +332,9 @@ class Columns(Wire):
         `schema` says which columns these have, in types of Polars, Python or Arrow; so the verbs behind it are checked where
         they are called. A batch that is not as declared is an error when it comes.
 
+        Raises:
+            GraphError: `function` is no function, or `schema` has what is no type.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]})]))
@@ -299,6 +351,9 @@ class Columns(Wire):
         Rows come out with their columns in this order. As Polars' `match_to_schema` it changes nothing else: columns that are
         not declared, or of another type, are an error; at the call if they are known, else when a batch comes.
 
+        Raises:
+            GraphError: a column is known not to be as declared, or `schema` has what is no type.
+
         >>> flow = falkirk.Dataflow()
         >>> class Same(falkirk.Operator):
         ...     def on_batch(self, ctx, port, time, batch):
@@ -314,6 +369,10 @@ class Columns(Wire):
 
         All have the same columns: those of the first, in its order. Types that differ are made the wider one, so integers of
         32 bits beside those of 64 have 64.
+
+        Raises:
+            GraphError: one of `others` is no stream, is of another dataflow, or in another scope, or has other
+                columns, or types that do not go together.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -347,6 +406,9 @@ class Columns(Wire):
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
         """Call `function(batch)` for every batch that passes; for looking, not for output.
 
+        Raises:
+            GraphError: `function` is no function.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -366,6 +428,9 @@ class Columns(Wire):
 
     def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
         """Two streams: the rows for which `predicate` is true, and the others (false or null).
+
+        Raises:
+            GraphError: `predicate` is no expression, or no truth value where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -404,6 +469,9 @@ class Columns(Wire):
     def exchange(self, *by: str, name: str | None = None) -> Columns:
         """Bring the rows with equal values in the columns `by` to the same worker.
 
+        Raises:
+            GraphError: `by` is empty, or names a column that is not there.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -420,6 +488,9 @@ class Columns(Wire):
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, or by expressions of a column each; say what of with `agg`.
+
+        Raises:
+            GraphError: there is no key, or one that is neither a column that is there nor an expression of one column.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -460,6 +531,9 @@ class Columns(Wire):
     ) -> Columns:
         """Aggregate all rows: one row when the totals change, or (over="time") one a time. See `GroupBy.agg`.
 
+        Raises:
+            GraphError: as `GroupBy.agg`.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -468,8 +542,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(12,)], [(6,)]]
         """
-        totals = GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)
-        return totals._choose("drop", pl.all().exclude(ALL))
+        return GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)._unmarked()
 
     def top_k(
         self,
@@ -480,6 +553,9 @@ class Columns(Wire):
         name: str | None = None,
     ) -> Columns:
         """The `k` greatest rows by the columns `by`: of each time, or of all so far, as changes. See `GroupBy.top_k`.
+
+        Raises:
+            GraphError: as `GroupBy.top_k`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -498,8 +574,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(9,)], [(11,)]]
         """
-        found = top_of_groups(self._marked(), (ALL,), k, by, reverse, over, name, signed=False)
-        return view(found._choose("drop", pl.all().exclude(ALL)), type(found))
+        return top_of_groups(self._marked(), (ALL,), k, by, reverse, over, name, signed=False)._unmarked()
 
     def distinct(
         self,
@@ -515,6 +590,10 @@ class Columns(Wire):
         Columns are names, or expressions of a column each. What comes out has these columns and no others. ttl=Epochs(n): what
         has not come in the n epochs before is new again. ttl=60, or a timedelta, with time="at": what has not come in so much
         event time. See `GroupBy.agg`.
+
+        Raises:
+            GraphError: `columns` is empty, or names one that is not there; `over` is neither "scope" nor "time"; `ttl` and
+                `time` as in `GroupBy.agg`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -537,6 +616,14 @@ class Columns(Wire):
         mark = pl.lit(0, pl.Int64).alias(ALL)  # of 64 bits, as few rows go without Arrow then
         few = compiled("with_columns", [mark], {})
         return self._plan("mark", None, lambda frame: frame.with_columns(mark), few=few)
+
+    def _unmarked(self) -> Columns:
+        """Without that column."""
+        return self._without([ALL])
+
+    def _without(self, hidden: Sequence[str]) -> Columns:
+        """Without columns of our own."""
+        return self._choose("drop", pl.all().exclude(hidden))
 
     def join(
         self,
@@ -574,6 +661,10 @@ class Columns(Wire):
         `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not known.
         Null keys match nothing.
 
+        Raises:
+            GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` is no column of both, or not
+                of one type; `how` does not go with `over`, `changes` or `ttl`.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -585,6 +676,8 @@ class Columns(Wire):
         """
         from timely.dataflow.changes import Changes, join_changes
 
+        if isinstance(other, Changes):
+            return join_changes(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
         self._same_scope(other, "join")
         pairs = key_pairs(on, left_on, right_on)
         keys = pairs.shared
@@ -594,13 +687,10 @@ class Columns(Wire):
                 return one.join(two, on, how, over, name, right, changes, ttl, suffix=suffix)
 
             return join_of_pairs(self, other, pairs, how, suffix, right, join)
-        if isinstance(self, Changes) or isinstance(other, Changes):
-            if ttl is not None:
-                raise GraphError(
-                    f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back"
-                )
-            return join_changes(self, other, keys, how, over, name, right, changes, suffix)
         check_join(how, check_over(over, "join"), changes)
+        if changes:
+            for side in (self, other):
+                schemas.check_unsigned("join(changes=True)", side.schema or ())
         if ttl is not None:
             if isinstance(ttl, int | dt.timedelta):
                 raise GraphError(
@@ -648,6 +738,7 @@ class Columns(Wire):
         over: Over = "scope",
         name: str | None = None,
         right: Mapping[str, Any] | None = None,
+        changes: bool = False,
     ) -> Columns:
         """Polars' `join_asof`: each row, at its own time, with the row of `other` that is nearest in `on`, and equal in `by`.
 
@@ -657,6 +748,14 @@ class Columns(Wire):
         `on`. `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not
         known.
 
+        changes=True: rows of `other` that come later do reach it. A pair is taken back, as `Changes`, when a nearer row comes,
+        so that there is always the join of all rows so far; all rows are kept. Of rows of `other` at one place and equal in
+        `by`, "backward" takes the one that came last, and "forward" the first.
+
+        Raises:
+            GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` or `by` is no column of
+                both, or `on` not of one type; `strategy` or `over` is none of those.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> quotes = flow.columns("quotes", falkirk.Batches([pl.DataFrame({"at": [1, 4, 9], "price": [10, 11, 12]})]))
@@ -664,21 +763,43 @@ class Columns(Wire):
         >>> seen = trades.join_asof(quotes, on="at").capture("out")
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(3, 2, 10), (5, 7, 11)]]
+
+        A quote that comes late:
+
+        >>> flow = falkirk.Dataflow()
+        >>> quotes = flow.columns("quotes", falkirk.Batches([pl.DataFrame({"at": [at], "price": [at + 9]}) for at in (1, 2)]))
+        >>> trades = flow.columns("trades", falkirk.Batches([pl.DataFrame({"at": [3], "n": [2]})]))
+        >>> seen = trades.join_asof(quotes, on="at", changes=True).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(3, 2, 10, 1)], [(3, 2, 10, -1), (3, 2, 11, 1)]]
         """
+        from timely.dataflow.changes import Changes
+
         self._same_scope(other, "join_asof")
         check_over(over, "join_asof")
         keys = check_asof(on, by, strategy)
+        if changes:
+            if over == "time":
+                raise GraphError(
+                    f"{user_site()}: join_asof(changes=True) runs on, over='scope': within a time nothing comes later"
+                )
+            for side in (self, other):
+                schemas.check_unsigned("join_asof(changes=True)", side.schema or ())
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
         schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
         if not keys:  # all rows have one key
             columns = None if right is None else {**right, ALL: pl.Int64}
-            found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns)
-            return found._choose("drop", pl.all().exclude(ALL))
+            marked = self._marked(), other._marked()
+            found = marked[0].join_asof(marked[1], on, ALL, strategy, tolerance, over, name, columns, changes)
+            return found._unmarked()
+        factory: Callable[[], Operator] = lambda: AsofJoin(on, keys, strategy, tolerance, over, there)  # noqa: E731
+        if changes:
+            factory = lambda: AsofChanges(on, keys, strategy, tolerance, there)  # noqa: E731
         node = self.graph.add_node(
             "join_asof",
             self.scope,
             name,
-            factory=lambda: AsofJoin(on, keys, strategy, tolerance, over, there),
+            factory=factory,
             inputs=2,
             notifies=True,
             stateful=True,
@@ -686,7 +807,9 @@ class Columns(Wire):
         channel = Exchange(columns=keys, prepare=columns_of)
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
-        return self._of(node, schema=schema)
+        if not changes:
+            return self._of(node, schema=schema)
+        return view(self._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
 
     def join_interval(
         self,
@@ -705,6 +828,11 @@ class Columns(Wire):
         their own stream; those that are later are in no pair, but in the second stream (of these) and the third (of `other`).
         Rows are kept until the watermark of the other stream is so far that none can meet them.
 
+        Raises:
+            GraphError: `other` is no stream, is of another dataflow, or in another scope; a stream is in a nested scope;
+                `on` or `by` is no column of both; `lower` is above `upper`; bounds, `lateness` and event times are not of one
+                kind.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> views = flow.columns("views", falkirk.Batches([pl.DataFrame({"at": [1, 9], "ad": ["a", "b"]})]))
@@ -722,7 +850,7 @@ class Columns(Wire):
             )
         if not keys:  # all rows have one key
             found = self._marked().join_interval(other._marked(), on, lower, upper, ALL, lateness, name)
-            pairs, late, late_right = (each._choose("drop", pl.all().exclude(ALL)) for each in found)
+            pairs, late, late_right = (each._unmarked() for each in found)
             return pairs, late, late_right
         return interval_join(self, other, on, keys, lower, upper, lateness, name)
 
@@ -741,6 +869,10 @@ class Columns(Wire):
 
         Windows of so many `Epochs` go by the epochs at which rows come, and take no `time` and no `lateness`. `start` is the
         first epoch, and `end` the one after the last.
+
+        Raises:
+            GraphError: `shape` is no window; the stream is in a nested scope; `time` is no column that is there, or its
+                type or `lateness` not of the kind of the lengths; `time` or `lateness` is given with windows of epochs.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -762,6 +894,10 @@ class Columns(Wire):
         before, on all workers, minus `lateness`. Event times are integers, with a whole number as lateness, or datetimes and
         dates, with a timedelta. The watermark is a record at the epoch that moves it, the same on each worker: an integer, of
         datetimes in microseconds since 1970. `Keyed.split_late` shows an operator that waits for it.
+
+        Raises:
+            GraphError: `time` is no column that is there, or not of the kind of `lateness`, or of unknown type without one;
+                `lateness` is negative; the stream is in a nested scope.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -795,6 +931,9 @@ class Columns(Wire):
     def key_by(self, column: str, name: str | None = None) -> Keyed:
         """Pairs (value of `column`, the row as a dict), ready for keyed verbs over records.
 
+        Raises:
+            GraphError: there is no such column.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -817,7 +956,7 @@ class Columns(Wire):
 
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """Columns grouped by key columns, of which those in `made` are computed."""
+    """Columns grouped by key columns, of which those in `made` are computed: what `Columns.group_by` returns."""
 
     columns: Columns
     keys: tuple[str, ...]
@@ -849,6 +988,44 @@ class GroupBy:
 
         changes=True: running totals as `Changes`, which take back what a key had before. So totals of totals are those of the
         totals that there are.
+
+        Raises:
+            GraphError: there is nothing to compute; a column comes out twice, or is not there, or of a type that an aggregate
+                does not take; `over` is neither "scope" nor "time"; a running total is a Polars expression. A `ttl` or
+                `changes` goes with over="scope", and not with the other; `ttl` with the root scope and not with
+                `agg.n_unique`, and a length of time with `time`, which is a column of its kind.
+
+        Running (the default), each time by itself, and without the keys of which no row has come for an epoch:
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> by_shop = sales.group_by("shop")
+        >>> captures = [
+        ...     by_shop.agg(sold=falkirk.agg.sum("price")).capture("running"),
+        ...     by_shop.agg(pl.col("price").median(), over="time").capture("each"),
+        ...     by_shop.agg(sold=falkirk.agg.sum("price"), ttl=falkirk.Epochs(1)).capture("living"),
+        ... ]
+        >>> result = falkirk.run(flow)
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("running")]
+        [[('n', 8), ('s', 4)], [('s', 10)]]
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("each")]
+        [[('n', 4.0), ('s', 4.0)], [('s', 6.0)]]
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("living")]
+        [[('n', 8), ('s', 4)], [('s', 10)]]
+
+        The sum of what each shop has sold best, as it stands:
+
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> captures = best.capture("best"), best.agg(total=falkirk.agg.sum("price")).capture("total")
+        >>> result = falkirk.run(flow)
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("best")]
+        [[('n', 5, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        >>> [pl.DataFrame(batch).rows() for _, batch in result.captured("total")]
+        [[(9,)], [(11,)]]
         """
         return self._computed(exprs, aggregates, over, name, ttl, changes, time)
 
@@ -867,6 +1044,23 @@ class GroupBy:
 
         over="scope": of all rows so far, as `Changes`: rows that have come to be among them, and, taken back, those that are so
         no more. Of changes: of the rows that there are. over="time": the rows of each time.
+
+        Raises:
+            GraphError: `k` is no whole number from 1 up; `by` is empty, or names a column that is not there; `reverse` has
+                another length than `by`; `over` is neither "scope" nor "time", or, of changes, "time"; over="scope" is in a
+                nested scope.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").top_k(1, by="price")
+        >>> captures = best.capture("so far"), sales.group_by("shop").top_k(1, by="price", over="time").capture("each")
+        >>> result = falkirk.run(flow)
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("so far")]
+        [[('n', 5, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("each")]
+        [[('n', 5), ('s', 4)], [('s', 6)]]
         """
         return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=False)
 
@@ -892,6 +1086,8 @@ class GroupBy:
         check_over(over, "agg")
         if changes and (over == "time" or ttl is not None):
             raise GraphError(f"{user_site()}: agg(changes=True) is of totals that run on: over='scope', without a ttl")
+        if changes:
+            schemas.check_unsigned("agg(changes=True)", (*self.keys, *aggregates))
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:
             column = output_of(expr, "agg")
@@ -935,6 +1131,7 @@ class GroupBy:
         columns = self._keyed(named.values())
         schema = schemas.aggregated("agg", keys, named, columns.schema)
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
+        signed = any(a.sign is not None for a in plain.values())
         if ttl is not None and not isinstance(ttl, Epochs):
             return expiring_totals(columns, kind, keys, plain, ttl, str(time), name, schema)
         combine = PreAggregate(keys, plain, sparing=True) if len(plain) == len(named) else None
@@ -959,7 +1156,7 @@ class GroupBy:
             ),
             notifies=True,
             stateful=True,
-            verb=verbs.Totals(keys, named, over) if ttl is None and not changes else None,
+            verb=verbs.Totals(keys, named, over) if ttl is None and not changes and not signed else None,
         )
         if changes:
             return view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)

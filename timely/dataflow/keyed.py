@@ -43,6 +43,9 @@ class Keyed(Wire):
     def reduce(self, combine: Combine, over: Over = "scope", name: str | None = None) -> Keyed:
         """One value a key, by `combine(a, b)`, which must be associative and commutative.
 
+        Raises:
+            GraphError: `combine` is no function, or `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
         >>> result = pairs.reduce(lambda a, b: a * b).capture("out")
@@ -55,6 +58,9 @@ class Keyed(Wire):
     def sum(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The sum of the values of each key.
 
+        Raises:
+            GraphError: `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
         >>> result = pairs.sum(over="time").capture("out")
@@ -65,6 +71,9 @@ class Keyed(Wire):
 
     def min(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The least value of each key. NaN loses against any number.
+
+        Raises:
+            GraphError: `over` is neither "scope" nor "time".
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
@@ -77,6 +86,9 @@ class Keyed(Wire):
     def max(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The greatest value of each key. NaN loses against any number.
 
+        Raises:
+            GraphError: `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
         >>> result = pairs.max().capture("out")
@@ -87,6 +99,9 @@ class Keyed(Wire):
 
     def count(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The number of records of each key.
+
+        Raises:
+            GraphError: `over` is neither "scope" nor "time".
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("a", 4)], epoch_every=1)).keyed()
@@ -105,6 +120,9 @@ class Keyed(Wire):
         `step` returns the new accumulator and must not change the old one. A list, dict or set that it returns as it was
         given counts as changed.
 
+        Raises:
+            GraphError: `step` is no function, or `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
         >>> result = pairs.fold(list, lambda so_far, n: [*so_far, n]).capture("out")
@@ -118,6 +136,10 @@ class Keyed(Wire):
 
     def join(self, other: Keyed, over: Over = "scope", name: str | None = None) -> Keyed:
         """Pairs (key, (mine, theirs)) for all values with equal keys, so far or (over="time") within a time.
+
+        Raises:
+            GraphError: `other` is not keyed, is of another dataflow, or in another scope; or `over` is neither "scope" nor
+                "time".
 
         >>> flow = falkirk.Dataflow()
         >>> prices = flow.source("prices", falkirk.Iterable([("a", 3), ("b", 5)])).keyed()
@@ -148,6 +170,10 @@ class Keyed(Wire):
 
         `time(value)` gives a value's event time; records may be `lateness` behind the greatest one seen.
 
+        Raises:
+            GraphError: `shape` is no window; the stream is in a loop or another nested scope; `time` is missing or no
+                function, or `lateness` negative or not in the unit of the windows; either is given with windows of epochs.
+
         >>> flow = falkirk.Dataflow()
         >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)])).keyed()
         >>> result = clicks.window(falkirk.Tumbling(10), time=lambda at: at).count().capture("out")
@@ -170,6 +196,9 @@ class Keyed(Wire):
         epochs before, on all workers, minus `lateness` (a timedelta where event times are datetimes). Pairs come out at the
         worker of their key, at their own epoch when that is complete; the watermark at the epoch that moves it, the same on
         each worker. An operator that takes both sees them in either order: it acts when it is notified.
+
+        Raises:
+            GraphError: `time` is no function, `lateness` is negative or no length, or the stream is in a nested scope.
 
         >>> class Reminders(falkirk.Operator):
         ...     # Each key once the watermark is ten behind its first event.
@@ -202,6 +231,9 @@ class Keyed(Wire):
 
     def map_values(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
         """Replace every value by `function(value)`; keys stay.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()

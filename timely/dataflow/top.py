@@ -65,6 +65,8 @@ def top_of_groups(
         columns = columns._plan("top_k", None, lambda frame: frame.with_columns(made), made, few)
     schema = schemas.topped(keys, columns.schema, over == "scope")
     if over == "scope":
+        if not signed:
+            schemas.check_unsigned("top_k with over='scope'", columns.schema or ())
         check_at_root(columns, "top_k with over='scope' keeps rows of the root scope")
     node = columns._attach(
         "top_k",
@@ -81,4 +83,4 @@ def top_of_groups(
     found = columns._of(node, schema=schema)
     if over == "scope":
         found = view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
-    return found._choose("drop", pl.all().exclude(hidden)) if hidden else found
+    return found._without(hidden) if hidden else found

@@ -36,8 +36,8 @@ class KeyPairs:
     @property
     def shared(self) -> tuple[str, ...] | None:
         """The names of the keys, if each is a column of one name on both sides."""
-        names = tuple(each for each in self.left if isinstance(each, str))
-        return names if names == self.right and len(names) == len(self.left) else None
+        here, there = (tuple(each for each in keys if isinstance(each, str)) for keys in (self.left, self.right))
+        return here if self.named and here == there else None
 
     @property
     def named(self) -> bool:
@@ -104,16 +104,16 @@ def join_of_pairs(
     )
     of_one = of_left if pairs.named and how == "right" else []
     of_two = of_right if pairs.named and how in ("inner", "left", "lookup") else []
-    here = left.with_columns(*one)._choose("drop", pl.all().exclude(of_one)) if of_one else left.with_columns(*one)
+    here = left.with_columns(*one)._without(of_one) if of_one else left.with_columns(*one)
     if how in ("semi", "anti"):
         other = right.select(*two)
     else:
         other = right.with_columns(*two)
-        other = other._choose("drop", pl.all().exclude(of_two)) if of_two else other
+        other = other._without(of_two) if of_two else other
     if known is not None:
         frame = pl.LazyFrame(schema=dict(known)).with_columns(two)
         known = frame.select(pl.all().exclude(of_two) if of_two else pl.all()).collect_schema()
-    return join(here, other, hidden, known)._choose("drop", pl.all().exclude(hidden))
+    return join(here, other, hidden, known)._without(hidden)
 
 
 def _free(left: Sequence[str], right: Sequence[str], there: Any) -> bool:

@@ -44,6 +44,10 @@ class FileSink:
     hidden marker says of which. Where another job has left files, and where another sink of the job writes, it is
     an error, unless the sink has a `name` that none of them has: that goes in front of the names of its files.
 
+    Raises:
+        SinkError: `folder`, `format` or `name` is none.
+        GraphError: `schema` names a type that columns do not have.
+
     >>> from pathlib import Path
     >>> flow = falkirk.Dataflow()
     >>> flow.source("items", falkirk.Iterable([{"n": 1}, {"n": 2}], epoch_every=1)).to(falkirk.FileSink("out"))

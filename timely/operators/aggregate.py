@@ -195,18 +195,22 @@ class Grouping(Operator):
             return table
         return table.set_column(0, self._keys[0], encoded)
 
+    def _finished(self, aggregate: Aggregate, columns: Mapping[str, pa.Array]) -> pa.Array:
+        """The results of an aggregate, from the columns of keys and parts."""
+        try:
+            return aggregate.finish(columns)
+        except pa.ArrowInvalid:
+            keys = pa.table({key: columns[key] for key in self._keys})
+            sums = columns[aggregate.summed.name].to_pylist()
+            raise too_large(keys, self._keys, str(aggregate.column), sums) from None
+
     def _finish(self, columns: Mapping[str, pa.Array]) -> pa.Table:
         result = {key: columns[key] for key in self._keys}
         if self._plain:  # what came as plain strings leaves as such
             key = result[self._keys[0]]
             result[self._keys[0]] = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
         for name, aggregate in self._aggregates.items():
-            try:
-                result[name] = aggregate.finish(columns)
-            except pa.ArrowInvalid:
-                assert aggregate.column is not None
-                sums = columns[Part("sum", aggregate.column).name]
-                raise too_large(pa.table(result), self._keys, aggregate.column, sums.to_pylist()) from None
+            result[name] = self._finished(aggregate, columns)
         return pa.Table.from_arrays(list(result.values()), list(result))
 
 
@@ -476,8 +480,9 @@ def _simple(aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> list[
     for name, each in aggregates.items():
         if each.kind not in ("count", "sum", "min", "max", "mean", "n_unique"):
             return []
-        by = parts.index(Part("values", each.column)) if each.kind == "mean" else None
-        found.append(Result(name, parts.index(each.parts()[-1]), by))
+        by = parts.index(each.parts()[0]) if each.kind == "mean" else None
+        of = each.summed if each.kind in ("sum", "mean") else each.parts()[-1]
+        found.append(Result(name, parts.index(of), by, whole=each.sign is not None))
     return found
 
 

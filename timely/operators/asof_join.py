@@ -2,7 +2,8 @@
 
 Each left row comes out at its own time, when that is complete: with a row of the same time, or, running, of all right rows
 that have come by then. Right rows that come later do not reach it, whatever their place in the order is. What is near is
-looked up in an index (`timely.data.kernels.ordered_rows`), and Polars chooses among that.
+looked up in an index (`timely.data.kernels.ordered_rows`), and Polars chooses among that. (`asof_changes` has joins that later
+right rows do reach.)
 """
 
 from __future__ import annotations
@@ -36,6 +37,40 @@ def check_asof(on: Any, by: Any, strategy: str) -> tuple[str, ...]:
     return keys
 
 
+def check_places(on: str, *frames: pl.DataFrame | None) -> None:
+    """Refuse rows that have no place in an order.
+
+    Raises:
+        KeyError, TypeError, ValueError: as they have no such column, or one that has no order, or as some are null or NaN.
+    """
+    for frame in frames:
+        if frame is not None:
+            if on not in frame.columns:
+                raise KeyError(f"no column {on!r}; there are {', '.join(map(repr, frame.columns))}")
+            moments(frame[on])
+
+
+def nearest(
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    on: str,
+    by: Sequence[str],
+    strategy: Strategy,
+    tolerance: Tolerance | None,
+    suffix: str,
+) -> pl.DataFrame:
+    """Each row of `left`, in the order of `on`, with the row of `right` that is nearest."""
+    return left.sort(on, maintain_order=True).join_asof(
+        right.sort(on, maintain_order=True),
+        on=on,
+        by=list(by) or None,
+        strategy=strategy,
+        tolerance=tolerance,
+        suffix=suffix,
+        check_sortedness=False,
+    )
+
+
 class AsofJoin(Joining):
     """Joins each row of input 0 with at most one of input 1. Emits Polars frames, in the order of `on`.
 
@@ -64,11 +99,7 @@ class AsofJoin(Joining):
         super().__init__(by, right, suffix, () if self._kept is None else (self._kept,))
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
-        for frame in (new_left, new_right):
-            if frame is not None:
-                if self._at not in frame.columns:
-                    raise KeyError(f"no column {self._at!r}; there are {', '.join(map(repr, frame.columns))}")
-                moments(frame[self._at])
+        check_places(self._at, new_left, new_right)
         near = new_right
         if self._kept is not None:
             if new_right is not None:
@@ -78,13 +109,5 @@ class AsofJoin(Joining):
             )
         if new_left is None:
             return []
-        found = new_left.sort(self._at, maintain_order=True).join_asof(
-            self._known(RIGHT, near).sort(self._at, maintain_order=True),
-            on=self._at,
-            by=self._on or None,
-            strategy=self._strategy,
-            tolerance=self._tolerance,
-            suffix=self._suffix,
-            check_sortedness=False,
-        )
-        return [found]
+        there = self._known(RIGHT, near)
+        return [nearest(new_left, there, self._at, self._on, self._strategy, self._tolerance, self._suffix)]

@@ -51,7 +51,7 @@ class ChangedAggregate(Grouping):
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
-        sums: output column → sum of a column that has been multiplied by the sign, or a quantile by the sign.
+        sums: output column → count, sum, mean or quantile by the sign.
         of_values: output column → one of `KEPT`. Null is no value, also for `n_unique`.
         sign: the column of the sign.
         signed: whether results have such a column, too, the last: what a key had before is taken back.
@@ -152,7 +152,7 @@ class ChangedAggregate(Grouping):
         mask = pa.array(told)
         sums = totals.columns(set(self._parts))
         results = dict(zip(self._keys, keys, strict=True))
-        results |= {name: aggregate.finish(sums) for name, aggregate in self._aggregates.items()}
+        results |= {name: self._finished(aggregate, sums) for name, aggregate in self._aggregates.items()}
         results |= {name: of_values[name] for name in self._of_values}
         return pa.table({name: whole(column).filter(mask) for name, column in results.items()})
 

@@ -12,6 +12,7 @@ from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.files.manifest import Over
 from libraries.spark.process.session import SparkOptions
 from recovery.policies import Every
+from timely.dataflow.changes import Changes
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, user_site
@@ -77,7 +78,8 @@ def sink(
     name = name or stream.graph.fresh_name("spark-sink")
     options = options or SparkOptions()
     runner = SparkRunner(name, write, {}, options, "sink")
-    batch(stream, write, every=every, over=over, options=options, name=name, runner=runner)
+    written = stream.rows() if isinstance(stream, Changes) else stream
+    batch(written, write, every=every, over=over, options=options, name=name, runner=runner)
 
 
 def _check(what: object, called: str) -> None:

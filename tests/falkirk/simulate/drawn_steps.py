@@ -198,6 +198,9 @@ def _nearest(stream: Stream, n: int) -> Stream:
         pairs, late, late_marks = rows.join_interval(marks, on="v", lower=-2, upper=n, by="k", lateness=20)
         return _records(pairs).concat(_records(late), _records(late_marks))
     strategy: Any = ("backward", "forward")[n % 2]
+    if n % 3 == 1:
+        joined = rows.join_asof(marks, on="v", by="k", strategy=strategy, tolerance=5 + n, changes=True)
+        return _records(joined.group_by("k").agg(n=agg.count(), total=agg.sum("w"), low=agg.min("w")))
     return _records(rows.join_asof(marks, on="v", by="k", strategy=strategy, tolerance=5 + n))
 
 

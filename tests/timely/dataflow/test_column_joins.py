@@ -316,3 +316,85 @@ def test_an_as_of_join_gives_each_row_what_polars_gives(
                 [(n, None if found is None else abs(found - place[n])) for n, found in each] for each in (got, expected)
             )
         assert got == expected
+
+
+@some
+@given(
+    epochs,
+    st.booleans(),
+    st.sampled_from(["backward", "forward", "nearest"]),
+    st.sampled_from([None, 0, 4]),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_an_as_of_join_with_changes_is_always_that_of_all_rows_so_far(
+    fed: list[Any], keyed: bool, strategy: Any, tolerance: int | None, workers: int, seed: int
+) -> None:
+    by = "k" if keyed else None
+    schema = {"k": pl.String, "at": pl.Int64, "found": pl.Int64}
+
+    def joined(left: Columns, right: Columns) -> Columns:
+        right = right.select("k", "at", found=pl.col("at"))
+        found = left.join_asof(
+            right, on="at", by=by, strategy=strategy, tolerance=tolerance, right=schema, changes=True
+        )
+        return found.select("n", "found")
+
+    def distances(pairs: Any, places: dict[int, int]) -> Counter[Any]:
+        return Counter((n, found if found is None else abs(found - places[n])) for n, found in pairs)
+
+    told, so_far = run(joined, fed, workers, seed)
+    there: Counter[Any] = Counter()
+    for at, sides in enumerate(so_far):
+        for *row, sign in told[at]:
+            there[tuple(row)] += sign
+        assert not -there
+        wanted = (
+            sides["left"]
+            .sort("at")
+            .join_asof(
+                sides["right"].select("k", "at", found="at").sort("at"),
+                on="at",
+                by=by,
+                strategy=strategy,
+                tolerance=tolerance,
+                check_sortedness=False,
+            )
+        )
+        places = dict(sides["left"].select("n", "at").rows())  # a row as near before as behind may be either
+        assert distances((+there).elements(), places) == distances(wanted.select("n", "found").rows(), places)
+        if strategy != "nearest":
+            assert +there == Counter(wanted.select("n", "found").rows())
+
+
+@few
+@given(epochs, st.integers(1, 3), st.integers(0, 99))
+def test_totals_of_an_as_of_join_with_changes_follow_it(fed: list[Any], workers: int, seed: int) -> None:
+    def totals(left: Columns, right: Columns) -> Columns:
+        joined = left.join_asof(right.select("k", "at", m="at"), on="at", by="k", right=SCHEMA["right"], changes=True)
+        return joined.group_by("k").agg(n=agg.count(), last=agg.max("m"), total=agg.sum("m"))
+
+    told, so_far = run(totals, fed, workers, seed)
+    known: dict[str, Any] = {}
+    for at, sides in enumerate(so_far):
+        known |= {key: result for key, *result in told[at]}
+        right = sides["right"].select("k", "at", m="at").sort("at")
+        joined = sides["left"].sort("at").join_asof(right, on="at", by="k", check_sortedness=False)
+        wanted = joined.group_by("k").agg(pl.len(), pl.col("m").max(), pl.col("m").sum().alias("total"))
+        assert known == {key: each for key, *each in wanted.rows()}
+
+
+def test_an_as_of_join_whose_changes_have_no_meaning_is_refused() -> None:
+    flow = Dataflow()
+    left, right = (flow.input(name).to_columns(schema) for name, schema in SCHEMA.items())
+    for build, why in (
+        (lambda: left.join_asof(right, on="at", over="time", changes=True), r"join_asof\(changes=True\) runs on"),
+        (
+            lambda: left.join_asof(right.with_columns(change="m"), on="at", changes=True),
+            r"join_asof\(changes=True\) gives each row a sign",
+        ),
+    ):
+        with pytest.raises(GraphError, match=rf"test_column_joins\.py:\d+: .*{why}"):
+            build()
+    joined = left.join_asof(right, on="at", changes=True)
+    assert joined.schema == pl.Schema({**SCHEMA["left"], "k_right": pl.String, "m": pl.Int64, "change": pl.Int8})

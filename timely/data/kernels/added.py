@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Columns, as_arrow
-from timely.data.kernels import sketches
+from timely.data.kernels import exact, sketches
 from timely.data.kernels.columns import (
     PLAIN,
     TINY,
@@ -23,7 +23,7 @@ from timely.data.kernels.columns import (
     objects,
     whole,
 )
-from timely.data.kernels.parts import Part, dtype_of, kind_of
+from timely.data.kernels.parts import SKETCHED, Part, dtype_of, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class RowReader:
             if of is None or kind == "values":
                 values.append(ones if mask is None else mask.astype(np.int64))
                 valid.append(None)
-            elif kind == "sketch":
-                values.append(sketches.of_rows(plain[of]))
+            elif kind in SKETCHED:
+                values.append((sketches if kind == "sketch" else exact).of_rows(plain[of]))
                 valid.append(mask)
             else:
                 values.append(np.zeros(len(plain[of])) if kind == "squares" else plain[of])

@@ -40,6 +40,14 @@ def moments(column: pl.Series) -> Moments:
     return numbers.to_numpy()
 
 
+def ends_of(places: Moments) -> tuple[Any, Any]:
+    """The least and the greatest place that there may be, among such places."""
+    if places.dtype.kind == "f":
+        return -np.inf, np.inf
+    limits = np.iinfo(places.dtype)
+    return limits.min, limits.max
+
+
 class _Piece:
     __slots__ = (
         "_middle",
@@ -298,6 +306,40 @@ class OrderedRows(RowsByKey):
             if len(rows):
                 parts.append(take(piece.columns, rows))
         return frame_of(joined(parts)) if parts else self._empty
+
+    def around(self, given: KeyedFrame) -> tuple[Moments, Moments]:
+        """Of each row of `given` two places by `by` between which no row with its key lies, but at its own place.
+
+        Rows are at these places, unless there is none before it, or behind it: then it is the end of all (`ends_of`). They may
+        be farther away where keys share a hash.
+
+        Raises:
+            TypeError: if a key column is of another type there.
+        """
+        wanted = moments(given.frame[self._by])
+        low, high = (np.full(len(wanted), end, wanted.dtype) for end in ends_of(wanted))
+        if self._empty is None or not len(wanted):
+            return low, high
+        self._check_types(given)
+        self._check_type(self._by, given.frame.get_column(self._by).dtype)
+        self._settle()
+        for piece in self._pieces:
+            known, order, at, mixed = piece.ordered(self._keys)
+            if mixed:
+                continue
+            first, last = _ranges(known, given.hashes)
+            hit = np.flatnonzero(first < last)
+            met = Met(hit, order[first[hit]], take(piece.columns, order[first[hit]]))
+            self._keep_equal(given, met)
+            of = met.places
+            begin, end = first[of], last[of]
+            before = _bisect(at, begin, end, wanted[of], right=False) - 1
+            behind = _bisect(at, begin, end, wanted[of], right=True)
+            some = before >= begin
+            low[of[some]] = np.maximum(low[of[some]], at[before[some]])
+            some = behind < end
+            high[of[some]] = np.minimum(high[of[some]], at[behind[some]])
+        return low, high
 
     def between(self, start: int, end: int) -> Iterator[tuple[pl.DataFrame, Hashes]]:
         """The rows of these numbers in order, with their hashes, some at a time."""

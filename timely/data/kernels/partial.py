@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from timely.data.kernels import sketches
+from timely.data.kernels import exact, sketches
 from timely.data.kernels.added import Added, are_ones, plain_values, present_values, ungrouped
 from timely.data.kernels.columns import (
     TINY,
@@ -25,7 +25,7 @@ from timely.data.kernels.columns import (
     whole,
 )
 from timely.data.kernels.grouping import group, group_integers
-from timely.data.kernels.parts import ADDS, Kind, Part, compared_kind, sum_kind, sums_column
+from timely.data.kernels.parts import ADDS, SKETCHED, Kind, Part, compared_kind, sum_kind, sums_column
 from timely.data.kernels.reduce import MANY, count_rows, reduce, reduce_pieces, squares_from_mean
 from timely.data.kernels.tables import Ids
 from timely.data.kernels.totals import Totals
@@ -62,8 +62,8 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
             result = squares_from_mean(of.groups, count, of.to_add())
             columns.append(pa.array(result if full else result[present]))
             continue
-        if part.kind == "sketch":
-            made = sketches.of_groups(of.groups, count, of.to_add())
+        if part.kind in SKETCHED:
+            made = (sketches if part.kind == "sketch" else exact).of_groups(of.groups, count, of.to_add())
             columns.append(pa.array((made if full else made[present]).tolist(), sketches.KIND))
             continue
         result = reduce(part.kind, of.groups, count, of.to_add() if part.kind == "sum" else of.to_compare())
@@ -142,21 +142,31 @@ def combined(
 
 
 def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> dict[str, pa.Array] | None:
-    """The same for many rows with one integer key and no nulls, without an index; None where that does not apply."""
+    """The same for many rows with one integer key and no nulls, without an index; None where that does not apply.
+
+    A part that would be a sketch may have no values at all.
+    """
     many = [added for added in many if len(added)]
     first = many[0]
     if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type) or any(part.kind == "squares" for part in parts):
         return None
+    bare = {
+        i for i, part in enumerate(parts) if part.kind in SKETCHED and not any(len(each.values[i]) for each in many)
+    }
     for added in many:
         alike = added.keys[0].type.equals(first.keys[0].type) and added.kinds == first.kinds
-        full = not added.keys[0].null_count and all(valid is None for valid in added.valid)
-        if not alike or not full or not all(map(is_number, added.kinds)):
+        some = [each for i, each in enumerate(zip(added.kinds, added.valid, strict=True)) if i not in bare]
+        full = not added.keys[0].null_count and all(valid is None for _, valid in some)
+        if not alike or not full or not all(is_number(kind) for kind, _ in some):
             return None
     with scratch() as room:
         groups, values, rows = group_integers([numbers(added.keys[0]) for added in many], room)
         columns = {keys[0]: column_of(values, first.keys[0].type)}
         counted: pa.Array | None = None
         for i, part in enumerate(parts):
+            if i in bare:
+                columns[part.name] = pa.nulls(len(rows), first.kinds[i])
+                continue
             given = [added.values[i] for added in many]
             if all(map(are_ones, given)):
                 if counted is None:

@@ -1,7 +1,8 @@
 """The parts of aggregates: what must be kept of a column so that partial results can be combined in any order and grouping.
 
 A *part* is the number of rows or of values, a sum, a minimum, a maximum, the squares of distances from the mean, the number of
-distinct values, a sketch (`timely.data.kernels.sketches`) of observations. Here are their names, their types, and the values
+distinct values, a sketch (`timely.data.kernels.sketches`) of observations, or the digits of a sum of floats that may be taken
+back (`timely.data.kernels.exact`). Here are their names, their types, and the values
 from which they start. NaN loses against any number in a minimum or maximum, as in Polars.
 """
 
@@ -23,7 +24,7 @@ from timely.data.kernels.columns import (
     whole_type,
 )
 
-Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct", "sketch"]
+Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct", "sketch", "digits"]
 
 
 class Part(NamedTuple):  # of which the hash costs little
@@ -49,6 +50,9 @@ EXACT = pa.decimal256(76, 0)
 
 LIMIT = 1 << 63
 """Integers from here on leave 64 bits."""
+
+SKETCHED = ("sketch", "digits")
+"""Kinds of parts that are bytes, of pairs which are merged."""
 
 ADDS = ("rows", "values", "sum", "squares", "distinct")
 """Kinds of parts that are combined by adding."""
@@ -133,7 +137,7 @@ def kind_of(part: Part, schema: pa.Schema) -> pa.DataType:
     """The type of a column of such parts of a column in `schema`."""
     if part.column is None or part.kind in ("values", "distinct"):
         return pa.int64()
-    if part.kind == "sketch":
+    if part.kind in SKETCHED:
         return sketches.KIND
     kind = whole_type(schema.field(part.column).type)
     if part.kind == "squares":

@@ -308,6 +308,10 @@ def warm_tables() -> None:
     loops.link_rows(hashes, 0, 8, heads, before)
     loops.find_rows(hashes, hashes, read_only(heads), read_only(before), np.zeros(8, np.intp), np.zeros(8, np.intp))
     loops.unlink_rows(hashes, 0, 8, heads, before)
+    starts, order, packed = np.zeros(9, np.int64), np.zeros(8, np.int64), np.zeros(8, np.uint64)
+    loops.pack_rows(hashes, 8, starts, np.zeros(8, np.int64), order, packed)
+    frozen = map(read_only, (hashes, starts, order, packed, hashes, heads, before))
+    loops.find_packed_rows(*frozen, np.zeros(8, np.intp), np.zeros(8, np.intp))
     one = np.uint64(1)
     loops.owners_of_integers(groups, np.int64(1), one, one, one, np.zeros(8, np.uint8))
     for values in (read_only(np.zeros(8)), read_only(np.zeros(8, np.int64))):

@@ -18,7 +18,7 @@ from timely.data.kernels.columns import (
     whole,
 )
 from timely.data.kernels.index import KeyIndex
-from timely.data.kernels.parts import EXACT, LIMIT, Kind, Part, dtype_of, identity, ufunc_of
+from timely.data.kernels.parts import EXACT, LIMIT, SKETCHED, Kind, Part, dtype_of, identity, ufunc_of
 from timely.data.kernels.reduce import reach_of
 from timely.data.kernels.series import frame_of, series_of
 from timely.data.kernels.tables import Ids
@@ -32,6 +32,8 @@ class Result(NamedTuple):
     """Its number."""
     by: int | None = None
     """The number of the part by which it is divided."""
+    whole: bool = False
+    """The part is the result of integers alone; of floats there is more to it."""
 
 
 class Totals:
@@ -122,7 +124,7 @@ class Totals:
             if part.kind == "squares":
                 continue
             of = ids if valid is None else ids[valid]
-            if part.kind == "sketch":
+            if part.kind in SKETCHED:
                 _merge(self._arrays[i], of, values)
                 continue
             if part.kind == "sum" and self._arrays[i].dtype.kind == "i":
@@ -238,12 +240,13 @@ class Totals:
 
         For a few rows that costs much less than Arrow. None if there is more to it than 64-bit numbers and little text.
         """
-        if any(self._kinds[result.part].id not in PLAIN for result in named):
+        kinds = [(self._kinds[result.part], result.whole) for result in named]
+        if any(kind.id not in PLAIN or (whole and pa.types.is_floating(kind)) for kind, whole in kinds):
             return None
         columns = self.index.series(self.keys, ids)
         if columns is None:
             return None
-        for name, i, by in named:
+        for name, i, by, _ in named:
             found, count = values[i], self._counts[i]
             if by is not None:
                 count = by
@@ -257,12 +260,14 @@ class Totals:
     def nbytes(self) -> int:
         """Bytes held, roughly."""
         arrays = zip(self.parts, self._arrays, strict=bool(self._arrays))
-        sketched = sum(sketches.size_of(array[: len(self)]) for part, array in arrays if part.kind == "sketch")
+        sketched = sum(sketches.size_of(array[: len(self)]) for part, array in arrays if part.kind in SKETCHED)
         return self.index.nbytes() + sum(array.nbytes for array in self._arrays) + sketched
 
 
 def _merge(held: Numbers, ids: Ids, values: Numbers) -> None:
     """Add sketches to those that `held` has for `ids`."""
+    if not len(ids):
+        return
     touched, at = np.unique(ids, return_inverse=True)
     groups = np.concatenate([np.arange(len(touched)), at])
     held[touched] = sketches.merged(groups, len(touched), np.concatenate([held[touched], values]))
