@@ -15,6 +15,7 @@ import polars as pl
 from timely.data.batch import Batch, as_polars, columns_of, divide
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
+from timely.dataflow.asof_joins import check_asof_ttl, expiring_asof_join
 from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
 from timely.dataflow.expiring_totals import check_ttl, expiring_totals
 from timely.dataflow.interval_joins import interval_join
@@ -408,6 +409,7 @@ class Columns(Wire):
         over: Over = "scope",
         name: str | None = None,
         right: Mapping[str, Any] | None = None,
+        ttl: Length | None = None,
     ) -> Columns:
         """Polars' `join_asof`: each row, at its own time, with the row of `other` that is nearest in `on`, and equal in `by`.
 
@@ -416,6 +418,11 @@ class Columns(Wire):
         `other` that come later do not reach it. Without one within `tolerance` there are nulls. Rows come out in the order of
         `on`. `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not
         known.
+
+        ttl=60, or a timedelta, if `on` is event time, in integers, or datetimes and dates: rows of this stream may be that far
+        behind its greatest one of the epochs before. Those that are later are left out (`split_late(on, lateness=ttl)` has
+        them); for all others nothing changes. Rows of `other` are kept as long as one to come could find them: with "backward"
+        and "nearest" also the newest of each key, unless it is beyond the `tolerance`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -428,12 +435,16 @@ class Columns(Wire):
         self._same_scope(other, "join_asof")
         check_over(over, "join_asof")
         keys = check_asof(on, by, strategy)
+        if ttl is not None:
+            check_asof_ttl(ttl, over, self)
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
         schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
         if not keys:  # all rows have one key
             columns = None if right is None else {**right, ALL: pl.Int64}
-            found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns)
+            found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns, ttl)
             return found._choose("drop", pl.all().exclude(ALL))
+        if ttl is not None:
+            return expiring_asof_join(self, other, on, keys, strategy, tolerance, ttl, name, there, schema)
         node = self.graph.add_node(
             "join_asof",
             self.scope,
