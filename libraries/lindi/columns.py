@@ -149,7 +149,7 @@ class Table(Base[Columns]):
         return self._both("join", name, other, (_by(*on), _by(*on)), meet)
 
     def order_by(self, *columns: str, descending: bool = False, name: str | None = None) -> Table:
-        """The rows in order of `columns`, at one worker, as one batch a time.
+        """The rows in order of `columns`, at one worker, as one batch a time. Null is before all, as in Polars' `sort`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -163,7 +163,8 @@ class Table(Base[Columns]):
         return self._rows("order_by", name, (), lambda frame: frame.sort(columns, descending=descending))
 
     def top(self, count: int, by: str, least: bool = False, name: str | None = None) -> Table:
-        """The `count` rows with the greatest values of the column `by`, or with the least, in order.
+        """The `count` rows with the greatest values of the column `by`, or with the least, in order. Null is behind all, as in
+        Polars' `top_k`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -174,7 +175,11 @@ class Table(Base[Columns]):
         >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
         [('n', 5)]
         """
-        return self._rows("top", name, (), lambda frame: frame.sort(by, descending=not least).head(count), early=True)
+
+        def first(frame: pl.DataFrame) -> pl.DataFrame:
+            return frame.sort(by, descending=not least, nulls_last=True).head(count)
+
+        return self._rows("top", name, (), first, early=True)
 
     def _rows(
         self,

@@ -195,7 +195,8 @@ class Keyed(Wire):
         A pair is late if the event time of its value, `time(value)`, is before the watermark: the greatest event time of the
         epochs before, on all workers, minus `lateness` (a timedelta where event times are datetimes). Pairs come out at the
         worker of their key, at their own epoch when that is complete; the watermark at the epoch that moves it, the same on
-        each worker. An operator that takes both sees them in either order: it acts when it is notified.
+        each worker. An operator that takes both sees them in either order, and may see those of a later epoch before it is
+        notified of an earlier one: it holds what comes by its time, and acts when it is notified.
 
         Raises:
             GraphError: `time` is no function, `lateness` is negative or no length, or the stream is in a nested scope.
@@ -204,16 +205,19 @@ class Keyed(Wire):
         ...     # Each key once the watermark is ten behind its first event.
         ...     def __init__(self):
         ...         self.due = falkirk.KeyedState()
+        ...         self.pairs = falkirk.TimedBatches()
         ...         self.marks = falkirk.TimedValues()
-        ...         self.state = falkirk.Parts(self.due, self.marks)
+        ...         self.state = falkirk.Parts(self.due, self.pairs, self.marks)
         ...     def on_batch(self, ctx, port, time, batch):
         ...         if port == 0:
-        ...             new = {key: at + 10 for key, at in batch if key not in self.due.read(time)}
-        ...             self.due.write(time, new)
+        ...             self.pairs.add(time, batch)
         ...         else:
         ...             self.marks.at(time)["mark"] = batch[-1]
-        ...             ctx.notify_at()
+        ...         ctx.notify_at()
         ...     def on_notify(self, ctx, time):
+        ...         due = self.due.read(time)
+        ...         pairs = [pair for batch in self.pairs.pop(time) for pair in batch]
+        ...         self.due.write(time, {key: at + 10 for key, at in pairs if key not in due})
         ...         for mark in self.marks.pop(time).values():
         ...             fired = [key for key, at in self.due.read(time).items() if at <= mark]
         ...             self.due.remove(time, fired)

@@ -16,6 +16,7 @@ from falkirk.simulate.simulation import Simulation, report
 from libraries import lindi
 from runtime.memory import Cluster
 from tests.support.profile import tries
+from tests.timely.feeding import feed_batches_in_turn
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
@@ -143,6 +144,66 @@ def test_a_query_over_columns_is_what_polars_says(name: str, workers: int) -> No
         found = pl.concat([as_polars(batch) for time, batch in cluster.captured(out) if time == (epoch,)])
         want = oracle(*(pl.DataFrame(batches[epoch]) for batches in fed))
         assert_frame_equal(found, want, check_row_order=name in ("top", "order_by"))
+
+
+holed_rows = st.lists(
+    st.tuples(
+        st.none() | st.sampled_from(["a", "b", "ä"]),
+        st.none() | st.integers(-2, 3),
+        st.sampled_from([None, -1.5, 0.0, 2.0, float("inf"), float("nan")]),
+    ),
+    max_size=6,
+)
+holed = st.lists(st.lists(holed_rows, max_size=3), min_size=1, max_size=3)
+"""Batches of epochs."""
+HOLED = {"k": pl.String, "n": pl.Int64, "x": pl.Float64}
+
+
+def holed_frame(rows: list[Any]) -> pl.DataFrame:
+    return pl.DataFrame(rows, HOLED, orient="row")
+
+
+def of_table(
+    build: Callable[[lindi.Table], lindi.Table], fed: list[Any], workers: int
+) -> list[tuple[list[Any], pl.DataFrame]]:
+    """The rows that come out at each epoch, in their order, and those that came in."""
+    flow = Dataflow()
+    out = build(lindi.Table(flow.input("in").to_columns())).capture("out")
+    cluster = Cluster(flow, workers)
+    feed_batches_in_turn(cluster, [[holed_frame(rows) for rows in epoch] for epoch in fed])
+    found: list[list[Any]] = [[] for _ in fed]
+    for (epoch,), batch in cluster.captured(out):
+        found[epoch] += as_polars(batch).rows()
+    return [
+        (told, holed_frame([row for rows in epoch for row in rows])) for told, epoch in zip(found, fed, strict=True)
+    ]
+
+
+@some
+@given(fed=holed, columns=st.permutations(["k", "n", "x"]), descending=st.booleans(), workers=st.integers(1, 3))
+def test_rows_with_nulls_are_in_the_order_of_polars(
+    fed: list[Any], columns: list[str], descending: bool, workers: int
+) -> None:
+    for told, rows in of_table(lambda table: table.order_by(*columns, descending=descending), fed, workers):
+        assert_frame_equal(holed_frame(told), rows.sort(columns, descending=descending))
+
+
+@some
+@given(
+    fed=holed,
+    by=st.sampled_from(["k", "n", "x"]),
+    count=st.integers(1, 4),
+    least=st.booleans(),
+    workers=st.integers(1, 3),
+)
+def test_the_first_rows_are_those_of_polars_and_null_is_behind_all(
+    fed: list[Any], by: str, count: int, least: bool, workers: int
+) -> None:
+    for told, rows in of_table(lambda table: table.select(by).top(count, by, least), fed, workers):
+        values = rows.select(by)
+        want = values.bottom_k(count, by=by) if least else values.top_k(count, by=by)
+        want = want.sort(by, descending=not least, nulls_last=True)  # Polars gives them in no order
+        assert_frame_equal(pl.DataFrame(told, values.schema, orient="row"), want)
 
 
 def test_a_query_is_stateless_and_has_nothing_in_a_checkpoint() -> None:
