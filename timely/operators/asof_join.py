@@ -15,6 +15,7 @@ import polars as pl
 
 from timely.data.kernels.ordered_rows import moments
 from timely.data.kernels.rows import KeyedFrame
+from timely.data.kernels.sorted_rows import sorted_rows
 from timely.errors import GraphError, user_site
 from timely.operators.column_join import RIGHT, Joining
 from timely.state import OrderedRowsState
@@ -69,6 +70,8 @@ class AsofJoin(Joining):
                 if self._at not in frame.columns:
                     raise KeyError(f"no column {self._at!r}; there are {', '.join(map(repr, frame.columns))}")
                 moments(frame[self._at])
+        if new_right is not None:
+            new_right = self._settled(new_right)
         near = new_right
         if self._kept is not None:
             if new_right is not None:
@@ -88,3 +91,9 @@ class AsofJoin(Joining):
             check_sortedness=False,
         )
         return [found]
+
+    def _settled(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Right rows of one time. Which of two at one place is met is said by their content, not by who came first."""
+        if not rows.select(*self._on, self._at).is_duplicated().any():
+            return rows
+        return sorted_rows(rows, [*self._on, self._at])
