@@ -143,6 +143,8 @@ class SourceDriver:
         self._clock = clock
         self._rereads = rereads
         self._rereadable = getattr(source, "rereadable", True)
+        self._recognised = self._rereadable and node.nondeterministic is None
+        """What was read before a place must be what it was then."""
         opened = self._open(source, files)
         if rereads and not self._rereadable:
             opened = [KeptPartition(partition) for partition in opened]
@@ -469,7 +471,7 @@ class SourceDriver:
                 at = place.position if self._rereadable else None  # of this process all, of others nothing
                 reader.positions.clear()
                 reader.final = Mark(-1, at)
-                if epoch is not None and place.fingerprint and self._rereadable:
+                if epoch is not None and place.fingerprint and self._recognised:
                     self._recognise(reader, place)
                 if not self._rereadable:
                     reader.shift = epoch or 0

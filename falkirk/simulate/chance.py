@@ -44,7 +44,7 @@ _PYTHONS = random.Random.__mro__[1]
 """The class of Python's generators, in C."""
 _SHARED = random.random.__self__  # type: ignore[attr-defined]
 """The generator behind the functions of `random`."""
-_NUMPYS: Any = np.random.mtrand._rand  # type: ignore[attr-defined]
+_NUMPYS: Any = np.random.mtrand._rand
 """The generator behind the functions of `numpy.random`."""
 _KEPT = "a random generator that it keeps"
 
@@ -113,8 +113,8 @@ class Chance:
             return
         if frame.f_locals.get("a", generator) is None:
             self._note(frame, "a random generator without a seed")
-        within: FrameType | None = frame
-        while (within := within.f_back) is not None:
+        within = frame.f_back
+        while within is not None:
             known = within.f_locals.get("self")
             if isinstance(known, Operator) and within.f_code.co_name in _EVENTS:
                 self._seeded.add(id(generator))
@@ -122,10 +122,11 @@ class Chance:
             if isinstance(known, SourceDriver):
                 self._sown.add(id(generator))
                 return
+            within = within.f_back
 
     def _search(self) -> None:
         """Find the generators of NumPy that the program has, when a process of a worker is new."""
-        sessions = [process.session for process in self._world.processes]
+        sessions: list[object] = [process.session for process in self._world.processes]
         if sessions == self._searched:
             return
         self._searched = sessions
