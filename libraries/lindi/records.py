@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial, reduce
 from heapq import nlargest, nsmallest
+from operator import itemgetter
 from typing import Any
 
 from libraries.lindi.query import Base
 from timely.data.batch import Batch
+from timely.data.content import by_content, in_order
 from timely.dataflow.stream import Stream, records_of
 from timely.dataflow.wire import check_callable
 from timely.errors import GraphError, user_site
@@ -189,7 +191,7 @@ class Query(Base[Stream]):
         return self._both("join", name, other, (_by(key), _by(other_key)), meet)
 
     def order_by(self, key: Key = _itself, descending: bool = False, name: str | None = None) -> Query:
-        """The records in order of `key(record)`, at one worker, as one batch a time.
+        """The records in order of `key(record)`, at one worker, as one batch a time; equal ones in an order by their content.
 
         Raises:
             GraphError: `key` is no function.
@@ -202,12 +204,11 @@ class Query(Base[Stream]):
         [((0,), [3, 2, 1])]
         """
         check_callable(key, "order_by")
-        return self._each_time(
-            "order_by", name, _by(_one_place), lambda batch: sorted(batch or (), key=key, reverse=descending)
-        )
+        choose = partial(_ordered, key, descending)
+        return self._each_time("order_by", name, _by(_one_place), choose)
 
     def top(self, count: int, key: Key = _itself, least: bool = False, name: str | None = None) -> Query:
-        """The `count` records with the greatest `key(record)`, or with the least, in order.
+        """The `count` records with the greatest `key(record)`, or with the least, in order; equal ones as in `order_by`.
 
         Raises:
             GraphError: `count` is no whole number from 1 up, or `key` no function.
@@ -222,7 +223,7 @@ class Query(Base[Stream]):
         check_callable(key, "top")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise GraphError(f"{user_site()}: top takes a number of records from 1 up, not {count!r}")
-        choose: Callable[[Batch], Batch] = partial(nsmallest if least else nlargest, count, key=key)
+        choose = partial(_first, count, key, not least)
         return self._each_time("top", name, _by(_one_place, choose), choose)
 
     def count(self, name: str | None = None) -> Query:
@@ -309,7 +310,7 @@ class Groups:
     key: Key
 
     def select(self, function: Callable[[Any, list[Any]], Any], name: str | None = None) -> Query:
-        """`function(key, records)` of each group.
+        """`function(key, records)` of each group, whose records come in an order by their content.
 
         Raises:
             GraphError: `function` is no function.
@@ -409,9 +410,26 @@ class Groups:
 
         def groups(batch: Batch) -> Batch:
             pairs = [(key(record), record) for record in records_of(batch)]
-            return [function(found, records) for found, records in grouped([pairs]).items()]
+            return [function(found, by_content(records)) for found, records in grouped([pairs]).items()]
 
         return self.query._each_time(kind, name, _by(key), groups)
+
+
+def _ordered(key: Key, descending: bool, batch: Batch) -> Batch:
+    items = in_order([(key(record), record) for record in records_of(batch)])
+    if descending:
+        items.sort(key=itemgetter(0), reverse=True)  # those with equal keys stay as they are
+    return [record for _, record in items]
+
+
+def _first(count: int, key: Key, descending: bool, batch: Batch) -> Batch:
+    """The first few in order. Which of those with the last key these are, their content says, not who came first."""
+    records = records_of(batch)
+    if len(records) > count:
+        keys = list(map(key, records))
+        last = (nlargest if descending else nsmallest)(count, keys)[-1]
+        records = [record for at, record in zip(keys, records) if not (at < last if descending else last < at)]
+    return _ordered(key, descending, records)[:count]
 
 
 def _unique(batch: Batch) -> Batch:

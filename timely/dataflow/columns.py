@@ -463,7 +463,7 @@ class Columns(Wire):
 
         changes=True: rows of `other` that come later do reach it. A pair is taken back, as `Changes`, when a nearer row comes,
         so that there is always the join of all rows so far; all rows are kept. Of rows of `other` at one place and equal in
-        `by`, "backward" takes the one that came last, and "forward" the first.
+        `by`, "backward" takes the one that came last, and "forward" the first; of one time, in the order of their content.
 
         ttl=60, or a timedelta, if `on` is event time, in integers, or datetimes and dates: rows of this stream may be that far
         behind its greatest one of the epochs before. Those that are later are left out (`split_late(on, lateness=ttl)` has
@@ -472,7 +472,8 @@ class Columns(Wire):
 
         Raises:
             GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` or `by` is no column of
-                both, or `on` not of one type; `strategy` or `over` is none of those; `changes` or `ttl` is given over="time", or both are.
+                both, or `on` not of one type; `strategy` or `over` is none of those; `changes` or `ttl` is given over="time",
+                or both are.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()

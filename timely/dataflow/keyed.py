@@ -113,26 +113,40 @@ class Keyed(Wire):
         return ones._reduce("count", operator.add, over, name)
 
     def fold(
-        self, start: Callable[[], Any] | Any, step: Combine, over: Over = "scope", name: str | None = None
+        self,
+        start: Callable[[], Any] | Any,
+        step: Combine,
+        over: Over = "scope",
+        name: str | None = None,
+        *,
+        order_by: Callable[[Any], Any] | None = None,
     ) -> Keyed:
         """One accumulator a key: `step(accumulator, value)` from `start` (a value, or a function that makes one).
 
         `step` returns the new accumulator and must not change the old one. A list, dict or set that it returns as it was
         given counts as changed.
 
+        The values of one time come in the order of `order_by(value)`, such as when something happened; those that are equal in
+        it, and all without it, in an order by their content, which for numbers and text is their own. The order in which
+        they arrived is not kept: it is another one after a failure.
+
         Raises:
             GraphError: `step` is no function, or `over` is neither "scope" nor "time".
 
         >>> flow = falkirk.Dataflow()
-        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 4), ("b", 5), ("a", 3)])).keyed()
         >>> result = pairs.fold(list, lambda so_far, n: [*so_far, n]).capture("out")
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', [3, 4]), ('b', [5])])]
         """
         check_callable(step, "fold")
+        if order_by is not None:
+            check_callable(order_by, "fold(order_by=)")
         make = start if callable(start) else lambda: start
         running = check_over(over, "fold")
-        return self._keyed_operator("fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running))
+        return self._keyed_operator(
+            "fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running, order_by)
+        )
 
     def join(self, other: Keyed, over: Over = "scope", name: str | None = None) -> Keyed:
         """Pairs (key, (mine, theirs)) for all values with equal keys, so far or (over="time") within a time.

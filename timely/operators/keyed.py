@@ -11,12 +11,13 @@ All of them act when a time is complete, so that their output does not depend on
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from operator import countOf
 from typing import Any
 
 from timely.data.absent import ABSENT
 from timely.data.batch import Batch
+from timely.data.content import by_content, ordered_by
 from timely.data.keys import are_canonical, canonical
 from timely.operators.base import Context, Operator
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
@@ -145,13 +146,16 @@ class Reduce(Operator):
 class Fold(Operator):
     """One accumulator a key, by `step(accumulator, value)` from `start()`. `step` returns a new value, and changes none.
 
-    The values of one time are folded in the order in which they came, which is not fixed when they come from several
-    workers.
+    The values of one time are folded in the order of `order_by(value)`, and those that are equal in it, or all without it,
+    in that of their content: the order in which they come is another when the time is done again.
     """
 
-    def __init__(self, start: Callable[[], Any], step: Combine, running: bool) -> None:
+    def __init__(
+        self, start: Callable[[], Any], step: Combine, running: bool, order_by: Callable[[Any], Any] | None = None
+    ) -> None:
         self._start = start
         self._step = step
+        self._ordered = by_content if order_by is None else partial(ordered_by, order_by)
         self._now = TimedBatches()
         self._totals = KeyedState() if running else None
         self.state = self._now if self._totals is None else Parts(self._now, self._totals)
@@ -162,11 +166,11 @@ class Fold(Operator):
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         old = self._totals.read(time) if self._totals is not None else {}
-        step = self._step
+        step, ordered = self._step, self._ordered
         folded: dict[Hashable, Any] = {}
         for key, values in grouped(self._now.pop(time)).items():
             before = old.get(key, ABSENT)
-            after = reduce(step, values, self._start() if before is ABSENT else before)
+            after = reduce(step, ordered(values), self._start() if before is ABSENT else before)
             if before is ABSENT or differs(before, after):
                 folded[key] = after
         if folded:
