@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial, reduce
+from decimal import Decimal
+from functools import reduce
 from heapq import nlargest, nsmallest
 from typing import Any
 
+import numpy as np
+
 from libraries.lindi.query import Base
 from timely.data.batch import Batch
+from timely.data.keys import are_canonical, canonical
 from timely.dataflow.stream import Stream, records_of
 from timely.dataflow.wire import check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
-from timely.operators.keyed import grouped
+from timely.operators.keyed import greatest, grouped, least
 
 Key = Callable[[Any], Any]
 
@@ -165,7 +168,7 @@ class Query(Base[Stream]):
         return self._both("join", name, other, (_by(key), _by(other_key)), meet)
 
     def order_by(self, key: Key = _itself, descending: bool = False, name: str | None = None) -> Query:
-        """The records in order of `key(record)`, at one worker, as one batch a time.
+        """The records in order of `key(record)`, at one worker, as one batch a time. A NaN comes last.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -175,12 +178,15 @@ class Query(Base[Stream]):
         [((0,), [3, 2, 1])]
         """
         check_callable(key, "order_by")
-        return self._each_time(
-            "order_by", name, _by(_one_place), lambda batch: sorted(batch or (), key=key, reverse=descending)
-        )
+
+        def ordered(batch: Batch) -> Batch:
+            records = records_of(batch)
+            return sorted(records, key=_ranked(key, records, not descending), reverse=descending)
+
+        return self._each_time("order_by", name, _by(_one_place), ordered)
 
     def top(self, count: int, key: Key = _itself, least: bool = False, name: str | None = None) -> Query:
-        """The `count` records with the greatest `key(record)`, or with the least, in order.
+        """The `count` records with the greatest `key(record)`, or with the least, in order. A NaN comes last, of both.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -192,7 +198,12 @@ class Query(Base[Stream]):
         check_callable(key, "top")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise GraphError(f"{user_site()}: top takes a number of records from 1 up, not {count!r}")
-        choose: Callable[[Batch], Batch] = partial(nsmallest if least else nlargest, count, key=key)
+        first = nsmallest if least else nlargest
+
+        def choose(batch: Batch) -> Batch:
+            records = records_of(batch)
+            return first(count, records, key=_ranked(key, records, least))
+
         return self._each_time("top", name, _by(_one_place, choose), choose)
 
     def count(self, name: str | None = None) -> Query:
@@ -316,7 +327,7 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 3), ('b', 5)])]
         """
-        return self.aggregate(of, min, name)
+        return self.aggregate(of, least, name)
 
     def max(self, of: Key = _itself, name: str | None = None) -> Query:
         """The greatest `of(record)`.
@@ -328,7 +339,7 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 4), ('b', 5)])]
         """
-        return self.aggregate(of, max, name)
+        return self.aggregate(of, greatest, name)
 
     def aggregate(self, of: Key, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
         """One value of all `of(record)`, by `combine(a, b)`, which must be associative and commutative.
@@ -360,15 +371,37 @@ class Groups:
         return self.query._each_time(kind, name, _by(key), groups)
 
 
+def _each_once(records: Iterable[Any]) -> dict[Any, None]:
+    """The records as keys, among which NaN is one, whatever worker it came from."""
+    found = dict.fromkeys(records)
+    return found if are_canonical(found) else dict.fromkeys(map(canonical, found))
+
+
 def _unique(batch: Batch) -> Batch:
-    return list(dict.fromkeys(records_of(batch)))
+    return list(_each_once(records_of(batch)))
 
 
 def _common(left: list[Any] | None, right: list[Any] | None) -> Batch:
-    theirs = Counter(right or ())
-    return [record for record in dict.fromkeys(left or ()) if record in theirs]
+    theirs = _each_once(right or ())
+    return [record for record in _each_once(left or ()) if record in theirs]
 
 
 def _left_over(left: list[Any] | None, right: list[Any] | None) -> Batch:
-    theirs = Counter(right or ())
-    return [record for record in dict.fromkeys(left or ()) if record not in theirs]
+    theirs = _each_once(right or ())
+    return [record for record in _each_once(left or ()) if record not in theirs]
+
+
+def _ranked(key: Key, records: list[Any], least: bool) -> Key:
+    """`key`, or, where NaN may be among the keys of the records, one of the same order in which NaN is the last.
+
+    It is the greatest where the `least` come first, and else the least.
+    """
+    if are_canonical(list(map(key, records))):
+        return key
+    return lambda record: _rank(key(record), least)
+
+
+def _rank(value: Any, least: bool) -> Any:
+    if isinstance(value, int | float | Decimal | np.number):
+        return bool(value != value) is least, value
+    return tuple(_rank(each, least) for each in value) if isinstance(value, tuple) else value
