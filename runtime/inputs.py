@@ -18,6 +18,7 @@ from runtime.read_ahead import ReadAhead
 from timely.data.span import Span
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, OperatorError, SourceError, at_line, told
+from timely.io.descriptors import with_descriptors
 from timely.io.interface import (
     ChecksummedPartition,
     Chunk,
@@ -125,7 +126,7 @@ class SourceDriver:
     """Reads this worker's partitions of one source. The partition that is furthest behind is read first.
 
     Positions are acknowledged when their epochs are complete; with `rereads` only when `acknowledge` says that they will not be
-    read again, and `rewind` goes back to them. `files` is where a source may keep files of its own.
+    read again, and `rewind` goes back to them. `files` is where a source may keep files of its own, and tells the user things.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class SourceDriver:
         self._worker = worker
         self._clock = clock
         self._rereads = rereads
+        self._note: Callable[[str], None] = (lambda text: None) if files is None else files.note
         self._rereadable = getattr(source, "rereadable", True)
         self._recognised = self._rereadable and node.nondeterministic is None
         """What was read before a place must be what it was then."""
@@ -174,7 +176,8 @@ class SourceDriver:
             filing = getattr(source, "with_files", None)
             if filing is not None and files is not None:
                 source = filing(files, self.node.name)
-            partitions = list(source.partitions(self._worker.index, self._worker.plan.workers))
+            index, workers = self._worker.index, self._worker.plan.workers
+            partitions = with_descriptors(lambda: list(source.partitions(index, workers)))
             for partition in partitions:
                 lacking = [name for name in ("name", "read", "seek", "ack", "close") if not hasattr(partition, name)]
                 if lacking:
@@ -527,7 +530,13 @@ class SourceDriver:
                 if isinstance(chunk, Wait):
                     waits += 1
                     if waits > _MOST_WAITS:
-                        return  # it gives its input at its own pace, and has no `read_until`
+                        # It gives its input at its own pace, and has no `read_until`.
+                        self._note(
+                            f"source {self.node.name!r} ({self.node.site}): partition {partition.name} has nothing yet where "
+                            "it is read again, so nobody knows that it holds what it held when the job was saved. If its input "
+                            "comes at a pace of its own, let it have read_until(position)"
+                        )
+                        return
                     continue
                 one = again is None and not self._anew  # otherwise it may be several of the partition's
                 another = one and epoch is not None and isinstance(chunk, Chunk) and chunk.epoch != epoch

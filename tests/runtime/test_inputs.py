@@ -22,12 +22,13 @@ from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Ephemeral
 from runtime.content_fingerprint import EVERY, MANY, SELDOM, WHOLE, Content, of_input
 from runtime.inputs import Limits, PartitionPosition, SourceDriver
+from runtime.workspace import Workspace
 from tests.falkirk.simulate.programs import Clocked
 from tests.support.mutation import Change, Rules
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, SourceError
-from timely.io import Iterable, Parquet, Rate, Scripted
+from timely.io import Iterable, Parquet, Rate, Scripted, Wait
 from timely.io.scripted import Pause
 from timely.worker.restoring import Orders, rewind
 from timely.worker.worker import Worker
@@ -187,6 +188,46 @@ def test_a_source_that_gives_its_input_at_its_own_pace_is_recognised_too(kind: s
     made(lambda n: n * n, lambda: 0.0).rewind(cut[0], places)
     with pytest.raises(SourceError, match="holds something else"):
         made(lambda n: n * n + 1, lambda: 0.0).rewind(cut[0], places)
+
+
+class Slow(Iterable):
+    """A source of the user's that gives its input when it will, and cannot be asked to read on to a position."""
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Any]:
+        return [_SlowPartition(partition) for partition in super().partitions(worker, workers)]
+
+
+class _SlowPartition:
+    def __init__(self, partition: Any) -> None:
+        self.name, self.seek, self.ack, self.close = partition.name, partition.seek, partition.ack, partition.close
+        self._partition, self.ready = partition, True
+
+    def read(self) -> Any:
+        return self._partition.read() if self.ready else Wait(0.1)
+
+
+def test_a_source_that_is_not_recognised_says_so(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def made() -> SourceDriver:
+        flow = Dataflow()
+        flow.source("in", Slow(range(20), batch=4, epoch_every=4)).capture("out")
+        plan = compile_plan(flow.graph)
+        files = Workspace(tmp_path, note=notes.append)
+        node = next(iter(plan.graph.of_kind("source")))
+        return SourceDriver(node, Worker(plan), lambda: 0.0, rereads=True, files=files)
+
+    before = made()
+    read(before, 3)
+    places = {place.partition: place for place in before.positions(2)}
+    made().rewind(2, places)
+    assert notes == []
+    later = made()
+    later._readers[0].partition.ready = False  # type: ignore[attr-defined]
+    later.rewind(2, places)
+    [note] = notes
+    assert "source 'in' (" in note
+    assert "nobody knows that it holds what it held when the job was saved" in note
 
 
 RECORDS = st.lists(

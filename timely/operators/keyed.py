@@ -19,6 +19,7 @@ from timely.data.absent import ABSENT
 from timely.data.batch import Batch
 from timely.data.content import by_content, ordered_by
 from timely.data.keys import are_canonical, canonical
+from timely.errors import shown
 from timely.operators.base import Context, Operator
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.time import Time
@@ -31,7 +32,7 @@ def pairs_of(batch: Batch) -> list[Any]:
     if isinstance(batch, list):
         if len(batch) == 1 and type(batch[0]) is tuple and len(batch[0]) == 2:
             return batch
-        if countOf(map(type, batch), tuple) != len(batch) or (batch and len(batch[0]) != 2):
+        if countOf(map(type, batch), tuple) != len(batch) or countOf(map(len, batch), 2) != len(batch):
             _check_pairs(batch)
         return batch
     raise TypeError("keyed verbs over records take pairs (key, value), but columns arrived; use key_by first")
@@ -42,8 +43,8 @@ def _check_pairs(batch: list[Any]) -> None:
         if not isinstance(record, tuple | list) or len(record) != 2:
             of = f" of {len(record)}" if isinstance(record, tuple | list) else ""
             raise TypeError(
-                f"keyed verbs take pairs (key, value), and {record!r} is none ({type(record).__name__}{of}); make pairs with "
-                "key_by(function), or map each record to a tuple before keyed()"
+                f"keyed verbs take pairs (key, value), and {shown(record)} is none ({type(record).__name__}{of}); make pairs "
+                "with key_by(function), or map each record to a tuple before keyed()"
             )
 
 
