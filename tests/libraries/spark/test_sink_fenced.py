@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +29,10 @@ from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from runtime.workspace import Workspace
-from tests.libraries.spark.connect_server import connect_server
+from tests.libraries.spark.connect_server import ConnectServer, connect_server
 from tests.support.beside import run_beside
 from tests.support.processes import gone, wait_for
+from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 
@@ -89,8 +93,8 @@ def each_once() -> Counter[int]:
 def check_that_the_first_was_over(folder: Path) -> None:
     """The first attempt at epoch 0 was: no task of it was at work when the second one began, or later."""
     assert not (folder / "wrote-0-0").exists()
-    worked, began = folder / "worked-0-0", folder / "began-0-1"
-    assert not worked.exists() or worked.stat().st_mtime < began.stat().st_mtime
+    worked, began = folder / "worked-0-0", sorted(folder.glob("began-0-*"))
+    assert not worked.exists() or worked.stat().st_mtime < began[1].stat().st_mtime
     assert rows_of(folder) == each_once()
 
 
@@ -180,3 +184,82 @@ def test_function_of_a_sink_that_is_not_wanted_any_more_is_over_before_the_next_
     finally:
         spark.stop()
     check_that_the_first_was_over(tmp_path)
+
+
+# Whoever is killed, whenever
+
+EPOCHS = 5
+
+
+def told(folder: str, connect: str | None = None) -> Dataflow:
+    """A source and a sink; both say who runs them, and take their time. What the sink writes has the number of its attempt."""
+    options = LOCAL if connect is None else spark.SparkOptions(connect=connect, nice=0)
+    options = replace(options, retries=9)
+
+    def tell(session: Any) -> None:
+        java = 0 if connect else session._jvm.java.lang.ProcessHandle.current().pid()
+        says(folder, "now", f"{os.getpid()} {java}")
+
+    def slowly(batches: Any) -> Any:
+        for batch in batches:
+            time.sleep(0.2)
+            yield batch
+
+    def read(session: Any) -> Any:
+        tell(session)
+        rows = session.range(ROWS * EPOCHS).repartition(4)
+        return rows.mapInArrow(slowly, rows.schema)
+
+    def write(df: Any, epoch: int, attempt: int) -> None:
+        tell(df.sparkSession)
+        tried = Path(folder, "tries", f"{epoch}-{attempt}")
+        assert not tried.exists()
+        tried.touch()
+        df.mapInArrow(slowly, df.schema).write.mode("overwrite").parquet(f"{folder}/out/epoch={epoch}")
+        df.write.parquet(f"{folder}/by-attempt/{epoch}-{attempt}")
+
+    Path(folder, "tries").mkdir(exist_ok=True)
+    flow = Dataflow("told")
+    with flow.region("front", policy=Lazy(every=0.1)):
+        rows = flow.columns("rows", Batches([pl.DataFrame({"k": range(ROWS)}) for _ in range(EPOCHS)]))
+    spark.sink(rows, write, options=options, name="sink")
+    found = spark.source(flow, read, options=options, name="source")
+    found.capture("found")
+    return flow
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("connect", [False, True])
+def test_every_row_is_read_and_written_once_whoever_is_killed(seed: int, connect: bool, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        server: ConnectServer | None = None
+        arguments = {"folder": str(tmp_path)}
+        if connect:
+            (tmp_path / "server").mkdir()
+            server = stack.enter_context(connect_server(tmp_path / "server"))
+            arguments["connect"] = server.address
+        job = Job(Program(flow=told, args=arguments), 2, tmp_path / "store")
+        killed: list[str] = []
+
+        def strike() -> None:
+            rng = random.Random(seed)
+            victims = ["child", "worker", "java", "child", "other"]
+            for number, victim in enumerate(rng.sample(victims, len(victims))):
+                wait_for(lambda number=number: len(list((tmp_path / "tries").iterdir())) > number)  # type: ignore[misc]
+                time.sleep(rng.random() * 1.5)
+                child, java = map(int, (tmp_path / "now").read_text().split())
+                if victim == "java" and server is not None:
+                    server.kill()
+                    server.start()
+                    continue
+                pids = {"child": child, "java": java, "worker": job.pids[home(2)], "other": job.pids[1 - home(2)]}
+                with suppress(ProcessLookupError):  # it has just died with another, or all is done
+                    os.kill(pids[victim], signal.SIGKILL)
+                    killed.append(victim)
+
+        result = run_beside(job.run, strike)
+    assert len(killed) >= 3, killed
+    assert [rows_of(tmp_path, epoch) for epoch in range(EPOCHS)] == [each_once()] * EPOCHS
+    found = Counter(k for _, batch in result.captured("found") for k in as_polars(batch)["id"])
+    assert found == Counter(range(ROWS * EPOCHS))
