@@ -332,7 +332,15 @@ TO_PAGE: list[Any] = [
 FROM_PAGE: list[Any] = [page.Looking(1, (2,)), page.PageQuestion(1, WhatIf(("worker:1",)))]
 TO_SPARK: list[Any] = [
     spark.RunTask(
-        *(1, "region", 3, 0, "name", (spark.Query("", (("input", "a"),), ("t",), b"pickle", None, "region", "kept"),)),
+        *(
+            1,
+            "region",
+            3,
+            0,
+            True,
+            "name",
+            (spark.Query("", (("input", "a"),), ("t",), b"pickle", None, "region", "kept"),),
+        ),
         *((spark.Frames("a", b"schema", ("f.parquet",)),), b"tables", (), "out", 100),
     ),
     spark.Follow(1, "query", b"pickle", None, "folder", "append", 0.5, False, 10, 2, 3, 4, True),
