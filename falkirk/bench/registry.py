@@ -21,6 +21,8 @@ class Variant:
     """The package that a peer needs; peers run only when they are asked for. None: no peer."""
     once: bool = False
     """It chooses its numbers of workers itself, so that it is measured once and not for each."""
+    question: str = ""
+    """Of a benchmark that asks several: the one that it answers. Only answers to the same one are compared."""
     at_most: int | None = None
     """The largest size for a system so slow that more would not be worth the wait."""
 
@@ -207,7 +209,16 @@ _ALL = (
         "queries over so many events of an auction house in 119 epochs, by Polars' processor seconds for all of them at once",
         "ratio",
         1_000_000,  # events
-        tuple(Variant(query, "nexmark.py", query, workers=(1,)) for query in _NEXMARK),
+        tuple(
+            variant
+            for query in _NEXMARK
+            for variant in (
+                Variant(query, "nexmark.py", query, workers=(1,), question=query),
+                Variant(
+                    f"{query}_bytewax", "bytewax_nexmark.py", query, workers=(1,), question=query, package="bytewax"
+                ),
+            )
+        ),
         higher_is_better=False,
     ),
     Bench(

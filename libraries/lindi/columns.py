@@ -9,6 +9,7 @@ import polars as pl
 
 from libraries.lindi.query import Base
 from timely.data.batch import Batch, as_polars, columns_of
+from timely.data.kernels.sorted_rows import sorted_rows
 from timely.dataflow.columns import Columns
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
@@ -77,6 +78,8 @@ class Table(Base[Columns]):
 
     def aggregate(self, *keys: str, name: str | None = None, **named: pl.Expr) -> Table:
         """Polars' `group_by(*keys).agg(**named)` of all rows; without keys one row of all.
+
+        Rows have no order: an expression that asks for one sorts by itself, as `pl.col("price").sort_by("at").first()` does.
 
         Raises:
             GraphError: there is nothing to compute, or something that is no expression.
@@ -149,7 +152,8 @@ class Table(Base[Columns]):
         return self._both("join", name, other, (_by(*on), _by(*on)), meet)
 
     def order_by(self, *columns: str, descending: bool = False, name: str | None = None) -> Table:
-        """The rows in order of `columns`, at one worker, as one batch a time.
+        """The rows in order of `columns`, then of all others, at one worker, as one batch a time. Null is before all, as in
+        Polars' `sort`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -160,10 +164,11 @@ class Table(Base[Columns]):
         >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
         [('n', 5), ('s', 4), ('n', 3)]
         """
-        return self._rows("order_by", name, (), lambda frame: frame.sort(columns, descending=descending))
+        return self._rows("order_by", name, (), lambda frame: sorted_rows(frame, columns, descending))
 
     def top(self, count: int, by: str, least: bool = False, name: str | None = None) -> Table:
-        """The `count` rows with the greatest values of the column `by`, or with the least, in order.
+        """The `count` rows with the greatest values of the column `by`, or with the least, in order; those that are equal in it
+        in that of the other columns. Null is behind all, as in Polars' `top_k`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -174,7 +179,11 @@ class Table(Base[Columns]):
         >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
         [('n', 5)]
         """
-        return self._rows("top", name, (), lambda frame: frame.sort(by, descending=not least).head(count), early=True)
+
+        def first(frame: pl.DataFrame) -> pl.DataFrame:
+            return sorted_rows(frame, (by,), not least, nulls_last=True).head(count)
+
+        return self._rows("top", name, (), first, early=True)
 
     def _rows(
         self,

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial, reduce
+from decimal import Decimal
+from functools import reduce
 from heapq import nlargest, nsmallest
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from libraries.lindi.query import Base
 from timely.data.batch import Batch
+from timely.data.content import by_content, in_order
+from timely.data.keys import are_canonical, canonical
 from timely.dataflow.stream import Stream, records_of
 from timely.dataflow.wire import check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
-from timely.operators.keyed import grouped
+from timely.operators.keyed import greatest, grouped, least
 
 Key = Callable[[Any], Any]
 
@@ -189,7 +194,8 @@ class Query(Base[Stream]):
         return self._both("join", name, other, (_by(key), _by(other_key)), meet)
 
     def order_by(self, key: Key = _itself, descending: bool = False, name: str | None = None) -> Query:
-        """The records in order of `key(record)`, at one worker, as one batch a time.
+        """The records in order of `key(record)`, at one worker, as one batch a time; equal ones in an order by their content.
+        A NaN comes last.
 
         Raises:
             GraphError: `key` is no function.
@@ -202,12 +208,16 @@ class Query(Base[Stream]):
         [((0,), [3, 2, 1])]
         """
         check_callable(key, "order_by")
-        return self._each_time(
-            "order_by", name, _by(_one_place), lambda batch: sorted(batch or (), key=key, reverse=descending)
-        )
+
+        def ordered(batch: Batch) -> Batch:
+            records = records_of(batch)
+            return _ordered(_ranked(key, records, not descending), descending, records)
+
+        return self._each_time("order_by", name, _by(_one_place), ordered)
 
     def top(self, count: int, key: Key = _itself, least: bool = False, name: str | None = None) -> Query:
-        """The `count` records with the greatest `key(record)`, or with the least, in order.
+        """The `count` records with the greatest `key(record)`, or with the least, in order; equal ones as in `order_by`.
+        A NaN comes last, of both.
 
         Raises:
             GraphError: `count` is no whole number from 1 up, or `key` no function.
@@ -222,7 +232,11 @@ class Query(Base[Stream]):
         check_callable(key, "top")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise GraphError(f"{user_site()}: top takes a number of records from 1 up, not {count!r}")
-        choose: Callable[[Batch], Batch] = partial(nsmallest if least else nlargest, count, key=key)
+
+        def choose(batch: Batch) -> Batch:
+            records = records_of(batch)
+            return _first(count, _ranked(key, records, least), not least, records)
+
         return self._each_time("top", name, _by(_one_place, choose), choose)
 
     def count(self, name: str | None = None) -> Query:
@@ -309,7 +323,7 @@ class Groups:
     key: Key
 
     def select(self, function: Callable[[Any, list[Any]], Any], name: str | None = None) -> Query:
-        """`function(key, records)` of each group.
+        """`function(key, records)` of each group, whose records come in an order by their content.
 
         Raises:
             GraphError: `function` is no function.
@@ -364,7 +378,7 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 3), ('b', 5)])]
         """
-        return self.aggregate(of, min, name)
+        return self.aggregate(of, least, name)
 
     def max(self, of: Key = _itself, name: str | None = None) -> Query:
         """The greatest `of(record)`.
@@ -379,7 +393,7 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 4), ('b', 5)])]
         """
-        return self.aggregate(of, max, name)
+        return self.aggregate(of, greatest, name)
 
     def aggregate(self, of: Key, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
         """One value of all `of(record)`, by `combine(a, b)`, which must be associative and commutative.
@@ -409,20 +423,59 @@ class Groups:
 
         def groups(batch: Batch) -> Batch:
             pairs = [(key(record), record) for record in records_of(batch)]
-            return [function(found, records) for found, records in grouped([pairs]).items()]
+            return [function(found, by_content(records)) for found, records in grouped([pairs]).items()]
 
         return self.query._each_time(kind, name, _by(key), groups)
 
 
+def _ordered(key: Key, descending: bool, records: list[Any]) -> list[Any]:
+    items = in_order([(key(record), record) for record in records])
+    if descending:
+        items.sort(key=itemgetter(0), reverse=True)  # those with equal keys stay as they are
+    return [record for _, record in items]
+
+
+def _first(count: int, key: Key, descending: bool, records: list[Any]) -> list[Any]:
+    """The first few in order. Which of those with the last key these are, their content says, not who came first."""
+    if len(records) > count:
+        keys = list(map(key, records))
+        last = (nlargest if descending else nsmallest)(count, keys)[-1]
+        records = [record for at, record in zip(keys, records) if not (at < last if descending else last < at)]
+    return _ordered(key, descending, records)[:count]
+
+
+def _each_once(records: Iterable[Any]) -> dict[Any, None]:
+    """The records as keys, among which NaN is one, whatever worker it came from."""
+    found = dict.fromkeys(records)
+    return found if are_canonical(found) else dict.fromkeys(map(canonical, found))
+
+
 def _unique(batch: Batch) -> Batch:
-    return list(dict.fromkeys(records_of(batch)))
+    return list(_each_once(records_of(batch)))
 
 
 def _common(left: list[Any] | None, right: list[Any] | None) -> Batch:
-    theirs = Counter(right or ())
-    return [record for record in dict.fromkeys(left or ()) if record in theirs]
+    theirs = _each_once(right or ())
+    return [record for record in _each_once(left or ()) if record in theirs]
 
 
 def _left_over(left: list[Any] | None, right: list[Any] | None) -> Batch:
-    theirs = Counter(right or ())
-    return [record for record in dict.fromkeys(left or ()) if record not in theirs]
+    theirs = _each_once(right or ())
+    return [record for record in _each_once(left or ()) if record not in theirs]
+
+
+def _ranked(key: Key, records: list[Any], least: bool) -> Key:
+    """`key`, or, where NaN may be among the keys of the records, one of the same order in which NaN is the last.
+
+    It is the greatest where the `least` come first, and else the least.
+    """
+    if are_canonical(list(map(key, records))):
+        return key
+    return lambda record: _rank(key(record), least)
+
+
+def _rank(value: Any, least: bool) -> Any:
+    if isinstance(value, int | float | Decimal | np.number):
+        nan = bool(value != value)
+        return nan is least, 0 if nan else value
+    return tuple(_rank(each, least) for each in value) if isinstance(value, tuple) else value

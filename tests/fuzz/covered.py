@@ -97,7 +97,7 @@ NO_NEED: dict[str, str] = {
     "libraries.spark.process.tasks:_answer": _PROGRAM,
     "libraries.spark.process.tasks:Tasks._kept": "what Spark has just written into a folder of the run",
     "libraries.spark.process.tasks:Tasks._tables_of": _PROGRAM,
-    "libraries.spark.process.tasks:Tasks.run": _PROGRAM,
+    "libraries.spark.process.tasks:Tasks._run": _PROGRAM,
     "runtime.processes.standalone_monitor:_process_of": "the kernel's word on who is at the other end of a socket",
     "monitor.web.app:_Pages.whatif": "see tests/monitor/web",
     "monitor.web.detail:_numbers": _TABLE,

@@ -332,7 +332,15 @@ TO_PAGE: list[Any] = [
 FROM_PAGE: list[Any] = [page.Looking(1, (2,)), page.PageQuestion(1, WhatIf(("worker:1",)))]
 TO_SPARK: list[Any] = [
     spark.RunTask(
-        *(1, "region", 3, 0, "name", (spark.Query("", (("input", "a"),), ("t",), b"pickle", None, "region", "kept"),)),
+        *(
+            1,
+            "region",
+            3,
+            0,
+            True,
+            "name",
+            (spark.Query("", (("input", "a"),), ("t",), b"pickle", None, "region", "kept"),),
+        ),
         *((spark.Frames("a", b"schema", ("f.parquet",)),), b"tables", (), "out", 100),
     ),
     spark.Follow(1, "query", b"pickle", None, "folder", "append", 0.5, False, 10, 2, 3, 4, True),
@@ -1018,20 +1026,17 @@ TARGETS = {
         Target("owner of output", stay(b'{"job":"0123456789abcdef","sink":"files"}'), plain(owner_of)),
         Target("host file", host_files, of_file("hosts.toml", HostFile.load)),
         Target("key file", key_files, key_reader),
-        Target("csv", csvs, of_file("a.csv", partial(read_all_of, Csv)), slow=2),
+        Target("csv", csvs, of_file("a.csv", partial(read_all_of, Csv))),
         Target(
             "csv as records",
             csvs,
             of_file("a.csv", partial(read_all_of, partial(Csv, as_records=True, epoch=2))),
-            slow=2,
         ),
         Target("json lines", jsons, of_file("a.jsonl", partial(read_all_of, JsonLines))),
         Target("json records", jsons, of_file("a.jsonl", partial(read_all_of, partial(JsonLines, as_records=True)))),
-        Target("delta commit", delta_commits, of_file("commit", read_delta_commit), slow=20),
-        Target(
-            "delta checkpoint", stay(b'{"version":199,"size":401}'), of_file("last", read_delta_checkpoint), slow=20
-        ),
-        Target("delta file", parquets, of_file("a.parquet", read_delta_file), slow=20),
+        Target("delta commit", delta_commits, of_file("commit", read_delta_commit)),
+        Target("delta checkpoint", stay(b'{"version":199,"size":401}'), of_file("last", read_delta_checkpoint)),
+        Target("delta file", parquets, of_file("a.parquet", read_delta_file)),
         Target("parquet", parquets, of_file("a.parquet", partial(read_all_of, partial(Parquet, use_threads=False)))),
         Target(
             "lines",

@@ -15,6 +15,7 @@ import polars as pl
 from timely.data.batch import Batch, as_polars, columns_of, divide
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
+from timely.dataflow.asof_joins import check_asof_ttl, expiring_asof_join
 from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
 from timely.dataflow.declared import alike, loop_body, match_to_schema
 from timely.dataflow.expiring_totals import check_ttl, expiring_totals
@@ -739,6 +740,7 @@ class Columns(Wire):
         name: str | None = None,
         right: Mapping[str, Any] | None = None,
         changes: bool = False,
+        ttl: Length | None = None,
     ) -> Columns:
         """Polars' `join_asof`: each row, at its own time, with the row of `other` that is nearest in `on`, and equal in `by`.
 
@@ -750,11 +752,17 @@ class Columns(Wire):
 
         changes=True: rows of `other` that come later do reach it. A pair is taken back, as `Changes`, when a nearer row comes,
         so that there is always the join of all rows so far; all rows are kept. Of rows of `other` at one place and equal in
-        `by`, "backward" takes the one that came last, and "forward" the first.
+        `by`, "backward" takes the one that came last, and "forward" the first; of one time, in the order of their content.
+
+        ttl=60, or a timedelta, if `on` is event time, in integers, or datetimes and dates: rows of this stream may be that far
+        behind its greatest one of the epochs before. Those that are later are left out (`split_late(on, lateness=ttl)` has
+        them); for all others nothing changes. Rows of `other` are kept as long as one to come could find them: with "backward"
+        and "nearest" also the newest of each key, unless it is beyond the `tolerance`.
 
         Raises:
             GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` or `by` is no column of
-                both, or `on` not of one type; `strategy` or `over` is none of those.
+                both, or `on` not of one type; `strategy` or `over` is none of those; `changes` or `ttl` is given over="time",
+                or both are.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -785,13 +793,21 @@ class Columns(Wire):
                 )
             for side in (self, other):
                 schemas.check_unsigned("join_asof(changes=True)", side.schema or ())
+        if ttl is not None:
+            if changes:
+                raise GraphError(
+                    f"{user_site()}: join_asof(changes=True) has no ttl: a pair whose rows are forgotten is still taken back"
+                )
+            check_asof_ttl(ttl, over, self)
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
         schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
         if not keys:  # all rows have one key
             columns = None if right is None else {**right, ALL: pl.Int64}
             marked = self._marked(), other._marked()
-            found = marked[0].join_asof(marked[1], on, ALL, strategy, tolerance, over, name, columns, changes)
+            found = marked[0].join_asof(marked[1], on, ALL, strategy, tolerance, over, name, columns, changes, ttl)
             return found._unmarked()
+        if ttl is not None:
+            return expiring_asof_join(self, other, on, keys, strategy, tolerance, ttl, name, there, schema)
         factory: Callable[[], Operator] = lambda: AsofJoin(on, keys, strategy, tolerance, over, there)  # noqa: E731
         if changes:
             factory = lambda: AsofChanges(on, keys, strategy, tolerance, there)  # noqa: E731

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from timely.data.batch import Batch, as_polars, is_columns
+from timely.data.batch import Batch, as_polars
+from timely.data.from_records import frame_as, frame_of_records
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.wire import Wire, check_callable
 from timely.io.column_types import Schema, polars_types
@@ -221,7 +222,9 @@ class Stream(Wire):
     def to_columns(self, schema: Schema | None = None, name: str | None = None) -> Columns:
         """The stream as columns: records are dicts, or tuples in the order of `schema`.
 
-        `schema` gives types of columns by name: Polars', Python's or Arrow's.
+        `schema` gives types of columns by name: Polars', Python's or Arrow's. Without it, each batch has the fields of its
+        first record, in types that all its values need. A value that its column would hold as another one is an error, and
+        so is a record with other fields: where there is no value, say None.
 
         Raises:
             GraphError: `schema` is none, or names a type that columns do not have.
@@ -238,10 +241,9 @@ class Stream(Wire):
         types = None if schema is None else polars_types(schema)
 
         def frame(batch: Batch) -> Batch:
-            if is_columns(batch):
-                return batch if types is None else as_polars(batch).cast(pl.Schema(types))
-            assert isinstance(batch, list)
-            return pl.DataFrame(batch, schema=types, orient=None if isinstance(batch[0], dict) else "row")
+            if not isinstance(batch, list):
+                return batch if types is None else frame_as(as_polars(batch), types)
+            return frame_of_records(batch, types)
 
         known = None if types is None else pl.Schema(types)
         return view(self._stage("to_columns", name, frame, schema=known), Columns)

@@ -219,6 +219,8 @@ class Wire:
     def map_batches(self, function: Callable[[Any], Batch], name: str | None = None) -> Self:
         """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table.
 
+        How records of a time are divided into batches is not fixed, so what comes of all of them must not depend on that.
+
         Raises:
             GraphError: `function` is no function.
 

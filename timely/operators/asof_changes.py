@@ -18,7 +18,7 @@ from timely.data.kernels.ordered_rows import Moments, ends_of, moments
 from timely.data.kernels.row_store import take
 from timely.data.kernels.rows import KeyedFrame
 from timely.data.kernels.series import frame_of
-from timely.operators.asof_join import Strategy, Tolerance, check_places, nearest
+from timely.operators.asof_join import Strategy, Tolerance, check_places, in_order_at_a_place, nearest
 from timely.operators.column_join import RIGHT, Joining, signed
 from timely.state import OrderedRowsState
 from timely.time import Time
@@ -57,6 +57,7 @@ class AsofChanges(Joining):
         check_places(self._at, new_left, new_right)
         found: list[pl.DataFrame] = []
         if new_right is not None:
+            new_right = in_order_at_a_place(new_right, self._at, self._on)
             beside = self._beside_new(time, new_right)
             before = None if beside is None else self._nearest(time, beside)
             self._right.append(time, KeyedFrame(new_right, self._on))

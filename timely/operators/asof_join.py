@@ -16,6 +16,7 @@ import polars as pl
 
 from timely.data.kernels.ordered_rows import moments
 from timely.data.kernels.rows import KeyedFrame
+from timely.data.kernels.sorted_rows import sorted_rows
 from timely.errors import GraphError, user_site
 from timely.operators.column_join import RIGHT, Joining
 from timely.state import OrderedRowsState
@@ -71,6 +72,13 @@ def nearest(
     )
 
 
+def in_order_at_a_place(rows: pl.DataFrame, on: str, by: Sequence[str]) -> pl.DataFrame:
+    """Right rows of one time. Which of two at one place is met is said by their content, not by who came first."""
+    if not rows.select(*by, on).is_duplicated().any():
+        return rows
+    return sorted_rows(rows, [*by, on])
+
+
 class AsofJoin(Joining):
     """Joins each row of input 0 with at most one of input 1. Emits Polars frames, in the order of `on`.
 
@@ -100,6 +108,8 @@ class AsofJoin(Joining):
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
         check_places(self._at, new_left, new_right)
+        if new_right is not None:
+            new_right = in_order_at_a_place(new_right, self._at, self._on)
         near = new_right
         if self._kept is not None:
             if new_right is not None:

@@ -61,7 +61,8 @@ def sink(
 
     Args:
         stream: the columns.
-        write: a function of a DataFrame, that may ask for `epoch`, and for `attempt`, counted from 0. It returns nothing.
+        write: a function of a DataFrame, that may ask for `epoch`, and for `attempt`: a number, from 0 on, that no other
+            attempt at the epoch has. It returns nothing.
         every: as for `batch`.
         over: as for `batch`.
         options: where Spark runs, and what is expected of it.
