@@ -9,6 +9,7 @@ import polars as pl
 
 from libraries.lindi.query import Base
 from timely.data.batch import Batch, as_polars, columns_of
+from timely.data.kernels.content import in_content_order
 from timely.dataflow.columns import Columns
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
@@ -142,7 +143,9 @@ class Table(Base[Columns]):
         >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
         [('n', 5), ('s', 4), ('n', 3)]
         """
-        return self._rows("order_by", name, (), lambda frame: frame.sort(columns, descending=descending))
+        return self._rows(
+            "order_by", name, (), lambda frame: frame.sort(columns, descending=descending, maintain_order=True)
+        )
 
     def top(self, count: int, by: str, least: bool = False, name: str | None = None) -> Table:
         """The `count` rows with the greatest values of the column `by`, or with the least, in order.
@@ -156,7 +159,13 @@ class Table(Base[Columns]):
         >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
         [('n', 5)]
         """
-        return self._rows("top", name, (), lambda frame: frame.sort(by, descending=not least).head(count), early=True)
+        return self._rows(
+            "top",
+            name,
+            (),
+            lambda frame: frame.sort(by, descending=not least, maintain_order=True).head(count),
+            early=True,
+        )
 
     def _rows(
         self,
@@ -166,13 +175,14 @@ class Table(Base[Columns]):
         function: Callable[[pl.DataFrame], pl.DataFrame],
         early: bool = False,
     ) -> Table:
-        """`function` of all rows of a time, or of those with equal keys; `early`: of each batch before it travels as well."""
+        """`function` of all rows of a time, or of those with equal keys, in the order of their content; `early`: of each batch
+        before it travels as well."""
 
         def apply(batch: Batch) -> Batch:
-            return function(as_polars(batch))
+            return function(in_content_order(as_polars(batch)))
 
         if keys:
             return self._each_time(kind, name, _by(*keys), apply)
         marked = self.with_columns(pl.lit(0).alias(_ALL))
         channel = Exchange(columns=(_ALL,), prepare=columns_of, combine=apply if early else None)
-        return marked._each_time(kind, name, channel, lambda batch: function(as_polars(batch).drop(_ALL)))
+        return marked._each_time(kind, name, channel, lambda batch: apply(as_polars(batch).drop(_ALL)))

@@ -11,11 +11,14 @@ from typing import Any
 
 from libraries.lindi.query import Base
 from timely.data.batch import Batch
+from timely.data.codec import encode
+from timely.data.unrounded import lowered, lowered_all, total_of
 from timely.dataflow.stream import Stream, records_of
 from timely.dataflow.wire import check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
-from timely.operators.keyed import grouped
+from timely.operators.keyed import greatest, grouped
+from timely.operators.keyed import least as _least
 
 Key = Callable[[Any], Any]
 
@@ -165,7 +168,8 @@ class Query(Base[Stream]):
         return self._both("join", name, other, (_by(key), _by(other_key)), meet)
 
     def order_by(self, key: Key = _itself, descending: bool = False, name: str | None = None) -> Query:
-        """The records in order of `key(record)`, at one worker, as one batch a time.
+        """The records in order of `key(record)`, at one worker, as one batch a time. Content decides between equal
+        keys.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -176,11 +180,12 @@ class Query(Base[Stream]):
         """
         check_callable(key, "order_by")
         return self._each_time(
-            "order_by", name, _by(_one_place), lambda batch: sorted(batch or (), key=key, reverse=descending)
+            "order_by", name, _by(_one_place), lambda batch: _sorted(records_of(batch), key, descending)
         )
 
     def top(self, count: int, key: Key = _itself, least: bool = False, name: str | None = None) -> Query:
-        """The `count` records with the greatest `key(record)`, or with the least, in order.
+        """The `count` records with the greatest `key(record)`, or with the least, in order. Content decides between
+        equal keys.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -192,7 +197,7 @@ class Query(Base[Stream]):
         check_callable(key, "top")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise GraphError(f"{user_site()}: top takes a number of records from 1 up, not {count!r}")
-        choose: Callable[[Batch], Batch] = partial(nsmallest if least else nlargest, count, key=key)
+        choose = partial(_chosen, nsmallest if least else nlargest, count, key)
         return self._each_time("top", name, _by(_one_place, choose), choose)
 
     def count(self, name: str | None = None) -> Query:
@@ -209,7 +214,7 @@ class Query(Base[Stream]):
         return ones.sum(name)
 
     def sum(self, name: str | None = None) -> Query:
-        """The sum of the records.
+        """The sum of the records; of floats the exact sum, rounded once.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -218,7 +223,11 @@ class Query(Base[Stream]):
         >>> falkirk.run(flow).captured("out")
         [((0,), [6])]
         """
-        return self.aggregate(lambda a, b: a + b, name)
+
+        def early(batch: Batch) -> Batch:
+            return [total_of(records_of(batch))]
+
+        return self._each_time("aggregate", name, _by(_one_place, early), lambda batch: lowered_all(early(batch)))
 
     def min(self, key: Key = _itself, name: str | None = None) -> Query:
         """A record with the least `key(record)`.
@@ -295,7 +304,7 @@ class Groups:
         return self.aggregate(lambda record: 1, lambda a, b: a + b, name)
 
     def sum(self, of: Key = _itself, name: str | None = None) -> Query:
-        """The sum of `of(record)`.
+        """The sum of `of(record)`; of floats the exact sum, rounded once.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -304,7 +313,17 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 7), ('b', 5)])]
         """
-        return self.aggregate(of, lambda a, b: a + b, name)
+        check_callable(of, "sum")
+        key = self.key
+        pairs = self.query.select(lambda record: (key(record), of(record)))
+
+        def early(batch: Batch) -> Batch:
+            return [(key, total_of(values)) for key, values in grouped([records_of(batch)]).items()]
+
+        def whole(batch: Batch) -> Batch:
+            return [(key, lowered(total)) for key, total in early(batch)]
+
+        return pairs._each_time("aggregate", name, Exchange(prepare=records_of, combine=early), whole)
 
     def min(self, of: Key = _itself, name: str | None = None) -> Query:
         """The least `of(record)`.
@@ -316,7 +335,7 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 3), ('b', 5)])]
         """
-        return self.aggregate(of, min, name)
+        return self.aggregate(of, _least, name)
 
     def max(self, of: Key = _itself, name: str | None = None) -> Query:
         """The greatest `of(record)`.
@@ -328,7 +347,7 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 4), ('b', 5)])]
         """
-        return self.aggregate(of, max, name)
+        return self.aggregate(of, greatest, name)
 
     def aggregate(self, of: Key, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
         """One value of all `of(record)`, by `combine(a, b)`, which must be associative and commutative.
@@ -358,6 +377,36 @@ class Groups:
             return [function(found, records) for found, records in grouped([pairs]).items()]
 
         return self.query._each_time(kind, name, _by(key), groups)
+
+
+def _chosen(choose: Callable[..., list[Any]], count: int, key: Key, batch: Batch) -> Batch:
+    """The first `count` records by `choose`, those with the key of the last one by content: not by when they came."""
+    records = records_of(batch)
+    found = choose(count, records, key=key)
+    if len(found) == len(records):
+        return _in_content_order(found, key)
+    last = key(found[-1])
+    tied = [record for record in records if key(record) == last]
+    if len(tied) > 1:
+        found = [record for record in found if key(record) != last]
+        found += sorted(tied, key=encode)[: count - len(found)]
+    return _in_content_order(found, key)
+
+
+def _sorted(records: list[Any], key: Key, descending: bool) -> Batch:
+    return _in_content_order(sorted(records, key=key, reverse=descending), key)
+
+
+def _in_content_order(records: list[Any], key: Key) -> list[Any]:
+    """Sorted records, those with equal keys by content."""
+    keys = list(map(key, records))
+    first = 0
+    for after in range(1, len(records) + 1):
+        if after == len(records) or keys[after] != keys[first]:
+            if after - first > 1:
+                records[first:after] = sorted(records[first:after], key=encode)
+            first = after
+    return records
 
 
 def _unique(batch: Batch) -> Batch:

@@ -13,7 +13,7 @@ from timely.dataflow.wire import Wire, check_at_root, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Exchange
-from timely.operators.keyed import Combine, greatest, least, pairs_of
+from timely.operators.keyed import PLUS, Combine, greatest, least, pairs_of
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, RecordLateness, RecordTimes
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window, behind
 from timely.operators.windows import (
@@ -151,8 +151,8 @@ class Windowed:
         return self._aggregate("count", name, counting())
 
     def sum(self, name: str | None = None) -> Keyed:
-        """The sum of the values."""
-        return self._aggregate("sum", name, reducing(operator.add))
+        """The sum of the values; of floats the exact sum, rounded once."""
+        return self._aggregate("sum", name, reducing(PLUS))
 
     def min(self, name: str | None = None) -> Keyed:
         """The least value."""
@@ -165,7 +165,7 @@ class Windowed:
     def reduce(self, combine: Combine, name: str | None = None) -> Keyed:
         """The values combined by `combine(a, b)`, which must be associative and commutative."""
         check_callable(combine, "reduce")
-        return self._aggregate("reduce", name, reducing(combine))
+        return self._aggregate("reduce", name, reducing(PLUS if combine is operator.add else combine))
 
     def fold(
         self,

@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from timely.data.kernels.added import plain_values
 from timely.data.kernels.columns import Numbers, pairs, second
 from timely.data.kernels.parts import EXACT, Kind, Part, compared_kind, name_of, squared_kind, sum_kind
 from timely.data.kernels.sketches import (
@@ -28,6 +30,7 @@ from timely.data.kernels.sketches import (
     quantiles,
     sketched_kind,
 )
+from timely.data.kernels.terms import as_terms, is_terms, rounded, spreads, terms_of
 from timely.errors import GraphError, user_site
 
 _NULL, _EXACT = pa.null().id, EXACT.id
@@ -117,13 +120,13 @@ class Aggregate:
     def finishing(self) -> list[Part]:
         """Those of its parts that `finish` needs as columns."""
         if self.kind in ("var", "std"):
-            return [Part("values", self.column), Part("squares", self.column)]
+            return self.parts()
         return self.parts() if self.kind == "mean" else self.parts()[-1:]
 
     def finish(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         """The aggregate, from the columns of its parts by name."""
         if self.kind in ("var", "std"):
-            found = self._variances(*(columns[part.name].to_numpy() for part in self.finishing()))
+            found = self._variances(*(plain_values(columns[part.name]) for part in self.finishing()))
             return pa.array(found, mask=columns[name_of("values", self.column)].to_numpy() <= self.ddof)
         column = columns[self._parts[-1].name]
         if self.sketch is not None:
@@ -133,6 +136,10 @@ class Aggregate:
         if self.kind == "mean":
             counts = columns[name_of("values", self.column)].to_numpy()
             return pa.array(_floats(column) / np.maximum(counts, 1), mask=counts == 0)
+        if is_terms(column.type):
+            return pa.array(rounded(terms_of(column)))
+        if pa.types.is_floating(column.type):
+            return pc.add(column, pa.scalar(0.0, column.type))  # one zero, whichever came first
         if column.type.id == _NULL:  # no value was ever met
             return pa.array(np.zeros(len(column), np.int64), mask=np.full(len(column), self.kind != "sum"))
         return column.cast(pa.int64()) if column.type.id == _EXACT else column
@@ -167,8 +174,8 @@ class Aggregate:
         if self.kind == "mean":
             return _differ(self._means(before), self._means(after))
         if self.kind in ("var", "std"):
-            values, squares = self.finishing()
-            was, now = (self._variances(parts[values], parts[squares]) for parts in (before, after))
+            values, *others = self.finishing()
+            was, now = (self._variances(parts[values], *(parts[each] for each in others)) for parts in (before, after))
             few, still = before[values] <= self.ddof, after[values] <= self.ddof
             either: npt.NDArray[np.bool_] = _differ(was, now) | (few != still)
             return either
@@ -179,7 +186,10 @@ class Aggregate:
             return none | _differ(was.fill_null(0).to_numpy(), now.fill_null(0).to_numpy())
         if self.order_by is not None:
             return _differ(_seconds(before[part]), _seconds(after[part]))
-        found = _differ(before[part], after[part])
+        was, now = before[part], after[part]
+        if now.ndim > 1:
+            was, now = rounded(as_terms(was)), rounded(now)
+        found = _differ(was, now)
         if self.kind in ("min", "max"):  # which start from a value that may be met, too
             (values,) = others
             found |= (before[values] == 0) != (after[values] == 0)
@@ -191,12 +201,15 @@ class Aggregate:
 
     def _means(self, parts: Mapping[Part, Numbers]) -> Numbers:
         counts = parts[Part("values", self.column)]
-        sums = parts[Part("sum", self.column)].astype(np.float64)
+        sums = parts[Part("sum", self.column)]
+        sums = rounded(sums) if sums.ndim > 1 else sums.astype(np.float64)
         return np.where(counts == 0, np.nan, sums / np.maximum(counts, 1))
 
-    def _variances(self, counts: Numbers, squares: Numbers) -> Numbers:
+    def _variances(self, counts: Numbers, sums: Numbers, squares: Numbers) -> Numbers:
         """Variances, or their roots; 0 where there are too few values."""
-        found: Numbers = np.where(counts > self.ddof, squares, 0) / np.maximum(counts - self.ddof, 1)
+        found: Numbers = np.zeros(len(counts))
+        many = np.flatnonzero(counts > self.ddof)
+        found[many] = spreads(counts[many], sums[many], squares[many]) / (counts[many] - self.ddof)
         if self.kind == "std":
             found = np.sqrt(found)
         return found
@@ -251,6 +264,8 @@ def _floats(column: pa.Array) -> Numbers:
     kind = column.type
     if pa.types.is_null(kind):
         return np.zeros(len(column))
+    if is_terms(kind):
+        return rounded(terms_of(column))
     if pa.types.is_decimal(kind):
         return np.array([float(value) for value in column.to_pylist()], np.float64)
     numbers: Numbers = column.to_numpy()

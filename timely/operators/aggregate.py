@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
 from timely.data.kernels.added import Added, RowReaders, grouped, table_of
 from timely.data.kernels.columns import TINY, Numbers, is_number, numbers, whole
+from timely.data.kernels.content import in_content_order
 from timely.data.kernels.index import Encoder
 from timely.data.kernels.partial import combine, combined, partial
 from timely.data.kernels.parts import Part
@@ -410,7 +411,8 @@ class ExpressionAggregate(Operator):
                 wide[name] = str(item.column)
                 expression = pl.col(wide[name]).cast(pl.Int128).sum()
             expressions.append(expression.alias(name))
-        result = frame.group_by(self._keys, maintain_order=True).agg(expressions)
+        # An expression may depend on the order of rows: a sum of floats does.
+        result = in_content_order(frame).group_by(self._keys, maintain_order=True).agg(expressions)
         for name, column in wide.items():
             try:
                 result = result.with_columns(pl.col(name).cast(pl.Int64))

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
+from timely.data.kernels.content import in_content_order
 from timely.data.kernels.ordered_rows import moments
 from timely.data.kernels.rows import KeyedFrame
 from timely.errors import GraphError, user_site
@@ -69,6 +70,8 @@ class AsofJoin(Joining):
                 if self._at not in frame.columns:
                     raise KeyError(f"no column {self._at!r}; there are {', '.join(map(repr, frame.columns))}")
                 moments(frame[self._at])
+        if new_right is not None:  # of rows at one place one is the last, whichever came last
+            new_right = in_content_order(new_right)
         near = new_right
         if self._kept is not None:
             if new_right is not None:

@@ -26,8 +26,9 @@ from timely.data.kernels.columns import (
 )
 from timely.data.kernels.grouping import group, group_integers
 from timely.data.kernels.parts import ADDS, Kind, Part, compared_kind, sum_kind, sums_column
-from timely.data.kernels.reduce import MANY, count_rows, reduce, reduce_pieces, squares_from_mean
+from timely.data.kernels.reduce import MANY, count_rows, reduce, reduce_pieces
 from timely.data.kernels.tables import Ids
+from timely.data.kernels.terms import is_terms, squares
 from timely.data.kernels.totals import Totals
 
 
@@ -59,8 +60,8 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
             columns.append(rows_column if filled is None else pa.array(filled))
             continue
         if part.kind == "squares":
-            result = squares_from_mean(of.groups, count, of.to_add())
-            columns.append(pa.array(result if full else result[present]))
+            result = reduce("sum", of.groups, count, squares(of.to_add()))
+            columns.append(sums_column(result if full else result[present], pa.float64()))
             continue
         if part.kind == "sketch":
             made = sketches.of_groups(of.groups, count, of.to_add())
@@ -68,7 +69,8 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
             continue
         result = reduce(part.kind, of.groups, count, of.to_add() if part.kind == "sum" else of.to_compare())
         if not full:
-            result = pooled_take(result, present) if result.dtype.kind != "O" else result[present]
+            plain = result.dtype.kind != "O" and result.ndim == 1
+            result = pooled_take(result, present) if plain else result[present]
         empty = None if filled is None else filled == 0
         columns.append(sums_column(result, of.kind) if part.kind == "sum" else of.compared(result, empty))
     names = [*keys, *(part.name for part in parts)]
@@ -145,12 +147,12 @@ def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) 
     """The same for many rows with one integer key and no nulls, without an index; None where that does not apply."""
     many = [added for added in many if len(added)]
     first = many[0]
-    if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type) or any(part.kind == "squares" for part in parts):
+    if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type):
         return None
     for added in many:
         alike = added.keys[0].type.equals(first.keys[0].type) and added.kinds == first.kinds
         full = not added.keys[0].null_count and all(valid is None for valid in added.valid)
-        if not alike or not full or not all(map(is_number, added.kinds)):
+        if not alike or not full or not all(is_number(kind) or is_terms(kind) for kind in added.kinds):
             return None
     with scratch() as room:
         groups, values, rows = group_integers([numbers(added.keys[0]) for added in many], room)
