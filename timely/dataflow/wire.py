@@ -206,7 +206,7 @@ class Wire:
                 )
             return result
 
-        return self._stage("map_batches", name, apply)
+        return self._stage("map_batches", name, apply, by_batch=True)
 
     def concat(self, *others: Self) -> Self:
         """This stream and `others` as one. Order between them is not kept.
