@@ -114,6 +114,8 @@ def _floats_of(value: Any) -> Iterable[float] | None:
 
 def plus(a: Any, b: Any) -> Any:
     """The sum of two values, which may be sums; of floats it is exact."""
+    if type(a) is float and type(b) is float:
+        return _sum([a, b])
     if (type(a) is int and type(b) is int) or not (isinstance(a, float | Terms) or isinstance(b, float | Terms)):
         return a + b
     some, more = _floats_of(a), _floats_of(b)
@@ -142,22 +144,29 @@ def lowered_pairs(totals: MutableMapping[Hashable, Any]) -> list[tuple[Any, Any]
 def add_up(totals: MutableMapping[Hashable, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
     """Add the values of pairs (key, value) to `totals`."""
     rest = iter(pairs)
+    if totals:  # which may hold floats
+        _add_floats(totals, rest)
+        return
     for key, value in rest:
-        if type(value) is not int and isinstance(value, float | Terms):
+        if type(value) is int:
+            if key in totals:
+                totals[key] = totals[key] + value
+            else:
+                totals[key] = value
+        elif isinstance(value, float | Terms):
             _add_floats(totals, chain([(key, value)], rest))
             return
-        if key in totals:
-            before = totals[key]
-            totals[key] = before + value if type(before) is int else plus(before, value)
         else:
-            totals[key] = value
+            totals[key] = plus(totals[key], value) if key in totals else value
 
 
 def _add_floats(totals: MutableMapping[Hashable, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
     """The same, where floats may come: those of a key are added all at once."""
     several: dict[Hashable, list[float]] = {}
     for key, value in pairs:
-        if key in several:
+        if type(value) is int and type(before := totals.get(key, 0)) is int and key not in several:
+            totals[key] = before + value
+        elif key in several:
             more = (value,) if type(value) is float else _floats_of(value)
             if more is not None:
                 several[key] += more

@@ -191,8 +191,8 @@ class Wire:
     def map_batches(self, function: Callable[[Any], Batch], name: str | None = None) -> Self:
         """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table.
 
-        How records are divided into batches is not fixed behind an exchange. There survivors of a failure go back with it, for a
-        function may give something else of other batches.
+        How records are divided into batches is not fixed behind an exchange. There survivors of a failure go back with it,
+        for a function may give something else of other batches.
 
         >>> flow = falkirk.Dataflow()
         >>> result = flow.source("items", falkirk.Iterable([3, 1, 2])).map_batches(sorted).capture("out")
