@@ -30,7 +30,7 @@ test: .venv/.dev ## check style and types, then run the tests
 soak: .venv/.dev ## run every test with many more examples (long)
 	@FALKIRK_TEST_PROFILE=soak $(PYTEST) $(ARGS)
 	@$(VENV)/python -m tests.soak.simulated_coverage
-	@$(VENV)/python -m tests.soak.mutation
+	@$(VENV)/python -m tests.soak.mutation --all
 
 coverage: .venv/.dev ## what simulated jobs execute of recovery, line by line
 	@$(VENV)/python -m tests.soak.simulated_coverage $(ARGS)

@@ -18,7 +18,9 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 
-MADE_BY_VERBS = {"Stream", "Keyed", "Columns", "Result", "Context", "Capability", "Collection", "Groups", "Aggregate"}
+STREAMS = {"Stream", "Keyed", "Columns", "Changes", "GroupBy", "Windowed", "WindowedColumns", "Collection", "Groups"}
+PARTS = {"Aggregate", "Scope", "Loop", "Region", "Capture", "Probe", "Hold", "Result", "Context", "Capability"}
+MADE_BY_VERBS = STREAMS | PARTS | {"InputHandle", "ProbeHandle"}
 """Classes of which users make no objects themselves: how they are made is not shown."""
 
 

@@ -19,6 +19,8 @@ effect.
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -48,8 +50,12 @@ def build(
     per_epoch: int = 100,
     folder: str | Path = "payments",
     console: Sink | None = None,
+    told: str | Path | None = None,
 ) -> Dataflow:
-    """`payments` in all, and as many visits; booked ones and what is known of shops go to `folder`, the rest to `console`."""
+    """`payments` in all, and as many visits; booked ones and what is known of shops go to `folder`, the rest to `console`.
+
+    `told`: a folder with files that grow, in place of the console.
+    """
     flow = Dataflow("payments")
     with flow.region("booking", policy=Eager()):
         paid = flow.source("payments", falkirk.Rate(payment, per_second, payments, epoch_every=per_epoch))
@@ -58,7 +64,7 @@ def build(
     with flow.region("watch", policy=Ephemeral()):
         large = paid.filter(lambda p: p[3] >= LARGE, name="large")
         news = large.map(lambda p: f"{p[1]} paid {p[3]} to {p[2]}", name="news")
-        news.to(console or falkirk.Console(), name="shown")
+        news.to(Appended(told, "shown") if told else console or falkirk.Console(), name="shown")
     with flow.region("takings", policy=Batch(log_outputs=True)):
         takings = paid.map(lambda p: (p[2], p[3]), name="by-shop").keyed().sum(over="time", name="takings")
     with flow.region("report", policy=Lazy(every="500ms")):
@@ -67,7 +73,7 @@ def build(
             falkirk.FileSink(Path(folder) / "best"), name="best-out"
         )
     alarms = balances.records().exchange(by=lambda pair: pair[0]).unary("alarms", Alarms).policy(LogHistory())
-    alarms.to(console or falkirk.Console("alarm: "), name="alarms-out")
+    alarms.to(Appended(told, "alarms-out") if told else console or falkirk.Console("alarm: "), name="alarms-out")
     with flow.region("visits", policy=AtLeastOnce()):
         seen = flow.source("seen", falkirk.Rate(payment, per_second, payments, epoch_every=per_epoch))
         visits = seen.map(lambda p: (p[2], p[1]), name="visits")
@@ -108,3 +114,41 @@ class Alarms(Operator):
                 self._said[account] = balance
                 found.append(f"{account} has paid {balance}")
         ctx.send(found)
+
+
+class Appended(Sink):
+    """Is told each epoch at once, as a console is: a line of a file for each, with worker, epoch and records."""
+
+    def __init__(self, folder: str | Path, name: str) -> None:
+        self._file = Path(folder) / f"{name}.jsonl"
+
+    def open(self, worker: int, workers: int) -> Appending:
+        """A worker's writer. All append to the same file."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        return Appending(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666), worker)
+
+
+class Appending:
+    """See `Appended`."""
+
+    def __init__(self, file: int, worker: int) -> None:
+        self._file = file
+        self._worker = worker
+        self._held: dict[int, list[Any]] = {}
+
+    def write(self, epoch: int, batch: Any) -> None:
+        """Hold some records of an epoch."""
+        self._held.setdefault(epoch, []).extend(batch)
+
+    def commit(self, epoch: int) -> None:
+        """Say them in one line, at once."""
+        line = json.dumps([self._worker, int(epoch), self._held.pop(epoch, [])])
+        os.write(self._file, f"{line}\n".encode())
+
+    def abort(self) -> None:
+        """Forget what was not said."""
+        self._held.clear()
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._file)

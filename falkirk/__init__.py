@@ -22,17 +22,21 @@ if TYPE_CHECKING:
     from libraries import differential, graph, lindi, spark
     from libraries.sql.query import sql
     from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+    from runtime.explain import Hold
     from runtime.inputs import Limits
     from runtime.job import Result
-    from runtime.session import Session
+    from runtime.session import InputHandle, ProbeHandle, Session
     from timely.data.codec import register
     from timely.dataflow.changes import Changes
-    from timely.dataflow.columns import Columns
-    from timely.dataflow.dataflow import Dataflow
+    from timely.dataflow.column_windows import WindowedColumns
+    from timely.dataflow.columns import Columns, GroupBy
+    from timely.dataflow.dataflow import Dataflow, Loop
+    from timely.dataflow.graph import Region, Scope
     from timely.dataflow.keyed import Keyed
     from timely.dataflow.stream import Stream
-    from timely.dataflow.windows import Epochs, Sliding, Tumbling, Window
+    from timely.dataflow.windows import Epochs, Sliding, Tumbling, Window, Windowed
     from timely.dataflow.windows import Session as SessionWindow
+    from timely.dataflow.wire import Capture, Probe
     from timely.errors import FalkirkError
     from timely.io import (
         Abort,
@@ -81,6 +85,7 @@ __all__ = [
     "Broadcast",
     "Callback",
     "Capability",
+    "Capture",
     "Changes",
     "Chunk",
     "Columns",
@@ -100,8 +105,11 @@ __all__ = [
     "FileSink",
     "Files",
     "Frontier",
+    "GroupBy",
+    "Hold",
     "Iceberg",
     "IcebergSink",
+    "InputHandle",
     "Iterable",
     "JsonLines",
     "Keyed",
@@ -110,6 +118,7 @@ __all__ = [
     "Limits",
     "Listen",
     "LogHistory",
+    "Loop",
     "Memory",
     "Operator",
     "Parquet",
@@ -117,8 +126,12 @@ __all__ = [
     "Parts",
     "Pause",
     "Position",
+    "Probe",
+    "ProbeHandle",
     "Rate",
+    "Region",
     "Result",
+    "Scope",
     "Scripted",
     "Session",
     "SessionWindow",
@@ -136,6 +149,8 @@ __all__ = [
     "Tumbling",
     "Wait",
     "Window",
+    "Windowed",
+    "WindowedColumns",
     "Writer",
     "agg",
     "differential",
@@ -156,8 +171,9 @@ _HOMES = {
     "Broadcast": "timely.operators.channels",
     "Callback": "timely.io",
     "Capability": "timely.operators.base",
-    "Chunk": "timely.io",
+    "Capture": "timely.dataflow.wire",
     "Changes": "timely.dataflow.changes",
+    "Chunk": "timely.io",
     "Columns": "timely.dataflow.columns",
     "Console": "timely.io",
     "Context": "timely.operators.base",
@@ -165,9 +181,9 @@ _HOMES = {
     "Dataflow": "timely.dataflow.dataflow",
     "Delta": "timely.io",
     "DeltaSink": "timely.io",
+    "Eager": "recovery.policies",
     "End": "timely.io",
     "Eof": "timely.io",
-    "Eager": "recovery.policies",
     "Ephemeral": "recovery.policies",
     "Epochs": "timely.dataflow.windows",
     "Exchange": "timely.operators.channels",
@@ -175,8 +191,11 @@ _HOMES = {
     "FileSink": "timely.io",
     "Files": "timely.io",
     "Frontier": "timely.time",
+    "GroupBy": "timely.dataflow.columns",
+    "Hold": "runtime.explain",
     "Iceberg": "timely.io",
     "IcebergSink": "timely.io",
+    "InputHandle": "runtime.session",
     "Iterable": "timely.io",
     "JsonLines": "timely.io",
     "Keyed": "timely.dataflow.keyed",
@@ -185,6 +204,7 @@ _HOMES = {
     "Limits": "runtime.inputs",
     "Listen": "timely.io",
     "LogHistory": "recovery.policies",
+    "Loop": "timely.dataflow.dataflow",
     "Memory": "timely.io",
     "Operator": "timely.operators.base",
     "Parquet": "timely.io",
@@ -192,8 +212,12 @@ _HOMES = {
     "Parts": "timely.state",
     "Pause": "timely.io",
     "Position": "timely.io",
+    "Probe": "timely.dataflow.wire",
+    "ProbeHandle": "runtime.session",
     "Rate": "timely.io",
+    "Region": "timely.dataflow.graph",
     "Result": "runtime.job",
+    "Scope": "timely.dataflow.graph",
     "Scripted": "timely.io",
     "Session": "runtime.session",
     "SessionWindow": "timely.dataflow.windows",
@@ -211,6 +235,8 @@ _HOMES = {
     "Tumbling": "timely.dataflow.windows",
     "Wait": "timely.io",
     "Window": "timely.dataflow.windows",
+    "Windowed": "timely.dataflow.windows",
+    "WindowedColumns": "timely.dataflow.column_windows",
     "Writer": "timely.io",
     "agg": "timely.operators.agg",
     "differential": "libraries.differential",

@@ -6,6 +6,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from errno import ENXIO
+from pathlib import Path
+from stat import S_ISFIFO
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
@@ -29,9 +32,14 @@ class EventLog:
     def open(cls, path: str | os.PathLike[str], on_note: Callable[[str], None]) -> EventLog:
         """Add to the file at `path`. `on_note` is told if that stops working. Raises FalkirkError if it cannot be at all."""
         try:
-            return cls(open(path, "ab", buffering=0), on_note)  # for as long as the job runs
+            # It is open for as long as the job runs.
+            file = open(path, "ab", buffering=0, opener=_without_waiting)  # noqa: SIM115
+            os.set_blocking(file.fileno(), not S_ISFIFO(os.fstat(file.fileno()).st_mode))
+            return cls(file, on_note)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
+            if getattr(error, "errno", None) == ENXIO and Path(path).is_fifo():
+                reason = "it is a pipe, and nobody reads it: start its reader first"
             raise FalkirkError(
                 f"events cannot be written to {os.fspath(path)!r}: {reason}; name another file"
             ) from error
@@ -41,15 +49,23 @@ class EventLog:
         if self._broken:
             return
         when = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+        line = msgspec.json.encode({"at": when, "kind": kind, **data}) + b"\n"
         try:
-            self._file.write(msgspec.json.encode({"at": when, "kind": kind, **data}) + b"\n")
+            reason = None if self._file.write(line) == len(line) else "it takes no more, as its reader does not keep up"
         except OSError as error:
+            reason = error.strerror
+        if reason is not None:
             self._broken = True
-            self._on_note(f"events are no longer written to {self._file.name}: {error.strerror}; the job goes on")
+            self._on_note(f"events are no longer written to {self._file.name}: {reason}; the job goes on")
 
     def close(self) -> None:
         """No more events."""
         self._file.close()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a file; of a pipe it does not wait for the reader, nor later for one who is slow."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
 class WorkLog:

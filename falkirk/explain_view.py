@@ -14,6 +14,7 @@ from rich.text import Text
 from falkirk.tables import print_table, short_path
 from recovery.guarantees.promises import Grade, Promise, as_plain, promises
 from recovery.layout import lay_out
+from recovery.notes import notes_of
 from runtime.program import Program
 from timely.dataflow.plan import compile_plan
 
@@ -37,6 +38,8 @@ def explain_program(program: Program, as_json: bool) -> int:
     # Only now: whoever has to find out why the program is refused can look at this.
     sys.stdout.flush()
     lay_out(compile_plan(graph))
+    for text in notes_of(graph):
+        print(f"note: {text}", file=sys.stderr)
     return 0
 
 

@@ -12,7 +12,8 @@ the standard output is one object:
 "interrupted" (with "exit_code"). Times are seconds. `open_epoch` is the oldest epoch that is not complete on every worker,
 `read_epoch` the epoch that the sources are in, `lag` how many epochs are read to their end but not complete; they are null
 when there is no such epoch: nothing is open any more, or all sources have ended. `jobs` are those that operators have
-started outside the workers, on Spark for example, and that say how far they are (`total` 0: they do not say of how much).
+started outside the workers, on Spark for example, and that say how far they are (`total` 0: they do not say of how much);
+their `epoch` is -1 at the end of all input.
 """
 
 from __future__ import annotations
@@ -340,7 +341,7 @@ class LiveDisplay:
         facts.add_row("  written", f"{reading.written:,}", "")
         facts.add_row("  open epoch", _epoch(reading.open_epoch), Text(_lag_text(reading), style=_lag_style(reading)))
         for job in reading.jobs[:_MOST_ROWS]:
-            facts.add_row(f"  {job.operator}", f"epoch {job.epoch:,}", Text(job_text(job), style="cyan"))
+            facts.add_row(f"  {job.operator}", _job_epoch(job), Text(job_text(job), style="cyan"))
         parts: list[RenderableType] = [head, facts]
         if self._workers > 1:
             parts.append(self._table(reading))
@@ -388,7 +389,7 @@ def plain_line(reading: Reading) -> str:
     if len(reading.workers) > 1:
         epochs += " (" + ", ".join(f"worker {w.worker}: {_epoch(w.open_epoch)}" for w in reading.workers) + ")"
     read = f"{reading.records:,} records read, {rate_text(reading.records_per_second)}"
-    jobs = "".join(f"; {job.operator}, epoch {job.epoch}: {job_text(job)}" for job in reading.jobs)
+    jobs = "".join(f"; {job.operator}, {_job_epoch(job)}: {job_text(job)}" for job in reading.jobs)
     return f"{clock_time(reading.elapsed)}  {read}, {reading.written:,} written, {epochs}, {_lag_text(reading)}{jobs}"
 
 
@@ -438,6 +439,10 @@ def sparkline(values: list[float]) -> str:
 
 def _epoch(epoch: int | None) -> str:
     return "none" if epoch is None else f"{epoch:,}"
+
+
+def _job_epoch(job: JobStats) -> str:
+    return "the end" if job.epoch < 0 else f"epoch {job.epoch:,}"
 
 
 def _lag_text(reading: Reading) -> str:

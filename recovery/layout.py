@@ -41,9 +41,9 @@ from recovery.policies import (
     Snapshot,
     interval,
 )
-from recovery.saved_as_one import check_saved_as_one
+from recovery.saved_as_one import check_own_intervals, check_saved_as_one
 from timely.dataflow.fingerprint import fingerprint, outline
-from timely.dataflow.graph import Edge, Graph, Node, Region
+from timely.dataflow.graph import Edge, Node, Region
 from timely.dataflow.plan import Plan, Processor
 from timely.errors import GraphError
 from timely.io.interface import source_repeats
@@ -194,6 +194,7 @@ def lay_out(plan: Plan) -> Layout:
     check_at_least_once(plan, policies, edges)
     unlogged = [(edge.source, edge.target) for edge in edges if not edge.logged]
     members = joined(len(plan.processors), [*unlogged, *_saved_as_one(plan, policies)])
+    check_own_intervals(plan, policies, [[p for p in group if policies[p] is not DEFAULT] for group in members])
     group_of = {index: number for number, group in enumerate(members) for index in group}
     ephemeral = [isinstance(policy, _SAVES_NOTHING) for policy in policies]
     sending = {source for source, _ in unlogged}
@@ -280,7 +281,7 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                     target_port=route.port,
                     edge=route.edge.index,
                     spread=plan.spreads(route.edge),
-                    logged=_logged(graph, route.edge, policy, policies[plan.of_node[target.index]]),
+                    logged=_logged(plan, route.edge, policy, policies[plan.of_node[target.index]]),
                     depth=shift.depth,
                     add=shift.add,
                     append=shift.append,
@@ -289,13 +290,13 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                 )
 
 
-def _logged(graph: Graph, edge: Edge, policy: Policy, behind: Policy) -> bool:
+def _logged(plan: Plan, edge: Edge, policy: Policy, behind: Policy) -> bool:
     """A region logs what leaves it; operators with a policy of their own log what leaves them, as a loop does as one.
 
     What comes to a region that is saved as one is always logged: those in front need not be cut as often as it is.
     """
-    source, target = graph.nodes[edge.source.node], graph.nodes[edge.target.node]
-    if isinstance(policy, _SAVES_NOTHING):
+    source, target = plan.graph.nodes[edge.source.node], plan.graph.nodes[edge.target.node]
+    if isinstance(policy, _SAVES_NOTHING) or not plan.standing_open.isdisjoint((source.index, target.index)):
         return False
     if isinstance(behind, Eager | Snapshot) and target.region is not source.region:
         return True

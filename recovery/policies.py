@@ -100,6 +100,9 @@ class Lazy:
 
     After a failure at most the work since the last checkpoint is done again.
 
+    Raises:
+        GraphError: `every` is neither a positive number nor a duration.
+
     >>> flow = falkirk.Dataflow()
     >>> words = flow.source("words", falkirk.Iterable(["a", "b", "a"]))
     >>> with flow.region("counts", policy=falkirk.Lazy(every=2.0)):
@@ -122,6 +125,9 @@ class LogHistory:
 
     For deterministic operators that have no checkpoint code. The history grows until the operator's state, if it keeps
     it in `state`, is saved in its place (section 4.1).
+
+    Raises:
+        GraphError: `every` is neither a positive number nor a duration.
 
     >>> flow = falkirk.Dataflow()
     >>> words = flow.source("words", falkirk.Iterable(["a", "b", "a"]))
@@ -166,6 +172,9 @@ class Snapshot:
 
     What enters and what leaves it is logged, so it is saved at its own interval, goes back to its last snapshot as one, and
     nobody in front works again for it (consistent cuts, as those of Chandy and Lamport; section 2.1).
+
+    Raises:
+        GraphError: `every` is neither a positive number nor a duration.
 
     >>> flow = falkirk.Dataflow()
     >>> moves = flow.source("moves", falkirk.Iterable([("nut", 5), ("nut", -2)]))

@@ -184,7 +184,10 @@ class Closely(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Working(msgspec.Struct, frozen=True, array_like=True):
-    """The progress of work that others do for a processor: `done` of `total` parts (0: it does not say), since `seconds`."""
+    """The progress of work that others do for a processor: `done` of `total` parts (0: it does not say), since `seconds`.
+
+    `epoch` is -1 at the end of all input.
+    """
 
     processor: int
     epoch: int

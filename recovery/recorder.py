@@ -34,7 +34,7 @@ from timely.data.batch import Batch, nbytes
 from timely.data.codec import check_columns, decode_batch
 from timely.data.messages import Message
 from timely.errors import OperatorError
-from timely.time import INF, Summary, Time
+from timely.time import INF, Summary, Time, visible
 
 NOTIFICATION = -1
 RESULT = -2
@@ -235,7 +235,8 @@ class WorkerRecorder:
                 raise self._too_far(processor, event, time, "kept a capability")
             if not info.finds_capabilities:
                 raise OperatorError(
-                    f"{info.kind} {info.name!r} ({info.site}) keeps a capability for {time} in an event at {event}, and could "
+                    f"{info.kind} {info.name!r} ({info.site}) keeps a capability for {visible(time)} in an event at "
+                    f"{visible(event)}, and could "
                     "not find it again after a failure: let it have on_restore(ctx, capabilities), which gives it back"
                 )
             self._of[processor].holds.append((event, time, diff))
@@ -245,7 +246,8 @@ class WorkerRecorder:
         if time != event:
             info = self._layout.processors[processor]
             raise OperatorError(
-                f"{info.kind} {info.name!r} ({info.site}) starts a job for {time} in an event at {event}, which nobody would "
+                f"{info.kind} {info.name!r} ({info.site}) starts a job for {visible(time)} in an event at "
+                f"{visible(event)}, which nobody would "
                 "start again after a failure: ask for a notification then, and start it there, or by a capability that was "
                 "kept then"
             )
@@ -331,8 +333,8 @@ class WorkerRecorder:
         if info.policy in ("Ephemeral", "AtLeastOnce"):
             mend = "give it Lazy() or Batch() by .policy(...)"
         return OperatorError(
-            f"{info.kind} {info.name!r} ({info.site}), in an event at {event}, {what} for {time}, which nobody would remember "
-            f"after a failure: {mend}"
+            f"{info.kind} {info.name!r} ({info.site}), in an event at {visible(event)}, {what} for {visible(time)}, which "
+            f"nobody would remember after a failure: {mend}"
         )
 
     # What recovery asks

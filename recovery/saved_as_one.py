@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from recovery.policies import AtLeastOnce, Eager, Ephemeral, Policy, Snapshot
+from recovery.policies import AtLeastOnce, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from timely.dataflow.graph import Node, Region
 from timely.dataflow.plan import Plan
 from timely.errors import GraphError
@@ -40,6 +40,32 @@ def check_saved_as_one(plan: Plan, policies: Sequence[Policy], edges: Iterable[E
             raise GraphError(
                 f"the {source} is {type(policy).__name__}, and sends to the {target} in the eager region "
                 f"{target.region.name!r}: what comes to such a region is logged. Give it Batch(), or put it into the region"
+            )
+
+
+def check_own_intervals(plan: Plan, policies: Sequence[Policy], members: Sequence[Iterable[int]]) -> None:
+    """Raise GraphError for a snapshot that would be cut with another region, at that one's interval.
+
+    Parts in front that log nothing belong to the group of what follows; two such groups become one by them.
+
+    Args:
+        members: the processors of each group that was given an interval by the program.
+    """
+    for group in members:
+        nodes = {p: plan.processors[p].node for p in group}
+        snapshots = [node for p, node in nodes.items() if isinstance(policies[p], Snapshot)]
+        if not snapshots:
+            continue
+        region = snapshots[0].region
+        assert region is not None
+        others = [n for p, n in nodes.items() if isinstance(policies[p], Lazy | LogHistory | Snapshot)]
+        other = next((node for node in others if node.region is not region), None)
+        bare = next((node for p, node in nodes.items() if isinstance(policies[p], Ephemeral | AtLeastOnce)), None)
+        if other is not None and bare is not None:
+            raise GraphError(
+                f"the {bare} is {type(policies[plan.of_node[bare.index]]).__name__} and logs nothing, so the snapshot region "
+                f"{region.name!r} and the {other} would be saved together, at the shorter of their intervals: give it "
+                "Batch(), or put it into one of the two regions"
             )
 
 

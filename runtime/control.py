@@ -102,7 +102,7 @@ class Built(msgspec.Struct, tag=True, frozen=True):
 class JobStats(msgspec.Struct, frozen=True):
     """The progress of a job that an operator has started, or of what a source has others read.
 
-    `done` of `total` parts (0: it does not say), for `seconds`.
+    `done` of `total` parts (0: it does not say), for `seconds`. `epoch` is -1 at the end of all input.
     """
 
     operator: str

@@ -13,7 +13,16 @@ from timely.worker.worker import Worker
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One reason why a frontier is where it is: `count` things of kind `what` at `where`, at `time`."""
+    """One reason why a frontier is where it is: `count` things of kind `what` at `where`, at `time`.
+
+    >>> flow = falkirk.Dataflow()
+    >>> seen = flow.input("words").key_by(str).count(name="counts").capture("out")
+    >>> with falkirk.Session(flow) as session:
+    ...     [(hold.what, hold.time) for hold in session.explain("counts")]
+    ...     session.input("words").close()
+    ...     session.run()
+    [('the position', (0,))]
+    """
 
     what: str
     where: str

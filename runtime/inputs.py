@@ -18,6 +18,7 @@ from runtime.read_ahead import ReadAhead
 from timely.data.span import Span
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, OperatorError, SourceError, at_line, told
+from timely.io.descriptors import with_descriptors
 from timely.io.interface import (
     ChecksummedPartition,
     Chunk,
@@ -125,7 +126,7 @@ class SourceDriver:
     """Reads this worker's partitions of one source. The partition that is furthest behind is read first.
 
     Positions are acknowledged when their epochs are complete; with `rereads` only when `acknowledge` says that they will not be
-    read again, and `rewind` goes back to them. `files` is where a source may keep files of its own.
+    read again, and `rewind` goes back to them. `files` is where a source may keep files of its own, and tells the user things.
     """
 
     def __init__(
@@ -138,11 +139,14 @@ class SourceDriver:
     ) -> None:
         source = node.source
         assert source is not None
-        self._node = node
+        self.node = node
         self._worker = worker
         self._clock = clock
         self._rereads = rereads
+        self._note: Callable[[str], None] = (lambda text: None) if files is None else files.note
         self._rereadable = getattr(source, "rereadable", True)
+        self._recognised = self._rereadable and node.nondeterministic is None
+        """What was read before a place must be what it was then."""
         opened = self._open(source, files)
         if rereads and not self._rereadable:
             opened = [KeptPartition(partition) for partition in opened]
@@ -171,8 +175,9 @@ class SourceDriver:
         try:
             filing = getattr(source, "with_files", None)
             if filing is not None and files is not None:
-                source = filing(files, self._node.name)
-            partitions = list(source.partitions(self._worker.index, self._worker.plan.workers))
+                source = filing(files, self.node.name)
+            index, workers = self._worker.index, self._worker.plan.workers
+            partitions = with_descriptors(lambda: list(source.partitions(index, workers)))
             for partition in partitions:
                 lacking = [name for name in ("name", "read", "seek", "ack", "close") if not hasattr(partition, name)]
                 if lacking:
@@ -194,7 +199,7 @@ class SourceDriver:
         for reader in self._live:
             working = getattr(reader.partition, "working", None)
             if working is not None and (said := working()) is not None:
-                yield JobStats(self._node.name, *said)
+                yield JobStats(self.node.name, *said)
 
     def may_read(self, limits: Limits) -> bool:
         """True if this source can bring more without anything else happening first."""
@@ -226,7 +231,7 @@ class SourceDriver:
         reader = self._next(self._bound(self._oldest_open, limits))
         if reader is None:
             return False
-        self._worker.acting = self._node
+        self._worker.acting = self.node
         try:
             chunk = self._read(reader)
         except FalkirkError as error:
@@ -258,9 +263,9 @@ class SourceDriver:
 
     def _oldest(self) -> int:
         """The oldest epoch that is not complete where the records end."""
-        current = self._worker.input_time(self._node.index)
+        current = self._worker.input_time(self.node.index)
         assert current is not None
-        return current[0] - self._worker.epochs_in_flight(self._node.index)
+        return current[0] - self._worker.epochs_in_flight(self.node.index)
 
     def _bound(self, oldest: int, limits: Limits) -> int:
         """The first epoch of which nothing may be read yet."""
@@ -298,7 +303,7 @@ class SourceDriver:
         return best
 
     def _take(self, reader: _Reader, chunk: Chunk | Wait | End) -> bool:
-        node = self._node.index
+        node = self.node.index
         if isinstance(chunk, Wait):
             now = self._clock()
             reader.wake = now + chunk.seconds if chunk.seconds is not None else 0.0
@@ -346,7 +351,7 @@ class SourceDriver:
         """Give the worker what was gathered."""
         if not self._gathered:
             return
-        node, gathered = self._node.index, self._gathered
+        node, gathered = self.node.index, self._gathered
         self._gathered = []
         if len(self._live) > 1:
             gathered.sort(key=itemgetter(0))  # each partition has its own order
@@ -362,7 +367,7 @@ class SourceDriver:
         self._advance()
 
     def _advance(self) -> None:
-        self._worker.advance(self._node.index, (min(r.epoch for r in self._live),) if self._live else None)
+        self._worker.advance(self.node.index, (min(r.epoch for r in self._live),) if self._live else None)
 
     def acknowledge(self, oldest: int) -> None:
         """No epoch before `oldest` will be read again."""
@@ -469,7 +474,7 @@ class SourceDriver:
                 at = place.position if self._rereadable else None  # of this process all, of others nothing
                 reader.positions.clear()
                 reader.final = Mark(-1, at)
-                if epoch is not None and place.fingerprint and self._rereadable:
+                if epoch is not None and place.fingerprint and self._recognised:
                     self._recognise(reader, place)
                 if not self._rereadable:
                     reader.shift = epoch or 0
@@ -496,7 +501,7 @@ class SourceDriver:
         self._told = INF + 1 if epoch is None else epoch if self._readers else 0
         self._live = [reader for reader in self._readers if not reader.ended]
         if epoch is not None:
-            self._worker.advance(self._node.index, (min(r.epoch for r in self._live),) if self._live else None)
+            self._worker.advance(self.node.index, (min(r.epoch for r in self._live),) if self._live else None)
 
     def _pass(self, reader: _Reader, position: Position) -> None:
         """The partition is at `position`: epochs that end there are over."""
@@ -525,7 +530,13 @@ class SourceDriver:
                 if isinstance(chunk, Wait):
                     waits += 1
                     if waits > _MOST_WAITS:
-                        return  # it gives its input at its own pace, and has no `read_until`
+                        # It gives its input at its own pace, and has no `read_until`.
+                        self._note(
+                            f"source {self.node.name!r} ({self.node.site}): partition {partition.name} has nothing yet where "
+                            "it is read again, so nobody knows that it holds what it held when the job was saved. If its input "
+                            "comes at a pace of its own, let it have read_until(position)"
+                        )
+                        return
                     continue
                 one = again is None and not self._anew  # otherwise it may be several of the partition's
                 another = one and epoch is not None and isinstance(chunk, Chunk) and chunk.epoch != epoch
@@ -552,7 +563,7 @@ class SourceDriver:
             reader.partition.close()
 
     def _blame(self, error: FalkirkError) -> SourceError:
-        return SourceError(f"source {self._node.name!r} ({self._node.site}): {error}")
+        return SourceError(f"source {self.node.name!r} ({self.node.site}): {error}")
 
 
 def _checksum(partition: Partition, begin: Position, end: Position) -> int:

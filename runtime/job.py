@@ -49,7 +49,11 @@ class Result:
 
     @naming_the_line
     def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
-        """The batches that reached a capture, with their times, in order of time; of all workers."""
+        """The batches that reached a capture, with their times, in order of time; of all workers.
+
+        Raises:
+            FalkirkError: there is no such capture.
+        """
         name = capture if isinstance(capture, str) else capture.name
         if name not in self._captured:
             raise FalkirkError(f"there is no capture {name!r}; there are: {', '.join(self._captured) or 'none'}")

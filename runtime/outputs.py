@@ -14,8 +14,9 @@ from timely.data.batch import Batch
 from timely.data.messages import Captured, CommitSink, Effect, StartJob, WriteSink
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, OperatorError, SinkError, told
+from timely.io.descriptors import with_descriptors
 from timely.io.interface import Writer
-from timely.time import Time, visible
+from timely.time import FINITE, Time, visible
 from timely.worker.worker import Worker
 
 OnCapture = Callable[[int, Time, Batch], None]
@@ -63,7 +64,8 @@ class OutputDriver:
                     sink, for_job = node.sink, getattr(node.sink, "for_job", None)
                     if for_job is not None and self._job is not None:
                         sink = for_job(self._job, node.name)
-                    self._writers[node.index] = sink.open(self._worker.index, self._worker.plan.workers)
+                    opening = partial(sink.open, self._worker.index, self._worker.plan.workers)
+                    self._writers[node.index] = with_descriptors(opening)
                 except Exception as error:
                     raise _blame(node, error) from error
 
@@ -116,7 +118,9 @@ class OutputDriver:
         """The progress of the jobs that report any."""
         now = self._clock()
         return tuple(
-            JobStats(running.operator, running.epoch, *running.said, now - running.began)
+            JobStats(
+                running.operator, -1 if running.epoch >= FINITE else running.epoch, *running.said, now - running.began
+            )
             for running in self._running.values()
             if running.said is not None and not running.stopped
         )

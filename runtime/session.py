@@ -60,7 +60,23 @@ _LONG_SECONDS = 2e-4
 
 
 class InputHandle:
-    """Feeds one `Dataflow.input` of this worker."""
+    """Feeds one `Dataflow.input` of this worker.
+
+    Where the input is in a nested scope, its times are tuples, of the epoch and a number for each scope.
+
+    >>> flow = falkirk.Dataflow()
+    >>> seen = flow.input("numbers").map(abs).capture("out")
+    >>> with falkirk.Session(flow) as session:
+    ...     numbers = session.input("numbers")
+    ...     numbers.send([-4])
+    ...     numbers.advance_to(3)
+    ...     numbers.time
+    ...     numbers.close()
+    ...     session.run()
+    ...     session.captured("out")
+    (3,)
+    [((0,), [4])]
+    """
 
     __slots__ = ("_node", "_times", "_worker", "gathered")
 
@@ -76,7 +92,11 @@ class InputHandle:
         return self._worker.input_time(self._node)
 
     def send(self, batch: Batch) -> None:
-        """Send a list of records, a frame or a table at the current time."""
+        """Send a list of records, a frame or a table at the current time.
+
+        Raises:
+            OperatorError: `batch` is none, or the input is closed.
+        """
         try:
             if isinstance(batch, list):
                 if self._times[self._node] is None:
@@ -102,7 +122,11 @@ class InputHandle:
             self._worker.feed(self._node, None, records)
 
     def advance_to(self, time: int | Time) -> None:
-        """Promise to send at `time` or later only; an int is an epoch of the root scope."""
+        """Promise to send at `time` or later only; an int is an epoch of the root scope.
+
+        Raises:
+            OperatorError: `time` is before that of the input, or has another number of coordinates; the input is closed.
+        """
         try:
             if self.gathered:
                 self.flush()
@@ -119,7 +143,18 @@ class InputHandle:
 
 
 class ProbeHandle:
-    """Reads the progress at one probe."""
+    """Reads the progress at one probe.
+
+    >>> flow = falkirk.Dataflow()
+    >>> done = flow.input("numbers").map(abs).probe("done")
+    >>> with falkirk.Session(flow) as session:
+    ...     numbers, progress = session.input("numbers"), session.probe("done")
+    ...     numbers.advance_to(2)
+    ...     session.step_until(lambda: progress.done(1))
+    ...     progress.frontier
+    ...     numbers.close()
+    ((2,),)
+    """
 
     __slots__ = ("_node", "_worker")
 
@@ -195,6 +230,9 @@ class Session:
     files: by default a
     temporary folder of this session's own. `job` is the identity of the job for sinks, the same on all workers; by default it
     is this session's own, if it has no others.
+
+    Raises:
+        GraphError: the program cannot run, or requires of an output what nobody can promise without a store.
 
     >>> flow = falkirk.Dataflow()
     >>> seen = flow.input("words").map(str.upper).capture("out")
@@ -287,20 +325,32 @@ class Session:
 
     @naming_the_line
     def input(self, name: str) -> InputHandle:
-        """The handle of `Dataflow.input(name)`."""
+        """The handle of `Dataflow.input(name)`.
+
+        Raises:
+            FalkirkError: there is no such input.
+        """
         if name not in self._inputs:
             raise FalkirkError(f"there is no input {name!r}; there are: {', '.join(self._inputs) or 'none'}")
         return self._inputs[name]
 
     @naming_the_line
     def probe(self, probe: Probe | str) -> ProbeHandle:
-        """The handle of a probe."""
+        """The handle of a probe.
+
+        Raises:
+            FalkirkError: there is no such probe.
+        """
         name = probe if isinstance(probe, str) else probe.name
         return ProbeHandle(self.worker, self._node(name, "probe"))
 
     @naming_the_line
     def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
-        """The batches, with their times, that reached a capture on this worker so far."""
+        """The batches, with their times, that reached a capture on this worker so far.
+
+        Raises:
+            FalkirkError: there is no such capture.
+        """
         name = capture if isinstance(capture, str) else capture.name
         if not self._closed:
             self.carry_out(self.worker.take_effects())
@@ -308,7 +358,11 @@ class Session:
 
     @naming_the_line
     def explain(self, name: str) -> list[Hold]:
-        """The holders of the progress frontier at the input of operator `name`."""
+        """The holders of the progress frontier at the input of operator `name`.
+
+        Raises:
+            FalkirkError: there is no such operator.
+        """
         return explain(self.worker, self.plan.graph.node_named(name))
 
     # Running
@@ -402,7 +456,11 @@ class Session:
         self._stop = reason
 
     def step_until(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
-        """Step until `condition()` holds. Raises FalkirkError after `timeout` seconds, or when it never can hold."""
+        """Step until `condition()` holds.
+
+        Raises:
+            FalkirkError: after `timeout` seconds, or when it never can hold.
+        """
         deadline = None if timeout is None else self._clock() + timeout
         while not condition():
             if self.step(0.0):

@@ -31,7 +31,7 @@ ROOMS = {
         *(
             "errors edges",
             "policies",
-            "guarantees",
+            "guarantees notes",
             "metadata",
             "store",
             "loops layout groups saved_as_one at_least_once",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import polars as pl
-from queries import WINDOW
+from house import WINDOW
 
 Frames: TypeAlias = dict[str, pl.DataFrame]
 """All persons, auctions and bids; bids with their `epoch`."""

@@ -12,13 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
-from events import Events, House
+from events import Events
+from house import WINDOW, House
 
 import falkirk
 from falkirk import Columns, Dataflow, Epochs, SessionWindow, Sliding, Tumbling, agg
-
-WINDOW = 10_000
-"""Milliseconds of event time."""
 
 
 @dataclass(frozen=True)

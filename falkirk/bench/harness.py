@@ -207,13 +207,13 @@ def _compare_seconds(found: list[tuple[tuple[str, int], _Found]], rows: list[Row
 
 def _compare_outputs(tasks: list[BenchTask], found: dict[int, dict[tuple[str, int], _Found]], rows: list[Row]) -> None:
     """A system whose output differs from the first one's on the same input has measured something else: say so."""
-    expected: dict[int, tuple[str, dict[str, float]]] = {}
+    expected: dict[tuple[int, str], tuple[str, dict[str, float]]] = {}
     for index, task in enumerate(tasks):
         for (system, workers), entry in found[index].items():
             for check in entry.checks:
                 if check is None:
                     continue
-                first, digest = expected.setdefault(task.size, (system, check))
+                first, digest = expected.setdefault((task.size, task.variant.question), (system, check))
                 if not _equal(digest, check):
                     for row in rows:
                         if (row.system, row.workers) == (system, workers):

@@ -21,6 +21,8 @@ class Variant:
     """The package that a peer needs; peers run only when they are asked for. None: no peer."""
     once: bool = False
     """It chooses its numbers of workers itself, so that it is measured once and not for each."""
+    question: str = ""
+    """Of a benchmark that asks several: the one that it answers. Only answers to the same one are compared."""
     at_most: int | None = None
     """The largest size for a system so slow that more would not be worth the wait."""
 
@@ -173,6 +175,28 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "column_verbs",
+        "batches of 100 rows through six verbs, processor time a batch; one collect of Polars for each",
+        "us",
+        5_000,  # batches
+        (
+            Variant("falkirk", "column_verbs.py", workers=(1,)),
+            Variant("polars_collect", "column_verbs.py", "polars", workers=(1,)),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
+        "column_components",
+        "connected components of so many random nodes and five times as many edges as a loop of column verbs",
+        "CPU s",
+        200_000,  # nodes
+        (
+            Variant("falkirk", "column_components.py", workers=(1,)),
+            Variant("scipy", "column_components.py", "scipy", workers=(1,)),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
         "prefixes",
         "work in a loop with four epochs in flight that sets of times would do again, by what prefixes do",
         "ratio",
@@ -185,7 +209,16 @@ _ALL = (
         "queries over so many events of an auction house in 119 epochs, by Polars' processor seconds for all of them at once",
         "ratio",
         1_000_000,  # events
-        tuple(Variant(query, "nexmark.py", query, workers=(1,)) for query in _NEXMARK),
+        tuple(
+            variant
+            for query in _NEXMARK
+            for variant in (
+                Variant(query, "nexmark.py", query, workers=(1,), question=query),
+                Variant(
+                    f"{query}_bytewax", "bytewax_nexmark.py", query, workers=(1,), question=query, package="bytewax"
+                ),
+            )
+        ),
         higher_is_better=False,
     ),
     Bench(

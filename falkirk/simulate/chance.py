@@ -1,10 +1,13 @@
-"""Clocks and random generators that a program's functions and operators call: done again, they give something else.
+"""Clocks and random generators that a program's functions, sources and operators call: done again, they give something else.
 
 A run without failures is watched by Python's profiler, which hears of each call of C code, by whatever name the program has it.
+Of Python's random generators it hears when they are seeded: one that was seeded in the same event gives the same again.
 """
 
 from __future__ import annotations
 
+import dis
+import gc
 import random
 import sys
 import sysconfig
@@ -12,12 +15,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
+from math import inf
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from falkirk.simulate.world import World
+from runtime.inputs import SourceDriver
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Node
 from timely.errors import PACKAGES, FalkirkError, Site
@@ -30,18 +35,28 @@ _CLOCKS = {
     for clock in ("time", "monotonic", "perf_counter", "process_time", "thread_time")
     for form in ("", "_ns")
 } | {time.clock_gettime, time.clock_gettime_ns}
+_WITH_TIME = {time.localtime: 1, time.gmtime: 1, time.ctime: 1, time.asctime: 1, time.strftime: 2}
+"""Functions that look at the clock if they get fewer arguments than that."""
 _TODAY = {"now", "utcnow", "today"}
 _ENTROPY = {"urandom", "getrandom", "generate_time_safe"}
 _DRAWS = {"random", "getrandbits"}
+_PYTHONS = random.Random.__mro__[1]
+"""The class of Python's generators, in C."""
 _SHARED = random.random.__self__  # type: ignore[attr-defined]
 """The generator behind the functions of `random`."""
+_NUMPYS: Any = np.random.mtrand._rand
+"""The generator behind the functions of `numpy.random`."""
+_KEPT = "a random generator that it keeps"
 
-_EVENTS = {"on_batch", "on_notify", "on_result", "on_watermark"}
+_SEEDING = {random.Random.seed.__code__, random.Random.setstate.__code__}
+_EVENTS = {name for name in vars(Operator) if name.startswith("on_")}
+_READING = {"partitions", "read", "read_until", "seek"}
+"""What a source of the user's does by itself: it may wait by a clock."""
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class Chance:
-    """Notes every call of a clock or a random generator by what operators do, as long as it is the profiler.
+    """Notes every call of a clock or a random generator by what operators and sources do, as long as it is the profiler.
 
     `found`: a line for people by operator, kind of call and line, in the order in which they were met.
     """
@@ -49,37 +64,107 @@ class Chance:
     def __init__(self, world: World) -> None:
         self.found: dict[tuple[str, str], str] = {}
         self._world = world
-        self._drawn = _drawn_of_numpy()
+        self._seeded: set[int] = set()
+        """The generators, by identity, that were seeded in this event."""
+        self._sown: set[int] = set()
+        """Those that were seeded by a source, which begins anew when it is read again."""
+        self._searched: list[object] = []
+        """The sessions whose program has been looked through for generators of NumPy."""
+        self._drawn: list[tuple[Any, str]] = []
+        """Those, and the state of each: calls of them are not told, but what they leave behind is seen."""
 
     def __call__(self, frame: FrameType, event: str, called: Any) -> None:
         """Hear of a call. See `sys.setprofile`."""
-        if event == "c_call" and (what := _chance(called)):
-            self._note(frame, what)
-        elif event == "return" and frame.f_code.co_name in _EVENTS and self._drawn != (drawn := _drawn_of_numpy()):
-            self._drawn = drawn  # its functions are not told of, but what they leave behind is seen
-            self._note(frame, "NumPy's shared random generator", after=True)
+        if event == "c_call":
+            if what := self._chance(frame, called):
+                self._note(frame, what)
+        elif event == "call":
+            if frame.f_code in _SEEDING:
+                self._seed(frame)
+            elif frame.f_code.co_name in _EVENTS:
+                self._search()
+        elif event == "return" and frame.f_code.co_name in _EVENTS:
+            self._seeded.clear()
+            for at, (generator, state) in enumerate(self._drawn):
+                if state != (now := _state_of(generator)):
+                    self._drawn[at] = generator, now
+                    shared = generator is _NUMPYS
+                    self._note(frame, "NumPy's shared random generator" if shared else _KEPT, after=True)
+
+    def _chance(self, frame: FrameType, called: Any) -> str:
+        """The name of a clock or random generator; empty for any other function."""
+        name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
+        if name in _TODAY and isinstance(owner, type) and issubclass(owner, date):
+            return f"{owner.__name__}.{name}"
+        if name in _DRAWS and isinstance(owner, _PYTHONS):
+            if owner is _SHARED:
+                return "the shared random generator"
+            return "" if id(owner) in self._seeded | self._sown else _KEPT
+        if name in _ENTROPY:
+            return "the system's random generator"
+        if owner is time and (called in _CLOCKS or _arguments(frame) < _WITH_TIME.get(called, 0)):
+            return f"time.{name}"
+        return ""
+
+    def _seed(self, frame: FrameType) -> None:
+        """A generator of Python's is seeded, or gets a state."""
+        generator = frame.f_locals.get("self")
+        if isinstance(generator, random.SystemRandom):
+            return
+        if frame.f_locals.get("a", generator) is None:
+            self._note(frame, "a random generator without a seed")
+        within = frame.f_back
+        while within is not None:
+            known = within.f_locals.get("self")
+            if isinstance(known, Operator) and within.f_code.co_name in _EVENTS:
+                self._seeded.add(id(generator))
+                return
+            if isinstance(known, SourceDriver):
+                self._sown.add(id(generator))
+                return
+            within = within.f_back
+
+    def _search(self) -> None:
+        """Find the generators of NumPy that the program has, when a process of a worker is new."""
+        sessions: list[object] = [process.session for process in self._world.processes]
+        if sessions == self._searched:
+            return
+        self._searched = sessions
+        kinds = (np.random.Generator, np.random.RandomState)
+        generators = [each for each in gc.get_objects() if isinstance(each, kinds) and each is not _NUMPYS]
+        self._drawn = [(generator, _state_of(generator)) for generator in (_NUMPYS, *generators)]
 
     def _note(self, frame: FrameType | None, what: str, after: bool = False) -> None:
         """Note a call from `frame`; `after`: it was somewhere in the event that is over now."""
         line: Site | None = None
+        doing: tuple[Stage, ...] = ()
+        paces = False
         while frame is not None:
             known = frame.f_locals.get("self")
-            if not after and line is None and _is_the_users(frame):
-                line = Site(frame.f_code.co_filename, frame.f_lineno)
+            if not after and _is_the_users(frame):
+                line = line or Site(frame.f_code.co_filename, frame.f_lineno)
+                paces = paces or frame.f_code.co_name in _READING
+            nodes: list[Node] = []
             if isinstance(known, Operator) and frame.f_code.co_name in _EVENTS:
-                nodes = self._nodes(known, () if after else frame.f_locals.get("doing", ()))
+                doing = doing or (() if after else frame.f_locals.get("doing", ()))
+                nodes = self._nodes(known, doing)
             elif isinstance(known, Outbox) and (route := frame.f_locals.get("route")) is not None:
                 nodes = [known.plan.graph.nodes[route.edge.target.node]]  # it chooses a worker for each record
-            else:
-                frame = frame.f_back
-                continue
-            if nodes and all(node.nondeterministic is None for node in nodes):
-                who = str(nodes[0]) if len(nodes) == 1 else f"one of {', '.join(map(str, nodes))}"
-                self.found.setdefault((who, what), f"{who} calls {what}" + ("" if line is None else f" at {line}"))
-            return
+            elif isinstance(known, SourceDriver) and line is not None and not (paces and "random" not in what):
+                nodes = [known.node]
+            if nodes:
+                self._found(nodes, what, line)
+                return
+            frame = frame.f_back
+
+    def _found(self, nodes: list[Node], what: str, line: Site | None) -> None:
+        if all(node.nondeterministic is None for node in nodes):
+            who = str(nodes[0]) if len(nodes) == 1 else f"one of {', '.join(map(str, nodes))}"
+            self.found.setdefault((who, what), f"{who} calls {what}" + ("" if line is None else f" at {line}"))
 
     def _nodes(self, operator: Operator, doing: tuple[Stage, ...]) -> list[Node]:
-        """The nodes that an operator runs; of a chain those whose stages it is doing, if that is known."""
+        """The nodes that an operator runs; of a chain those whose stages it is doing, if that is known. None: it is a part of
+        another operator, which runs it."""
         for process in self._world.processes:
             for runtime in process.session.worker.runtimes if process.session is not None else ():
                 if runtime.operator is operator:
@@ -88,22 +173,18 @@ class Chance:
         return []
 
 
-def _chance(called: Any) -> str:
-    """The name of a clock or random generator; empty for any other function."""
-    name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
-    if name in _TODAY and isinstance(owner, type) and issubclass(owner, date):
-        return f"{owner.__name__}.{name}"
-    if owner is _SHARED and name in _DRAWS:
-        return "the shared random generator"
-    if name in _ENTROPY:
-        return "the system's random generator"
-    return f"time.{name}" if owner is time and called in _CLOCKS else ""
+def _arguments(frame: FrameType) -> float:
+    """The number of arguments of the call that a function is at; infinite if that is not said there."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return code[at + 1] if code[at] == dis.opmap["CALL"] else inf
 
 
-def _drawn_of_numpy() -> tuple[int, int]:
-    """The state of the generator behind the functions of `numpy.random`, in brief."""
-    state: Any = np.random.get_state(legacy=False)
-    return int(state["state"]["pos"]), int(state["state"]["key"][0])
+def _state_of(generator: Any) -> str:
+    """The state of a generator of NumPy, in brief."""
+    state = generator.get_state(legacy=False) if hasattr(generator, "get_state") else generator.bit_generator.state
+    if isinstance(state["state"], dict) and "pos" in state["state"]:
+        return f"{state['state']['pos']} {state['state']['key'][0]}"
+    return repr(state)
 
 
 def _is_the_users(frame: FrameType) -> bool:

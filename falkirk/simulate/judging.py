@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from recovery.guarantees.promises import Alike, Grade
-from timely.time import Time
+from timely.time import Time, visible
 
 Rows: TypeAlias = list[Any]
 Given: TypeAlias = Mapping[Time, Rows]
@@ -57,14 +57,14 @@ def observed(seen: Sequence[Publication], expected: Given, alike: Alike, twice: 
     for (worker, time), commits in at.items():
         for commit in commits[1:]:
             if not same(commits[0], commit):
-                words = f"gave at {time} on worker {worker} {shown(commits[0])}, and then {shown(commit)}"
+                words = f"gave at {visible(time)} on worker {worker} {shown(commits[0])}, and then {shown(commit)}"
                 return Grade.CONVERGENT, words
     first = [row for commits in at.values() for row in commits[0]]
     if alike == Alike.RECORDS and (more := beyond(first, chain.from_iterable(expected.values()), repeats=False)):
         return Grade.CONVERGENT, f"gave again, at another time, {shown(more)}"
     for (worker, time), commits in at.items():
         if len(commits) > 1:
-            return Grade.REPEATING, f"gave {time} again on worker {worker}, with the same records"
+            return Grade.REPEATING, f"gave {visible(time)} again on worker {worker}, with the same records"
     return Grade.PRECISE, ""
 
 
@@ -83,7 +83,7 @@ def difference(level: Alike, one: Given, other: Given) -> Difference | None:
         for time in sorted(one.keys() | other.keys()):
             first, second = (sorted(each.get(time, ()), key=order_of) for each in (one, other))
             if not same(first, second):
-                return Difference(f" at time {time}", first, second)
+                return Difference(f" at time {visible(time)}", first, second)
     elif level == Alike.RECORDS:
         first, second = (sorted(chain.from_iterable(each.values()), key=order_of) for each in (one, other))
         if not same(first, second):

@@ -20,7 +20,7 @@ from timely.dataflow.graph import Graph
 from timely.errors import FalkirkError
 from timely.io.interface import Chunk, End, Partition, Position, Source, Wait, deals_epochs, source_repeats
 from timely.io.memory import PendingEpochs, rows_of
-from timely.time import Time
+from timely.time import Time, visible
 
 Result = dict[tuple[str, Time], list[Any]]
 """By output and time: all records of all workers, in a fixed order."""
@@ -125,7 +125,8 @@ class Outside:
             self.repeated += 1
             if not same(self.exactly[key], content):
                 raise Contradiction(
-                    f"{name!r} on worker {worker} gave at time {time} {shown(self.exactly[key])}, and now {shown(content)}"
+                    f"{name!r} on worker {worker} gave at time {visible(time)} {shown(self.exactly[key])}, and now "
+                    f"{shown(content)}"
                 )
         self.exactly[key] = content
 

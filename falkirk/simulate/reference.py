@@ -30,7 +30,7 @@ from timely.data.codec import decode, encode
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import CodecError, FalkirkError
 from timely.io.memory import rows_of
-from timely.time import Time
+from timely.time import Time, visible
 
 SCHEDULES = (-1, -2)
 """The schedules under which a program runs without failures."""
@@ -159,7 +159,7 @@ def _first(one: Reference, other: Reference) -> str:
     for processor, time in sorted(one.sent.keys() | other.sent.keys()):
         if one.sent.get((processor, time)) != other.sent.get((processor, time)):
             named = one.operators.get(processor) or other.operators[processor]
-            return f" The first that sends something else is the {named}, at time {time}."
+            return f" The first that sends something else is the {named}, at time {visible(time)}."
     return ""
 
 

@@ -56,6 +56,9 @@ class Collection:
     def map(self, function: Callable[[Any], Any], name: str | None = None) -> Collection:
         """Each record replaced by `function(record)`.
 
+        Raises:
+            GraphError: `function` is no function.
+
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
         >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
@@ -69,6 +72,9 @@ class Collection:
     def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Collection:
         """The records for which `predicate(record)` is true.
 
+        Raises:
+            GraphError: `predicate` is no function.
+
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
         >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
@@ -81,6 +87,9 @@ class Collection:
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Collection:
         """Each record replaced by all that `function(record)` gives.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -98,6 +107,9 @@ class Collection:
         """Each pair (key, value) replaced by `function(key, value)`, which gives a pair, or one value.
 
         It works on single values and on arrays of integers alike.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -123,6 +135,9 @@ class Collection:
         """The pairs (key, value) for which `predicate(key, value)` is true.
 
         It works on single values and on arrays of integers alike.
+
+        Raises:
+            GraphError: `predicate` is no function.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -190,6 +205,9 @@ class Collection:
     def concat(self, *others: Collection) -> Collection:
         """All records of this one and of `others`: those of outer scopes enter the innermost scope there is.
 
+        Raises:
+            GraphError: one of `others` is no collection, or in a scope beside this one.
+
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
         >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
@@ -202,6 +220,9 @@ class Collection:
 
     def minus(self, other: Collection) -> Collection:
         """This one without the records of `other`, each as often as it is there.
+
+        Raises:
+            GraphError: `other` is no collection, or in a scope beside this one.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -223,6 +244,9 @@ class Collection:
 
         `columns` says that `select` works on arrays of integers as well as on single values; it then gives a pair or one value,
         or NotImplemented for arrays that it would rather have value by value.
+
+        Raises:
+            GraphError: `other` is no collection, or in a scope beside this one; `select` is no function.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -261,6 +285,9 @@ class Collection:
 
         A key that is a pair itself is given as the pair (key, None): see `as_keys`.
 
+        Raises:
+            GraphError: `keys` is no collection, or in a scope beside this one.
+
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
         >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
@@ -273,6 +300,9 @@ class Collection:
 
     def antijoin(self, keys: Collection, name: str | None = None) -> Collection:
         """The records whose key is not in `keys`, which are distinct; one that is a pair itself is the pair (key, None).
+
+        Raises:
+            GraphError: `keys` is no collection, or in a scope beside this one.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -289,6 +319,9 @@ class Collection:
     ) -> Collection:
         """As `join`; and for each record whose key is not in `other`, `select(key, left, None)`.
 
+        Raises:
+            GraphError: `other` is no collection, or in a scope beside this one; `select` is no function.
+
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
         >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
@@ -303,6 +336,9 @@ class Collection:
         self, other: Collection, select: Callable[[Any, Any, Any], Any] | None = None, name: str | None = None
     ) -> Collection:
         """As `left_join`; and for each record of `other` whose key is not in this one, `select(key, None, right)`.
+
+        Raises:
+            GraphError: `other` is no collection, or in a scope beside this one; `select` is no function.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -326,6 +362,9 @@ class Collection:
         """For each key pairs (key, value) of all values that `function(key, group)` gives.
 
         The group lists the key's values, and how often each is there.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -400,6 +439,9 @@ class Collection:
     def top(self, count: int, greatest: bool = True, name: str | None = None) -> Collection:
         """Pairs of a key and each of its `count` greatest values, or least ones.
 
+        Raises:
+            GraphError: `count` is no whole number from 1 up.
+
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
         >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
@@ -413,6 +455,9 @@ class Collection:
 
     def threshold(self, function: Callable[[int], int], name: str | None = None) -> Collection:
         """Each record `function(n)` times, where it was there n times, which may be less than none.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -460,6 +505,9 @@ class Collection:
     def enter(self, scope: Scope) -> Collection:
         """The same in a scope inside its own; verbs on several collections do it where it is needed.
 
+        Raises:
+            GraphError: `scope` is not within that of the collection.
+
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
         >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
@@ -479,6 +527,9 @@ class Collection:
         """The same in the scope of a loop, each record from iteration `iteration(key, value)` on.
 
         That must be a function of the record alone, which works on single values and on arrays of integers alike.
+
+        Raises:
+            GraphError: `iteration` is no function.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -511,6 +562,9 @@ class Collection:
     def leave(self) -> Collection:
         """The collection as it is when the loop that it is in has come to rest.
 
+        Raises:
+            GraphError: the collection is in the root scope.
+
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
         >>> names = differential.from_records(flow.source("names", falkirk.Iterable(["a", "b"])))
@@ -526,7 +580,9 @@ class Collection:
     ) -> Collection:
         """The result of `body`, done again and again, beginning with this collection, until nothing changes.
 
-        Raises, when it runs, OperatorError if something still changes after `limit` iterations.
+        Raises:
+            GraphError: `body` is no function, or returns what it did not make of its argument; `limit` is below 1.
+            OperatorError: when it runs, if something still changes after `limit` iterations.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -570,6 +626,9 @@ class Collection:
 
     def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
         """Write the changes, pairs (record, difference), to `sink`. `require` as for streams: what failures may do to it.
+
+        Raises:
+            GraphError: `sink` is none, or the collection is in a nested scope.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -624,6 +683,10 @@ def iterate(
 ) -> list[Collection]:
     """Several collections that go round one loop together: `body` is given one a collection, and gives as many again.
 
+    Raises:
+        GraphError: `body` is no function, or does not return as many collections, made of its arguments; `limit` is below
+            1.
+
     >>> from falkirk import differential
     >>> flow = falkirk.Dataflow()
     >>> pairs = differential.from_records(flow.source("numbers", falkirk.Iterable([(1, 9)])))
@@ -661,6 +724,9 @@ def grow(
     """The results of `body`, done again and again, beginning with nothing, until nothing changes.
 
     The loop is in the scope of `beside`. It costs less than `iterate` where the body adds what there is to begin with.
+
+    Raises:
+        GraphError: `body` returns what is not in the loop.
 
     >>> from falkirk import differential
     >>> flow = falkirk.Dataflow()

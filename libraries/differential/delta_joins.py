@@ -30,6 +30,10 @@ def delta_join(*relations: Relation, name: str | None = None) -> Collection:
     relation keeps one trace, or two where it is looked up from both ends, which relations of the same collection share;
     there are no others. Not in loops: there, join two at a time.
 
+    Raises:
+        GraphError: there are fewer than two relations, or one that is no pair of a collection and one or two different
+            letters; a collection is in a loop; relations have no letter in common.
+
     >>> from falkirk import differential
     >>> flow = falkirk.Dataflow()
     >>> pairs = differential.from_records(flow.source("edges", falkirk.Iterable([(1, 2), (2, 3), (1, 3), (3, 4)])))

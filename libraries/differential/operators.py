@@ -32,10 +32,10 @@ from libraries.differential.rows import (
 from libraries.differential.trace import Change, History, Trace
 from libraries.differential.values import Values, are_integers
 from timely.data.batch import Batch
-from timely.errors import OperatorError
+from timely.errors import OperatorError, shown
 from timely.operators.base import Context, Operator
 from timely.state import Parts, TimedBatches
-from timely.time import Frontier, Time, join, leq
+from timely.time import Frontier, Time, join, leq, visible
 
 Few = dict[tuple[int, int], int]
 """Few changes: (key, value), as codes → difference."""
@@ -468,7 +468,8 @@ class Consolidate(Operator):
         if self._limit is not None and time[-1] >= self._limit and ctx.out:
             changing = [record for _, _, batch in ctx.out for record, _ in as_pairs(batch[:1])[:8]]
             raise OperatorError(
-                f"the loop {self._loop!r} ({ctx.site}) still changes after {self._limit} iterations of epoch {time[0]}: it may "
-                f"never end; among what changes: {', '.join(f'{record!r:.80}' for record in dict.fromkeys(changing))}. "
+                f"the loop {self._loop!r} ({ctx.site}) still changes after {self._limit} iterations of epoch "
+                f"{visible(time)[0]}: it may "
+                f"never end; among what changes: {', '.join(f'{shown(record, 80)}' for record in dict.fromkeys(changing))}. "
                 "Mend its body, so that what goes round comes to rest, or give it a higher limit="
             )

@@ -16,6 +16,9 @@ def label_propagation(edges: Collection, rounds: int = 5) -> Collection:
     A node begins with itself as its label; of equally frequent labels the least wins. Edges (a, b) count once and in both
     directions. (Raghavan, Albert and Kumara, *Near linear time algorithm to detect community structures*, 2007, synchronously.)
 
+    Raises:
+        GraphError: `rounds` is no whole number from 0 up.
+
     >>> from falkirk import differential, graph
     >>> flow = falkirk.Dataflow()
     >>> pairs = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 5), (5, 3)]

@@ -9,7 +9,7 @@ import polars as pl
 
 from libraries.lindi.query import Base
 from timely.data.batch import Batch, as_polars, columns_of
-from timely.data.kernels.content import in_content_order
+from timely.data.kernels.sorted_rows import in_content_order, sorted_rows
 from timely.dataflow.columns import Columns
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
@@ -28,6 +28,9 @@ class Table(Base[Columns]):
     def where(self, *predicates: Any, name: str | None = None) -> Table:
         """The rows for which all `predicates` are true.
 
+        Raises:
+            GraphError: as `Columns.filter`.
+
         >>> import polars as pl
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -41,6 +44,9 @@ class Table(Base[Columns]):
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Table:
         """Polars' `select`, batch by batch.
+
+        Raises:
+            GraphError: as the verb of `Columns`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -56,6 +62,9 @@ class Table(Base[Columns]):
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Table:
         """Polars' `with_columns`, batch by batch.
 
+        Raises:
+            GraphError: as the verb of `Columns`.
+
         >>> import polars as pl
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -70,6 +79,11 @@ class Table(Base[Columns]):
     def aggregate(self, *keys: str, name: str | None = None, **named: pl.Expr) -> Table:
         """Polars' `group_by(*keys).agg(**named)` of all rows; without keys one row of all.
 
+        Rows have no order: an expression that asks for one sorts by itself, as `pl.col("price").sort_by("at").first()` does.
+
+        Raises:
+            GraphError: there is nothing to compute, or something that is no expression.
+
         >>> import polars as pl
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -83,12 +97,18 @@ class Table(Base[Columns]):
             raise GraphError(f"{user_site()}: aggregate takes Polars expressions by name: aggregate('key', n=pl.len())")
         if keys:
             return self._rows(
-                "aggregate", name, keys, lambda frame: frame.group_by(keys, maintain_order=True).agg(**named)
+                "aggregate",
+                name,
+                keys,
+                lambda frame: in_content_order(frame).group_by(keys, maintain_order=True).agg(**named),
             )
-        return self._rows("aggregate", name, (), lambda frame: frame.select(**named))
+        return self._rows("aggregate", name, (), lambda frame: in_content_order(frame).select(**named))
 
     def distinct(self, *keys: str, name: str | None = None) -> Table:
         """Each row once, for tables whose columns `keys` tell which rows can be equal.
+
+        Raises:
+            GraphError: `keys` is empty.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -103,12 +123,15 @@ class Table(Base[Columns]):
             raise GraphError(
                 f"{user_site()}: distinct of columns takes the names of those that bring equal rows together"
             )
-        return self._rows("distinct", name, keys, lambda frame: frame.unique(maintain_order=True))
+        return self._rows("distinct", name, keys, lambda frame: in_content_order(frame).unique(maintain_order=True))
 
     def join(
         self, other: Table, *on: str, how: Literal["inner", "left", "semi", "anti"] = "inner", name: str | None = None
     ) -> Table:
         """Polars' `join` on the columns `on`. Where no row of `other` came, "left" has no columns of it.
+
+        Raises:
+            GraphError: `on` is empty, or `other` no table of the same dataflow and scope.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -132,7 +155,8 @@ class Table(Base[Columns]):
         return self._both("join", name, other, (_by(*on), _by(*on)), meet)
 
     def order_by(self, *columns: str, descending: bool = False, name: str | None = None) -> Table:
-        """The rows in order of `columns`, at one worker, as one batch a time.
+        """The rows in order of `columns`, then of all others, at one worker, as one batch a time. Null is before all, as in
+        Polars' `sort`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -143,12 +167,11 @@ class Table(Base[Columns]):
         >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
         [('n', 5), ('s', 4), ('n', 3)]
         """
-        return self._rows(
-            "order_by", name, (), lambda frame: frame.sort(columns, descending=descending, maintain_order=True)
-        )
+        return self._rows("order_by", name, (), lambda frame: sorted_rows(frame, columns, descending))
 
     def top(self, count: int, by: str, least: bool = False, name: str | None = None) -> Table:
-        """The `count` rows with the greatest values of the column `by`, or with the least, in order.
+        """The `count` rows with the greatest values of the column `by`, or with the least, in order; those that are equal in it
+        in that of the other columns. Null is behind all, as in Polars' `top_k`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -159,13 +182,11 @@ class Table(Base[Columns]):
         >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
         [('n', 5)]
         """
-        return self._rows(
-            "top",
-            name,
-            (),
-            lambda frame: frame.sort(by, descending=not least, maintain_order=True).head(count),
-            early=True,
-        )
+
+        def first(frame: pl.DataFrame) -> pl.DataFrame:
+            return sorted_rows(frame, (by,), not least, nulls_last=True).head(count)
+
+        return self._rows("top", name, (), first, early=True)
 
     def _rows(
         self,
@@ -175,14 +196,13 @@ class Table(Base[Columns]):
         function: Callable[[pl.DataFrame], pl.DataFrame],
         early: bool = False,
     ) -> Table:
-        """`function` of all rows of a time, or of those with equal keys, in the order of their content; `early`: of each batch
-        before it travels as well."""
+        """`function` of all rows of a time, or of those with equal keys; `early`: of each batch before it travels as well."""
 
         def apply(batch: Batch) -> Batch:
-            return function(in_content_order(as_polars(batch)))
+            return function(as_polars(batch))
 
         if keys:
             return self._each_time(kind, name, _by(*keys), apply)
         marked = self.with_columns(pl.lit(0).alias(_ALL))
         channel = Exchange(columns=(_ALL,), prepare=columns_of, combine=apply if early else None)
-        return marked._each_time(kind, name, channel, lambda batch: apply(as_polars(batch).drop(_ALL)))
+        return marked._each_time(kind, name, channel, lambda batch: function(as_polars(batch).drop(_ALL)))

@@ -23,6 +23,9 @@ class Base(Generic[W]):
 
     stream: W
 
+    def __post_init__(self) -> None:
+        self.stream._check_read(type(self).__name__)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.stream!r})"
 
@@ -41,6 +44,9 @@ class Base(Generic[W]):
 
     def iterate(self, body: Callable[[Self], Self], limit: int | None = None, name: str | None = None) -> Self:
         """The records that `body` gives in all rounds: they go round again, until there are none, or `limit` times.
+
+        Raises:
+            GraphError: `body` is no function, or returns what it did not make of its argument; `limit` is below 1.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial, reduce
+from decimal import Decimal
+from functools import reduce
 from heapq import nlargest, nsmallest
+from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from libraries.lindi.query import Base
 from timely.data.batch import Batch
-from timely.data.codec import encode
+from timely.data.content import by_content, in_order
+from timely.data.keys import are_canonical, canonical
 from timely.data.unrounded import lowered, lowered_all, total_of
 from timely.dataflow.stream import Stream, records_of
 from timely.dataflow.wire import check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
-from timely.operators.keyed import greatest, grouped
-from timely.operators.keyed import least as _least
+from timely.operators.keyed import greatest, grouped, least
 
 Key = Callable[[Any], Any]
 
@@ -41,6 +44,9 @@ class Query(Base[Stream]):
     def where(self, predicate: Callable[[Any], Any], name: str | None = None) -> Query:
         """The records for which `predicate(record)` is true.
 
+        Raises:
+            GraphError: `predicate` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable([1, 2, 3])))
@@ -52,6 +58,9 @@ class Query(Base[Stream]):
 
     def select(self, function: Callable[[Any], Any], name: str | None = None) -> Query:
         """Each record replaced by `function(record)`.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -65,6 +74,9 @@ class Query(Base[Stream]):
     def select_many(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Query:
         """Each record replaced by all that `function(record)` gives.
 
+        Raises:
+            GraphError: `function` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["to be"])))
@@ -76,6 +88,9 @@ class Query(Base[Stream]):
 
     def group_by(self, key: Key) -> Groups:
         """The records of one `key(record)` together; then say what of them.
+
+        Raises:
+            GraphError: `key` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -102,6 +117,9 @@ class Query(Base[Stream]):
     def union(self, other: Query, name: str | None = None) -> Query:
         """Each record of this query or of `other` once.
 
+        Raises:
+            GraphError: `other` is no query of the same kind, dataflow and scope.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
@@ -115,6 +133,9 @@ class Query(Base[Stream]):
     def intersect(self, other: Query, name: str | None = None) -> Query:
         """Each record of this query that `other` gives, too, once.
 
+        Raises:
+            GraphError: `other` is no query of the same kind, dataflow and scope.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
@@ -127,6 +148,9 @@ class Query(Base[Stream]):
 
     def without(self, other: Query, name: str | None = None) -> Query:
         """Each record of this query that `other` does not give, once.
+
+        Raises:
+            GraphError: `other` is no query of the same kind, dataflow and scope.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -148,6 +172,9 @@ class Query(Base[Stream]):
     ) -> Query:
         """`select(mine, theirs)` of each two records with equal keys; by default the pair of them.
 
+        Raises:
+            GraphError: `other` is no query of the same kind, dataflow and scope, or what takes records is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
@@ -168,8 +195,11 @@ class Query(Base[Stream]):
         return self._both("join", name, other, (_by(key), _by(other_key)), meet)
 
     def order_by(self, key: Key = _itself, descending: bool = False, name: str | None = None) -> Query:
-        """The records in order of `key(record)`, at one worker, as one batch a time. Content decides between equal
-        keys.
+        """The records in order of `key(record)`, at one worker, as one batch a time; equal ones in an order by their content.
+        A NaN comes last.
+
+        Raises:
+            GraphError: `key` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -179,13 +209,19 @@ class Query(Base[Stream]):
         [((0,), [3, 2, 1])]
         """
         check_callable(key, "order_by")
-        return self._each_time(
-            "order_by", name, _by(_one_place), lambda batch: _sorted(records_of(batch), key, descending)
-        )
+
+        def ordered(batch: Batch) -> Batch:
+            records = records_of(batch)
+            return _ordered(_ranked(key, records, not descending), descending, records)
+
+        return self._each_time("order_by", name, _by(_one_place), ordered)
 
     def top(self, count: int, key: Key = _itself, least: bool = False, name: str | None = None) -> Query:
-        """The `count` records with the greatest `key(record)`, or with the least, in order. Content decides between
-        equal keys.
+        """The `count` records with the greatest `key(record)`, or with the least, in order; equal ones as in `order_by`.
+        A NaN comes last, of both.
+
+        Raises:
+            GraphError: `count` is no whole number from 1 up, or `key` no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -197,7 +233,11 @@ class Query(Base[Stream]):
         check_callable(key, "top")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise GraphError(f"{user_site()}: top takes a number of records from 1 up, not {count!r}")
-        choose = partial(_chosen, nsmallest if least else nlargest, count, key)
+
+        def choose(batch: Batch) -> Batch:
+            records = records_of(batch)
+            return _first(count, _ranked(key, records, least), not least, records)
+
         return self._each_time("top", name, _by(_one_place, choose), choose)
 
     def count(self, name: str | None = None) -> Query:
@@ -232,6 +272,9 @@ class Query(Base[Stream]):
     def min(self, key: Key = _itself, name: str | None = None) -> Query:
         """A record with the least `key(record)`.
 
+        Raises:
+            GraphError: `key` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["abc", "b"])))
@@ -244,6 +287,9 @@ class Query(Base[Stream]):
     def max(self, key: Key = _itself, name: str | None = None) -> Query:
         """A record with the greatest `key(record)`.
 
+        Raises:
+            GraphError: `key` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["abc", "b"])))
@@ -255,6 +301,9 @@ class Query(Base[Stream]):
 
     def aggregate(self, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
         """One record of all, by `combine(a, b)`, which must be associative and commutative.
+
+        Raises:
+            GraphError: `combine` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -279,7 +328,10 @@ class Groups:
     key: Key
 
     def select(self, function: Callable[[Any, list[Any]], Any], name: str | None = None) -> Query:
-        """`function(key, records)` of each group.
+        """`function(key, records)` of each group, whose records come in an order by their content.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -306,6 +358,9 @@ class Groups:
     def sum(self, of: Key = _itself, name: str | None = None) -> Query:
         """The sum of `of(record)`; of floats the exact sum, rounded once.
 
+        Raises:
+            GraphError: `of` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
@@ -328,6 +383,9 @@ class Groups:
     def min(self, of: Key = _itself, name: str | None = None) -> Query:
         """The least `of(record)`.
 
+        Raises:
+            GraphError: `of` is no function.
+
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
         >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
@@ -335,10 +393,13 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 3), ('b', 5)])]
         """
-        return self.aggregate(of, _least, name)
+        return self.aggregate(of, least, name)
 
     def max(self, of: Key = _itself, name: str | None = None) -> Query:
         """The greatest `of(record)`.
+
+        Raises:
+            GraphError: `of` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -351,6 +412,9 @@ class Groups:
 
     def aggregate(self, of: Key, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
         """One value of all `of(record)`, by `combine(a, b)`, which must be associative and commutative.
+
+        Raises:
+            GraphError: `of` or `combine` is no function.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -374,50 +438,59 @@ class Groups:
 
         def groups(batch: Batch) -> Batch:
             pairs = [(key(record), record) for record in records_of(batch)]
-            return [function(found, records) for found, records in grouped([pairs]).items()]
+            return [function(found, by_content(records)) for found, records in grouped([pairs]).items()]
 
         return self.query._each_time(kind, name, _by(key), groups)
 
 
-def _chosen(choose: Callable[..., list[Any]], count: int, key: Key, batch: Batch) -> Batch:
-    """The first `count` records by `choose`, those with the key of the last one by content: not by when they came."""
-    records = records_of(batch)
-    found = choose(count, records, key=key)
-    if len(found) == len(records):
-        return _in_content_order(found, key)
-    last = key(found[-1])
-    tied = [record for record in records if key(record) == last]
-    if len(tied) > 1:
-        found = [record for record in found if key(record) != last]
-        found += sorted(tied, key=encode)[: count - len(found)]
-    return _in_content_order(found, key)
+def _ordered(key: Key, descending: bool, records: list[Any]) -> list[Any]:
+    items = in_order([(key(record), record) for record in records])
+    if descending:
+        items.sort(key=itemgetter(0), reverse=True)  # those with equal keys stay as they are
+    return [record for _, record in items]
 
 
-def _sorted(records: list[Any], key: Key, descending: bool) -> Batch:
-    return _in_content_order(sorted(records, key=key, reverse=descending), key)
+def _first(count: int, key: Key, descending: bool, records: list[Any]) -> list[Any]:
+    """The first few in order. Which of those with the last key these are, their content says, not who came first."""
+    if len(records) > count:
+        keys = list(map(key, records))
+        last = (nlargest if descending else nsmallest)(count, keys)[-1]
+        records = [record for at, record in zip(keys, records) if not (at < last if descending else last < at)]
+    return _ordered(key, descending, records)[:count]
 
 
-def _in_content_order(records: list[Any], key: Key) -> list[Any]:
-    """Sorted records, those with equal keys by content."""
-    keys = list(map(key, records))
-    first = 0
-    for after in range(1, len(records) + 1):
-        if after == len(records) or keys[after] != keys[first]:
-            if after - first > 1:
-                records[first:after] = sorted(records[first:after], key=encode)
-            first = after
-    return records
+def _each_once(records: Iterable[Any]) -> dict[Any, None]:
+    """The records as keys, among which NaN is one, whatever worker it came from."""
+    found = dict.fromkeys(records)
+    return found if are_canonical(found) else dict.fromkeys(map(canonical, found))
 
 
 def _unique(batch: Batch) -> Batch:
-    return list(dict.fromkeys(records_of(batch)))
+    return list(_each_once(records_of(batch)))
 
 
 def _common(left: list[Any] | None, right: list[Any] | None) -> Batch:
-    theirs = Counter(right or ())
-    return [record for record in dict.fromkeys(left or ()) if record in theirs]
+    theirs = _each_once(right or ())
+    return [record for record in _each_once(left or ()) if record in theirs]
 
 
 def _left_over(left: list[Any] | None, right: list[Any] | None) -> Batch:
-    theirs = Counter(right or ())
-    return [record for record in dict.fromkeys(left or ()) if record not in theirs]
+    theirs = _each_once(right or ())
+    return [record for record in _each_once(left or ()) if record not in theirs]
+
+
+def _ranked(key: Key, records: list[Any], least: bool) -> Key:
+    """`key`, or, where NaN may be among the keys of the records, one of the same order in which NaN is the last.
+
+    It is the greatest where the `least` come first, and else the least.
+    """
+    if are_canonical(list(map(key, records))):
+        return key
+    return lambda record: _rank(key(record), least)
+
+
+def _rank(value: Any, least: bool) -> Any:
+    if isinstance(value, int | float | Decimal | np.number):
+        nan = bool(value != value)
+        return nan is least, 0 if nan else value
+    return tuple(_rank(each, least) for each in value) if isinstance(value, tuple) else value

@@ -12,11 +12,13 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import polars as pl
 
+from timely.dataflow.changes import Changes
 from timely.dataflow.columns import Columns
 from timely.dataflow.keyed import Over, check_over
 from timely.errors import GraphError, user_site
 from timely.operators import agg
 from timely.operators.agg import Aggregate
+from timely.operators.column_join import CHANGE
 
 Node: TypeAlias = Any
 """An expression of sqlglot, which is imported when it is needed."""
@@ -180,7 +182,10 @@ class _Compiler:
             stream, name = self._streams[node.name], node.alias_or_name
         else:
             _refuse(f"{_text(node)}: from takes names of streams and subqueries")
-        return _Rows(stream, {name: None if stream.schema is None else {each: each for each in stream.schema}})
+        if stream.schema is None:
+            return _Rows(stream, {name: None})
+        signed = isinstance(stream, Changes)  # then the verbs keep the sign, which is no column of the table
+        return _Rows(stream, {name: {each: each for each in stream.schema if not (signed and each == CHANGE)}})
 
     def _join(self, rows: _Rows, join: Node) -> _Rows:
         other = self._table(join.this)

@@ -129,6 +129,8 @@ class Coordinator:
         self._again = False
         self._deciding: set[int] = set()
         self._behind: list[list[Bound]] | None = None
+        self._ran_before = saved.decision is not None
+        """The job has run before, in this monitor or an earlier one: something failed, or it was stopped."""
 
     def step(self, now: float, *events: Event) -> list[Effect]:
         """Take events that have come together, in their order. The effects are to be carried out in theirs."""
@@ -481,7 +483,8 @@ class Coordinator:
         for status in self.workers:
             status.heard = self._now
         self._behind = last = self.options.last_cuts()
-        self.cuts = Cuts(self.layout.groups, last, self._now, self.options.saved_cuts())
+        self.cuts = Cuts(self.layout.groups, last, self._now, self.options.saved_cuts(), early=self._ran_before)
+        self._ran_before = True
         self._intervals = Intervals(self.layout)
         self._raise_watermarks()
         self._close()

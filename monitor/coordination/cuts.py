@@ -3,10 +3,14 @@
 One cut a group is outstanding: a worker that is slow to persist holds the next one back, and the interval stretches.
 After a failure behind local edges, workers may have got differently far; those that have a checkpoint at a later epoch
 already are left out of a cut. Each cut holds what any processor has persisted, or lies within: one that cannot waits.
+
+After a failure or a restart the first cut comes early, and the intervals double until they are what was asked for. Otherwise a
+job that fails more often than it is cut would do the same work for ever.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -32,6 +36,8 @@ class _Group:
     """All that was complete everywhere when it was announced."""
     saved: list[Bound]
     """The last cuts that processors in its loop have: one may have stayed as it is where another went back."""
+    most: float
+    """The next cut may come after so many seconds or epochs, though more were asked for."""
 
 
 class Cuts:
@@ -42,6 +48,8 @@ class Cuts:
         last: `last[group][worker]`, the last cut of the group that is persisted there.
         now: the time in seconds.
         saved: `saved[group]`, the last cuts that any of its processors has persisted; none beyond `last` without.
+        early: the first cut of a group comes after a second, or an epoch, if that is less than its interval; the next after
+            two, four, eight.
     """
 
     def __init__(
@@ -50,9 +58,11 @@ class Cuts:
         last: Sequence[Sequence[Bound]],
         now: float,
         saved: Sequence[Sequence[Bound]] = (),
+        early: bool = False,
     ) -> None:
+        most = 1.0 if early else math.inf
         self._groups = [
-            _Group(info, list(there), now, nothing(info.depth), set(), nothing(info.depth), list(more))
+            _Group(info, list(there), now, nothing(info.depth), set(), nothing(info.depth), list(more), most)
             for info, there, more in zip(groups, last, saved or [()] * len(groups))
         ]
 
@@ -76,9 +86,10 @@ class Cuts:
                 continue
             if (
                 upto[0] == NEVER
-                or (info.seconds is not None and now - group.at >= info.seconds)
-                or (info.epochs is not None and upto[0] - last[0] >= info.epochs)
+                or (info.seconds is not None and now - group.at >= min(info.seconds, group.most))
+                or (info.epochs is not None and upto[0] - last[0] >= min(info.epochs, group.most))
             ):
+                group.most *= 2
                 workers = [worker for worker, there in enumerate(group.last) if there != cut and within(there, cut)]
                 group.cut, group.at, group.missing, group.upto = cut, now, set(workers), upto
                 found.append((number, cut, workers))

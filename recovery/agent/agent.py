@@ -161,9 +161,9 @@ class Agent:
         self.eager = tuple(number for number, group in enumerate(layout.groups) if group.eager)
         """The groups that this worker cuts by itself."""
         self._gates: list[list[int]] = [[] for _ in layout.groups]
-        """By group, the gates behind it."""
+        """By group, the gates behind it that shut."""
         for edge in layout.edges:
-            if layout.processors[edge.target].kind == "gate":
+            if edge.target in self.worker.gates:
                 self._gates[layout.processors[edge.source].group].append(edge.target)
         self.low: list[list[Bound]] = [[info.nothing for info in layout.processors] for _ in range(layout.workers)]
         """W of every processor: `low[worker][processor]`."""

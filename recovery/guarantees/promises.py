@@ -201,7 +201,7 @@ def _leaving(node: Node, state: _State) -> _State:
     recovers = Recovers() if node.policy is None else POLICIES.get(type(node.policy), _LEAST)
     arbitrary = why_arbitrary(node)
     if node.source is not None:
-        state = _of_source(node)
+        state = _of_source(node, arbitrary)
         if recovers.anew:
             state = _sent_anew(node, state)
     elif arbitrary is not None:
@@ -213,7 +213,7 @@ def _leaving(node: Node, state: _State) -> _State:
     return replace(state, firm=recovers.firm and state.firm)
 
 
-def _of_source(node: Node) -> _State:
+def _of_source(node: Node, arbitrary: str | None) -> _State:
     assert node.source is not None
     if not getattr(node.source, "rereadable", True):
         lost = _cause(
@@ -221,6 +221,9 @@ def _of_source(node: Node) -> _State:
             "put a file or a queue in between, which can be read again",
         )
         return _State(Alike.NOT, Alike.NOT, lost, lost)
+    if arbitrary is not None:
+        other = _cause(Grade.DIVERGENT, node, f"it may give something else when it is read again: {arbitrary}", _EXACT)
+        return _State(Alike.NOT, Alike.NOT, other)
     if source_repeats(node.source):
         return _State()
     other = _cause(
@@ -237,12 +240,18 @@ def _of_source(node: Node) -> _State:
 def _sent_anew(node: Node, state: _State) -> _State:
     """The promise for the output of a source that is AtLeastOnce. It comes again beside the first, in whichever epochs."""
     mend = "give it Ephemeral(), with which those behind go back where they must"
-    if state.again < Alike.EPOCHS:
+    if state.again == Alike.RECORDS:
         mend = f"{_SAME_EPOCHS}; then {mend}"
-    twice = _cause(
-        Grade.REPEATING, node, "what is not safe yet when something fails is sent once more, in a later epoch", mend
+    grade, seen, reason = (
+        Grade.REPEATING,
+        Alike.RECORDS,
+        "what is not safe yet when something fails is sent once more, in a later epoch",
     )
-    return replace(state, again=Alike.EPOCHS, unsteady=None, twice=twice, seen=Alike.RECORDS, doubled=True)
+    if state.again == Alike.NOT and state.broken is None:
+        assert state.unsteady is not None
+        grade, seen, reason = Grade.DIVERGENT, Alike.NOT, f"{reason}, beside what had come; and {state.unsteady.reason}"
+    twice = _cause(grade, node, reason, mend)
+    return replace(state, again=Alike.EPOCHS, unsteady=None, twice=twice, seen=seen, doubled=True)
 
 
 def _given_twice(node: Node, state: _State, twice: Cause) -> _State:

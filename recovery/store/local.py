@@ -16,12 +16,11 @@ import fcntl
 import os
 import re
 import socket
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from recovery.store.interface import (
     AlreadyThere,
@@ -35,15 +34,13 @@ from recovery.store.interface import (
 )
 from recovery.store.memory import aligned_memory
 from recovery.store.segments import as_bytes
-
-Done = TypeVar("Done")
+from timely.io.descriptors import with_descriptors
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _TEMPORARY = ".writing-"
 _LOCK = ".lock"
 PRIVATE = 0o700
 _PRIVATE_FILE = 0o600
-_PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.05
 _MOST_PARTS = 512  # of one system call; POSIX allows 1,024 on the systems that matter
 
 
@@ -97,7 +94,7 @@ class LocalStore:
         """Write a blob, durably, if there is none of this name. See `Store.put`."""
         below, leaf = self._split(name)
         try:
-            _with_descriptors(lambda: self._put(below, leaf, parts))
+            with_descriptors(lambda: self._put(below, leaf, parts))
         except FileExistsError:
             raise AlreadyThere(name) from None
         except OSError as error:
@@ -110,7 +107,7 @@ class LocalStore:
         """
         self._split(name)
         try:
-            return _with_descriptors(lambda: _read(self.folder / name))
+            return with_descriptors(lambda: _read(self.folder / name))
         except (FileNotFoundError, NotADirectoryError):
             self._check_there()
             raise NotThere(name, str(self.folder)) from None
@@ -322,19 +319,6 @@ def _is_open_at(fd: int, path: Path) -> bool:
         return False
     mine = os.fstat(fd)
     return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
-
-
-def _with_descriptors(work: Callable[[], Done]) -> Done:
-    """Do what needs a file descriptor, and again while the process has none left: strangers who hold them all, at one of its
-    sockets, are hung up on soon."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            return work()
-        except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() > deadline:
-                raise
-        time.sleep(_PAUSE_SECONDS)
 
 
 def _read(path: Path) -> memoryview:

@@ -17,6 +17,7 @@ from msgspec.msgpack import encode
 
 from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from recovery.layout import lay_out
+from recovery.notes import notes_of
 from runtime.control import FROM_CHILD, PAGE_SOCKET, Control, FromChild, Over, Page, Unable, Watch
 from runtime.inputs import Limits
 from runtime.page.address import PAGE_FILE, PageSocket, open_door
@@ -67,6 +68,8 @@ class Monitored:
         self.over: Over | None = None
         self.error: FalkirkError | None = None
         self._layout = lay_out(plan)
+        for text in notes_of(plan.graph):
+            note(text)
         self._on_event = on_event
         self._note = note
         self._monitor: Child | None = None

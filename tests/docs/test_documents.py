@@ -43,6 +43,7 @@ def blocks_of(page: Path) -> list[tuple[str, str | None]]:
         *(
             "docs/tutorial.md",
             "docs/columns.md",
+            "docs/cookbook.md",
             "docs/engine.md",
             "docs/recovery.md",
             "docs/guarantees.md",

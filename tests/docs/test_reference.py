@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -22,10 +26,14 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("timely", "recovery", "monitor", "runtime", "libraries", "falkirk", "bench", "examples")
 LIBRARIES = ("agg", "differential", "graph", "lindi", "spark")
 VERBS = {
+    "Changes",
     "Columns",
     "Dataflow",
+    "GroupBy",
     "Keyed",
     "Stream",
+    "Windowed",
+    "WindowedColumns",
     "differential.Collection",
     "lindi.Groups",
     "lindi.Query",
@@ -46,7 +54,9 @@ ELSEWHERE = {
     "differential.Collection.probe": "Stream.probe",
     "lindi.Query.probe": "Stream.probe",
     "lindi.Table.probe": "Stream.probe",
-    **dict.fromkeys(("Columns", "Keyed", "Stream", "agg"), "its methods have them"),
+    **dict.fromkeys(
+        ("Columns", "GroupBy", "Keyed", "Stream", "Windowed", "WindowedColumns", "agg"), "its methods have them"
+    ),
     **dict.fromkeys(("differential.Collection", "lindi.Groups", "lindi.Query", "lindi.Table"), "its methods have them"),
     **{f"spark.{name}": "docs/spark.md, which runs" for name in ("SparkError", "SparkOptions", "Stream", "batch")},
     "spark.register": "docs/tables.md: it needs a session of the user's",
@@ -65,10 +75,10 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 def methods(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The public methods of a class in VERBS, also those that it inherits."""
+    """The public methods of a class in VERBS, also those that it inherits, but not those that it refuses."""
     if name in VERBS:
         for method, function in inspect.getmembers(value, inspect.isfunction):
-            if not method.startswith("_"):
+            if not method.startswith("_") and function.__name__ != "_refuse":
                 yield f"{name}.{method}", function
 
 
@@ -83,6 +93,144 @@ def examples(value: Any) -> list[doctest.Example]:
 
 def test_each_public_name_has_an_example_or_a_reason() -> None:
     assert {name for name, value in EVERYTHING.items() if not examples(value)} == ELSEWHERE.keys()
+
+
+@cache
+def _imported(module: str) -> dict[str, tuple[str, str]]:
+    """Of each name that a module imports, also for a type checker alone, the module that has it, and its name there."""
+    nodes = ast.walk(ast.parse(inspect.getsource(sys.modules[module])))
+    return {
+        each.asname or each.name: (str(node.module), each.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+    }
+
+
+def _returned(function: Callable[..., Any]) -> Iterator[type]:
+    """The classes of ours that a function returns, alone or in something else, by its annotation."""
+    function = inspect.unwrap(function)
+    names = re.findall(r"\w+", str(getattr(function, "__annotations__", {}).get("return", "")))
+    for name in names:
+        home = sys.modules[function.__module__]
+        found = getattr(home, name, None)
+        if found is None and name in _imported(home.__name__):
+            there, called = _imported(home.__name__)[name]
+            found = getattr(importlib.import_module(there), called)
+        if isinstance(found, type) and found.__module__.split(".")[0] in ROOMS:
+            yield found
+
+
+CALLED_BY_THE_ENGINE = ("partitions", "seek", "open", "commit", "on_batch", "compact")
+"""Methods of sources, partitions, sinks, writers, operators and states: what their siblings return goes to the engine."""
+
+NOT_FOR_USERS = {
+    "Aligned": "the engine asks shapes of windows for it",
+    "FileSource": "Files gives one, of a class that has an entry",
+    "JobStats": "for those who drive a session",
+    "Part": "libraries ask aggregates for it",
+    "View": "spark.batch takes it, and it has no verbs",
+}
+"""Classes that are returned all the same, and why they are not public."""
+
+
+def _called(kind: type) -> Iterator[Callable[..., Any]]:
+    """The public methods, and the getters of properties, of a class whose methods users call."""
+    if any(hasattr(kind, name) for name in CALLED_BY_THE_ENGINE):
+        return
+    for name, member in inspect.getmembers_static(kind):
+        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        if not name.startswith("_") and inspect.isfunction(function):
+            yield function
+
+
+def reached() -> set[type]:
+    """The classes of all that users can be given: by public functions, by methods, and by methods of what those return."""
+    todo: list[Any] = [value for value in EVERYTHING.values() if inspect.isfunction(value) or isinstance(value, type)]
+    found: set[type] = set()
+    while todo:
+        value = todo.pop()
+        for function in [value] if inspect.isfunction(value) else _called(value):
+            new = set(_returned(function)) - found
+            found |= new
+            todo += new
+    return found
+
+
+def test_whatever_users_can_be_given_is_public() -> None:
+    public = list(EVERYTHING.values())
+    assert {kind.__name__ for kind in reached() if kind not in public} == NOT_FOR_USERS.keys()
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function but those of functions in it, which run later."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.Lambda):
+            yield child
+            yield from _own(child)
+
+
+@cache
+def _read(function: FunctionType, of: type | None) -> tuple[bool, list[tuple[Any, type | None]]]:
+    """Of a function of the class `of`: True if it raises GraphError; what it calls, if that can be read, and of which class."""
+    home = function.__module__
+    raises, calls = False, []
+
+    def named(node: ast.AST) -> Any:
+        if not isinstance(node, ast.Name):
+            return None
+        there, called = _imported(home).get(node.id, (home, node.id))
+        return of if node.id in ("self", "cls") else getattr(sys.modules.get(there), called, None)
+
+    for node in _own(ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            raises |= "GraphError(" in ast.unparse(node.exc)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            of_what = node.func.value.func if isinstance(node.func.value, ast.Call) else node.func.value
+            above = getattr(of_what, "id", None) == "super" and of is not None
+            owner = of.__mro__[1] if above and of is not None else named(of_what)
+            calls.append((getattr(owner, node.func.attr, None), owner if isinstance(owner, type) else None))
+        elif isinstance(node, ast.Call):
+            calls.append((named(node.func), None))
+    return raises, calls
+
+
+def refuses(verb: Any, of: type | None) -> bool:
+    """True if a verb, or what it calls while the program is built, raises GraphError by a statement of its own.
+
+    Names that are taken do not count: that is so of all verbs. Nor does what other verbs refuse, which say so themselves.
+    """
+    todo: list[tuple[Any, type | None]] = [(verb, of)]
+    seen: set[Any] = set()
+    while todo:
+        function, of = todo.pop()
+        if isinstance(function, type):
+            begins = [inspect.getattr_static(function, name, None) for name in ("__post_init__", "__init__")]
+            function, of = begins[0] or begins[1], function
+        function = inspect.unwrap(getattr(function, "__func__", function))
+        if not inspect.isfunction(function) or not Path(inspect.getfile(function)).is_relative_to(ROOT):
+            continue
+        if (function, of) not in seen:
+            seen.add((function, of))
+            raises, calls = _read(function, of)
+            if raises:
+                return True
+            todo += [each for each in calls if isinstance(each[0], type) or each[0] not in EVERYTHING.values()]
+    return False
+
+
+MAKE_SOUND_LOOPS = {"graph.components", "graph.strong_components"}
+"""Functions whose own loops would be refused if they were none."""
+
+
+def test_each_verb_that_refuses_something_says_what() -> None:
+    found = {
+        name: "Raises:" in (inspect.getdoc(value) or "")
+        for name, value in EVERYTHING.items()
+        if name not in VERBS and refuses(value, EVERYTHING.get(name.rpartition(".")[0]))
+    }
+    assert len(found) > 140
+    assert {name for name, says in found.items() if not says} == MAKE_SOUND_LOOPS
 
 
 BUILD = """

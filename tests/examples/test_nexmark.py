@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "nexma
 
 import in_polars
 import queries
-from events import KINDS, House
+from house import KINDS, House
 
 HOUSE = House(events=4_000, per_epoch=200, per_second=100)
 Rows = list[tuple[Any, ...]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_latency_and_loop_are_measured_beside_a_round_trip(
     for row in rows:
         assert (row["unit"], row["runs"]) == (unit, 1)
         assert 0 < row["min"] <= row["value"] <= row["max"]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "other"), [("column_verbs", 200, "polars_collect"), ("column_components", 500, "scipy")]
+)
+def test_verbs_of_columns_give_the_answer_of_others(
+    name: str, size: int, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(name, workers=1, json=True, size=size, runs=1)
+    rows = rows_of(capsys)
+    assert [row["system"] for row in rows] == ["falkirk", other]
+    for row in rows:
+        assert "note" not in row
+        assert row["value"] > 0
 
 
 def test_scale_reports_a_row_a_size(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,6 +172,52 @@ def test_system_with_another_output_is_marked(tmp_path: Path, monkeypatch: pytes
     rows = measure_two(Variant("right", "right.py"), Variant("wrong", "wrong.py"))
     assert rows[0].note is None
     assert "differs from that of right" in (rows[1].note or "")
+
+
+def test_only_answers_to_the_same_question_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, rows_out in (("one", 5), ("other", 4)):
+        line = json.dumps({"value": 1.0, "check": {"rows": rows_out}})
+        (tmp_path / f"{name}.py").write_text(f"print({line!r})")
+    monkeypatch.setattr(harness, "programs_folder", lambda: tmp_path)
+    one, other = Variant("one", "one.py", question="a"), Variant("other", "other.py", question="b")
+    assert [row.note for row in measure_two(one, other)] == [None, None]
+    rows = measure_two(one, replace(other, question="a"))
+    assert "differs from that of one" in (rows[1].note or "")
+
+
+NEXMARK = [variant for variant in BENCHES["nexmark"].variants if variant.package is None]
+
+
+@pytest.mark.parametrize(
+    "query", [pytest.param(each.part, marks=[pytest.mark.soak] * (each.part not in ("q4", "q5"))) for each in NEXMARK]
+)
+def test_queries_of_nexmark_are_answered_as_by_polars(query: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main("nexmark", workers=1, json=True, size=12_000, runs=1, only=[query])
+    (row,) = rows_of(capsys)
+    assert "note" not in row
+    assert (row["system"], row["unit"]) == (query, "ratio")
+    assert row["value"] > 0  # type: ignore[operator]
+
+
+def test_an_answer_that_is_not_that_of_polars_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that gives each bid but the first."""
+    programs = harness.programs_folder()
+    (tmp_path / "wrong.py").write_text(
+        f"import sys\nsys.path[:0] = [{str(programs)!r}]\n"
+        "from auctions import measured\n"
+        "measured('q0', 6000, lambda frames: (0, lambda: [frames['bids'][0][1:], *frames['bids'][1:]]))\n"
+    )
+    monkeypatch.setattr(harness, "programs_folder", lambda: tmp_path)
+    (row,) = measure_two(Variant("wrong", "wrong.py"))
+    assert row.value is None
+    assert "q0: {'rows': 5473, " in (row.note or "")
+    assert "by Polars {'rows': 5474, " in (row.note or "")
+
+
+def test_each_query_of_nexmark_has_bytewax_beside_it() -> None:
+    beside = [variant for variant in BENCHES["nexmark"].variants if variant.package == "bytewax"]
+    assert [(each.part, each.question) for each in beside] == [(each.part, each.question) for each in NEXMARK]
+    assert {each.system for each in beside}.isdisjoint(each.system for each in NEXMARK)
 
 
 def test_runs_are_interleaved_and_the_median_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,17 @@ def test_program_without_an_output_is_told_so(tmp_path: Path) -> None:
     assert falkirk_command("explain", str(program)) == (0, "mute has no output: give it a sink or a capture.\n")
 
 
+def test_eager_region_that_is_fed_one_epoch_is_noted(tmp_path: Path) -> None:
+    program = tmp_path / "app.py"
+    program.write_text(
+        "import falkirk\nflow = falkirk.Dataflow('at once')\nwith flow.region('now', policy=falkirk.Eager()):\n"
+        "    flow.source('in', falkirk.Iterable([1])).map(str).capture('out')\n"
+    )
+    code, said = falkirk_command("explain", str(program))
+    assert code == 0
+    assert "note: the source 'in'" in said
+
+
 def test_program_that_cannot_have_a_store_is_refused_as_it_is_when_it_runs(tmp_path: Path) -> None:
     program = tmp_path / "app.py"
     program.write_text('import falkirk\nflow = falkirk.Dataflow("mute")\nflow.input("by hand").capture()\n')

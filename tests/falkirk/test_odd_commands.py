@@ -280,6 +280,9 @@ def outcome(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str
     return (code if isinstance(code, int) else 0 if code is None else 1), said.getvalue()
 
 
+_SERVE = ("monitor", "inspect", "simulate", "bench", "demo", "stop", "whatif", "doctor")
+"""Commands that may take as long as a test waits."""
+
 _NO_PLACES = ("no/such/folder/x", "a\0b", "file.txt", "fifo", "socket", "loop-link")
 
 
@@ -304,5 +307,14 @@ def test_odd_commands_are_done_or_refused_in_words(words: list[str]) -> None:
     assert "inside Falkirk" not in said, (words, said)
     assert "Traceback" not in said, (words, said)
     assert code in (0, 1, 2, 130), (words, code, said)
+    assert code != 130 or "interrupts.py" in words or words[0] in _SERVE, (words, said)
     assert code == 0 or re.search(r"\w", said), words
     assert len(said) < 20_000
+
+
+@pytest.mark.usefixtures("place")
+def test_a_pipe_for_events_is_refused_and_does_not_hold_the_command() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        code, said = outcome(["run", "app.py", "--store", "store", "--events", "fifo"], patch)
+    assert code == 1, said
+    assert "events cannot be written to 'fifo': it is a pipe, and nobody reads it" in said

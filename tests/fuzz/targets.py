@@ -27,7 +27,6 @@ class Target:
         reader: a context in which the function that reads stays ready.
         msgpack: whether samples are MessagePack, so that values are changed as well as bytes.
         change: damage that keeps lengths and checksums right, for what lies behind these.
-        slow: how many times as long as most a case takes: so much fewer are tried.
         seconds: of processor time that a case may take; the longest needs a few milliseconds.
     """
 
@@ -36,8 +35,7 @@ class Target:
     reader: Callable[[], Any]
     msgpack: bool = False
     change: Change | None = None
-    slow: int = 1
-    seconds: float = 20.0
+    seconds: float = 2.0
     allowed: tuple[type[BaseException], ...] = field(default=(FalkirkError,))
 
     def case(self, seed: int, index: int) -> bytes:

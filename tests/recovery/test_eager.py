@@ -47,6 +47,19 @@ def test_what_enters_or_leaves_an_eager_region_is_logged_and_so_is_what_is_excha
     }
 
 
+def test_where_nothing_is_exchanged_a_region_is_one_group_whatever_gates_it_has() -> None:
+    layout = laid_out(mixed(), 1)
+    assert logged(layout) == {("first", "gate-1"), ("lazy", "second")}
+    assert groups(layout) == {
+        frozenset(each) for each in (("in", "first"), ("gate-1", "lazy"), ("second", "gate-2", "sum", "out"))
+    }
+    flow = Dataflow()
+    with flow.region("now", policy=Eager()):
+        flow.source("in", Iterable([1])).key_by(abs).sum().records().capture("out")
+    assert of_group(laid_out(flow, 1), "out") == (True, True)
+    assert of_group(laid_out(flow, 2), "out") == (True, False)
+
+
 def test_what_nothing_comes_to_from_outside_is_alone() -> None:
     layout = laid_out(mixed())
     found = {name: of_group(layout, name) for name in ("in", "lazy", "second", "gate-2", "out")}
@@ -176,10 +189,10 @@ def beside_itself(steps: list[tuple[int, int, str]]) -> Dataflow:
 STEP = st.tuples(st.integers(0, 5), st.integers(ITSELF, 5), st.sampled_from(["map", "exchange", "outside"]))
 
 
-@given(st.lists(STEP, min_size=1, max_size=8))
-def test_no_group_waits_for_itself(steps: list[tuple[int, int, str]]) -> None:
+@given(st.lists(STEP, min_size=1, max_size=8), st.integers(1, 2))
+def test_no_group_waits_for_itself(steps: list[tuple[int, int, str]], workers: int) -> None:
     """Nothing that comes past a gate is persisted with what is in front of that gate, which would wait for it for ever."""
-    layout = laid_out(beside_itself(steps))
+    layout = laid_out(beside_itself(steps), workers)
     group = [info.group for info in layout.processors]
     waits: nx.DiGraph[int] = nx.DiGraph((group[e.source], group[e.target]) for e in layout.edges if e.logged)
     assert nx.is_directed_acyclic_graph(waits)
@@ -187,7 +200,8 @@ def test_no_group_waits_for_itself(steps: list[tuple[int, int, str]]) -> None:
 
 @pytest.mark.parametrize("how", ["exchange", "outside"])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_stream_meets_what_became_of_it_behind_a_gate(how: str, order: tuple[int, int]) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stream_meets_what_became_of_it_behind_a_gate(how: str, order: tuple[int, int], workers: int) -> None:
     """The job ends: each way is committed by itself."""
-    simulation = Simulation(lambda: beside_itself([(0, ITSELF, how), (*order, "map")]), 2)
+    simulation = Simulation(lambda: beside_itself([(0, ITSELF, how), (*order, "map")]), workers)
     assert [simulation.run(seed) for seed in range(3)] == [None] * 3

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recovery.layout import GroupInfo, Layout
-from recovery.policies import Ephemeral, Lazy, Snapshot
+from recovery.policies import AtLeastOnce, Batch, Ephemeral, Lazy, LogHistory, Snapshot
 from tests.recovery.test_layout import groups, laid_out, logged
 from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError
 from timely.io import Iterable
 
 
@@ -47,3 +50,29 @@ def test_what_keeps_nothing_in_front_is_cut_with_it() -> None:
     layout = stock(Snapshot(every=9), Ephemeral())
     assert logged(layout) == {("sum", "behind")}
     assert any({"moves", "parse", "sum", "max"} <= group for group in groups(layout))
+
+
+@pytest.mark.parametrize("between", [Ephemeral(), AtLeastOnce()])
+@pytest.mark.parametrize("other", [Lazy(every=1), LogHistory(every=1), Snapshot(every=1)])
+def test_it_is_not_cut_with_another_region_because_what_both_are_given_is_not_logged(
+    between: object, other: object
+) -> None:
+    """Its interval would be that one's, and both would go back together."""
+
+    def fan_out(front: object) -> Layout:  # frozen
+        flow = Dataflow()
+        with flow.region("front", policy=front):
+            moves = flow.source("moves", Iterable([1])).map(abs, name="parse")
+        with flow.region("often", policy=other):
+            moves.distinct(name="seen").capture("seen-out")
+        with flow.region("stock", policy=Snapshot(every=9)):
+            moves.key_by(abs).sum(name="sum").records().capture("out")
+        return laid_out(flow)
+
+    with pytest.raises(
+        GraphError, match=r"logs nothing, so the snapshot region '\w+' and the .*would be saved together.*Batch\(\)"
+    ):
+        fan_out(between)
+    layout = fan_out(Batch(log_outputs=True))
+    of = {info.name: layout.groups[info.group] for info in layout.processors}
+    assert (of["sum"].epochs, of["seen"].epochs) == (9, 1)

@@ -22,12 +22,13 @@ from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Ephemeral
 from runtime.content_fingerprint import EVERY, MANY, SELDOM, WHOLE, Content, of_input
 from runtime.inputs import Limits, PartitionPosition, SourceDriver
+from runtime.workspace import Workspace
 from tests.falkirk.simulate.programs import Clocked
 from tests.support.mutation import Change, Rules
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, SourceError
-from timely.io import Iterable, Parquet, Rate, Scripted
+from timely.io import Iterable, Parquet, Rate, Scripted, Wait
 from timely.io.scripted import Pause
 from timely.worker.restoring import Orders, rewind
 from timely.worker.worker import Worker
@@ -53,7 +54,7 @@ def read(source: SourceDriver, chunks: int) -> None:
 
 def go_back(source: SourceDriver, epoch: int) -> None:
     """A new generation, in which the source is at `epoch` again."""
-    node = source._node.index
+    node = source.node.index
     rewind(source._worker, Orders(1, {}, lambda *_: True, {node: (epoch,)}))
     source.rewind(epoch, None)
 
@@ -68,7 +69,7 @@ def test_a_source_goes_on_behind_the_epochs_that_were_saved(
     items = list(range(size))
     before, _ = driver(items, batch, epoch)
     read(before, chunks)
-    reached = before._worker.input_time(before._node.index)
+    reached = before._worker.input_time(before.node.index)
     cut = data.draw(st.integers(0, size // epoch + 1 if reached is None else reached[0]), "cut")
     places = {place.partition: place for place in before.positions(cut)}
     after, seen = driver(items, batch, epoch)
@@ -91,7 +92,7 @@ def sent_again(items: list[Any], cut: int, current: int, chunks: int) -> tuple[S
     before, _ = driver(items, policy=AtLeastOnce())
     read(before, 40)
     after, seen = driver(items, policy=AtLeastOnce())
-    rewind(after._worker, Orders(1, {}, lambda *_: True, {after._node.index: (current,)}))
+    rewind(after._worker, Orders(1, {}, lambda *_: True, {after.node.index: (current,)}))
     after.rewind(cut, {place.partition: place for place in before.positions(cut)}, current)
     read(after, chunks)
     return after, seen
@@ -101,7 +102,7 @@ def test_what_is_sent_again_comes_in_the_current_epoch_until_its_own_is_later() 
     epochs: list[int | None] = []
     for chunks in range(12):
         source, seen = sent_again(list(range(32)), 2, 5, chunks)
-        at = source._worker.input_time(source._node.index)
+        at = source._worker.input_time(source.node.index)
         epochs.append(None if at is None else at[0])
         assert seen == list(range(8, 32))[: len(seen)]
     assert epochs == [5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 7, 7]  # an epoch is four records, in chunks of three and of one
@@ -147,6 +148,21 @@ def test_input_that_was_changed_under_a_job_is_refused() -> None:
         after.rewind(2, places)
 
 
+def test_source_that_is_declared_gives_something_else_and_is_not_refused() -> None:
+    def sensed(first: int) -> SourceDriver:
+        flow = Dataflow()
+        flow.source("in", Rate(lambda n: first + n, 7.0, epoch_every=4)).nondeterministic("a sensor").capture("out")
+        plan = compile_plan(flow.graph)
+        clock = itertools.count(0.0, 1.5).__next__
+        return SourceDriver(next(iter(plan.graph.of_kind("source"))), Worker(plan), clock, rereads=True)
+
+    before = sensed(0)
+    read(before, 20)
+    places = {place.partition: place for place in before.positions(2)}
+    assert any(place.fingerprint for place in places.values())
+    sensed(100).rewind(2, places)
+
+
 PACED: dict[str, Callable[[Callable[[int], Any], Callable[[], float]], Any]] = {
     "rate": lambda fn, clock: Rate(fn, 7.0, epoch_every=4, clock=clock),
     "script": lambda fn, _: Scripted([Pause(3.0) if n % 3 == 0 else fn(n) for n in range(90)], batch=3, epoch_every=4),
@@ -165,13 +181,53 @@ def test_a_source_that_gives_its_input_at_its_own_pace_is_recognised_too(kind: s
 
     before = made(lambda n: n * n, itertools.count(0.0, 1.5).__next__)
     read(before, 20)
-    cut = before._worker.input_time(before._node.index)
+    cut = before._worker.input_time(before.node.index)
     assert cut is not None
     assert cut[0] > 2
     places = {place.partition: place for place in before.positions(cut[0])}
     made(lambda n: n * n, lambda: 0.0).rewind(cut[0], places)
     with pytest.raises(SourceError, match="holds something else"):
         made(lambda n: n * n + 1, lambda: 0.0).rewind(cut[0], places)
+
+
+class Slow(Iterable):
+    """A source of the user's that gives its input when it will, and cannot be asked to read on to a position."""
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Any]:
+        return [_SlowPartition(partition) for partition in super().partitions(worker, workers)]
+
+
+class _SlowPartition:
+    def __init__(self, partition: Any) -> None:
+        self.name, self.seek, self.ack, self.close = partition.name, partition.seek, partition.ack, partition.close
+        self._partition, self.ready = partition, True
+
+    def read(self) -> Any:
+        return self._partition.read() if self.ready else Wait(0.1)
+
+
+def test_a_source_that_is_not_recognised_says_so(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    def made() -> SourceDriver:
+        flow = Dataflow()
+        flow.source("in", Slow(range(20), batch=4, epoch_every=4)).capture("out")
+        plan = compile_plan(flow.graph)
+        files = Workspace(tmp_path, note=notes.append)
+        node = next(iter(plan.graph.of_kind("source")))
+        return SourceDriver(node, Worker(plan), lambda: 0.0, rereads=True, files=files)
+
+    before = made()
+    read(before, 3)
+    places = {place.partition: place for place in before.positions(2)}
+    made().rewind(2, places)
+    assert notes == []
+    later = made()
+    later._readers[0].partition.ready = False  # type: ignore[attr-defined]
+    later.rewind(2, places)
+    [note] = notes
+    assert "source 'in' (" in note
+    assert "nobody knows that it holds what it held when the job was saved" in note
 
 
 RECORDS = st.lists(
@@ -492,11 +548,11 @@ def test_epochs_whose_ends_are_known_are_read_again_as_they_were(
     second, fed_again = clocked(seconds[1])
     second.rewind(begin, {place.partition: place for place in first.positions(begin)}, upto, known)
     read(second, again)
-    back = min(second._worker.input_time(second._node.index) or (begin,), (begin,))[0]
+    back = min(second._worker.input_time(second.node.index) or (begin,), (begin,))[0]
     for epoch in list(fed_again):
         if epoch >= back:
             del fed_again[epoch]
-    rewind(second._worker, Orders(1, {}, lambda *_: True, {second._node.index: (back,)}))
+    rewind(second._worker, Orders(1, {}, lambda *_: True, {second.node.index: (back,)}))
     second.rewind(back, None, upto, known)  # while it is at it, or later
     read(second, 400)
     assert second.done

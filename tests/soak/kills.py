@@ -43,6 +43,31 @@ RECOVERING = ("assembling", "gathering", "restoring")
 
 
 @dataclass
+class Phase:
+    """The phase of a job, by the events that its monitor tells."""
+
+    name: str = "assembling"
+    cutting: int = 0
+
+    def hear(self, kind: str) -> None:
+        """An event was told."""
+        if kind in ("round", "decided", "restored", "resumed"):
+            self.name = {"round": "gathering", "decided": "restoring"}.get(kind, "running")
+            self.cutting = 0
+        self.cutting += (kind == "cut") - (kind == "checkpoint")
+
+    @property
+    def now(self) -> str:
+        """The phase into which a kill falls now."""
+        return "checkpointing" if self.name == "running" and self.cutting > 0 else self.name
+
+
+def in_recovery(phases: Counter[str]) -> int:
+    """Kills while the job was recovering from another failure, or had just begun."""
+    return sum(phases[phase] for phase in RECOVERING)
+
+
+@dataclass
 class Tally:
     """The events of all jobs."""
 
@@ -55,7 +80,7 @@ class Tally:
     @property
     def in_recovery(self) -> int:
         """Kills of workers while the job was recovering from another failure, or had just begun."""
-        return sum(self.phases[phase] for phase in RECOVERING)
+        return in_recovery(self.phases)
 
     recoveries: list[float] = field(default_factory=list)
     """Seconds from the first failure to `restored`, as the monitor has seen it."""
@@ -88,8 +113,7 @@ class Soak:
         self.workers = workers
         self.random = random
         self.tally = tally
-        self.phase = "assembling"
-        self.cutting = 0
+        self.phase = Phase()
         self.hasty = 0
         """Kills since a low-watermark last rose: too many in a row end the job, as they should."""
         self.over = False
@@ -107,14 +131,11 @@ class Soak:
     def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
         self.last = [*self.last[-20:], (kind, data)]
         self.over = self.over or kind == "finished"
-        if kind in ("round", "decided", "restored", "resumed"):
-            self.phase = {"round": "gathering", "decided": "restoring"}.get(kind, "running")
-            self.cutting = 0
+        self.phase.hear(kind)
         if kind in STEPS:
             self.step(f"{kind} {' '.join(str(each) for each in data.values())}")
         if kind == "restored":
             self.recovered(data["seconds"])
-        self.cutting += (kind == "cut") - (kind == "checkpoint")
         if kind == "watermarks":
             self.hasty = 0
 
@@ -167,10 +188,10 @@ class Soak:
                     self.step(f"kill the monitor, {pid}")
                     monitors -= 1
                     self.tally.monitors += 1
-                    self.phase = "assembling"
+                    self.phase.name = "assembling"
             mortal = [pid for pid in self.job.pids if pid != self.spared_pid]
             if workers and mortal:
-                phase = "checkpointing" if self.phase == "running" and self.cutting > 0 else self.phase
+                phase = self.phase.now
                 if kill(pid := self.random.choice(mortal)):
                     self.step(f"kill {pid}, one of {self.job.pids}")
                     workers -= 1
@@ -182,7 +203,7 @@ class Soak:
         """Until the next kill: as chance has it, or until the job is in the midst of its recovery from the last one."""
         if self.hasty and self.tally.in_recovery < self.during_recovery * (self.tally.workers + 1):
             late = time.monotonic() + 5.0
-            while self.phase not in RECOVERING and not self.over and time.monotonic() < late:
+            while self.phase.name not in RECOVERING and not self.over and time.monotonic() < late:
                 time.sleep(0.005)
             time.sleep(self.random.random() * 0.2)
         else:

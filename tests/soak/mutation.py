@@ -514,7 +514,7 @@ def stale(explained: dict[str, dict[str, str]], files: Collection[str]) -> list[
 
 
 def report(options: argparse.Namespace) -> bool:
-    """Print what became of the mutants that were asked for. True if each survivor is explained.
+    """Print what became of the mutants that were asked for. True if all were tried, and each survivor is explained.
 
     That something notices a mutant that is explained is printed only: an entry may be a pattern for many.
     """
@@ -547,7 +547,7 @@ def report(options: argparse.Namespace) -> bool:
         print(f"survived, and nobody says why: {each}")
     for each in noticed:
         print(f"explained, though something notices: {each}")
-    return not unexplained
+    return not unexplained and not total["not tried"]
 
 
 def main() -> int:

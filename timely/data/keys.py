@@ -19,6 +19,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from timely.errors import shown
+
 _PLAIN = frozenset({bool, int, str, bytes, type(None), dt.date, dt.datetime, dt.time, dt.timedelta, uuid.UUID})
 """Types whose values are keys as they are."""
 
@@ -57,7 +59,9 @@ def canonical(key: Any) -> Any:
             return key
         return frozenset(parts) if isinstance(key, frozenset) else tuple.__new__(type(key), parts)
     if any(value != value for value in _fields(key)):
-        raise TypeError(f"the key {key!r} holds a NaN, which equals nothing: put None there, or use a tuple as key")
+        raise TypeError(
+            f"the key {shown(key)} holds a NaN, which equals nothing: put None there, or use a tuple as key"
+        )
     return key
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import polars as pl
 
@@ -13,24 +13,38 @@ from timely.dataflow import schemas
 from timely.dataflow.column_windows import ALL
 from timely.dataflow.columns import Columns, GroupBy, check_made
 from timely.dataflow.keyed import Over
+from timely.dataflow.selections import flat
 from timely.dataflow.stream import view
 from timely.dataflow.top import top_of_groups
-from timely.dataflow.wire import check_at_root
+from timely.dataflow.wildcards import sparing, sparing_named
+from timely.dataflow.wire import Capture, Probe, check_at_root
 from timely.errors import GraphError, user_site
-from timely.operators.agg import Aggregate, sum
+from timely.io.interface import Sink
+from timely.operators.agg import Aggregate, count, sum
+from timely.operators.aggregate import check_aggregate
 from timely.operators.changed_aggregate import KEPT, ChangedAggregate
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, How
 from timely.operators.window_shapes import Epochs, Length
 
 
+def _refused(verb: str) -> Callable[..., NoReturn]:
+    """A verb that cannot heed the sign, and would not be refused for what it reads, or by another name."""
+
+    def refuse(self: Changes, *_: Any, **__: Any) -> NoReturn:
+        self._check_read(verb)
+
+    return refuse
+
+
 class Changes(Columns):
     """Columns with a sign in the last one, `change`: 1 for a row that comes, -1 for one that is taken back.
 
-    The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` keeps the sign,
-    `filter` and `with_columns` work row by row as ever, and totals and `top_k` count rows that are taken back as gone. What
+    The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` and `with_columns` keep
+    the sign, `filter` and `branch` work row by row as ever, and totals and `top_k` count rows that are taken back as gone. What
     goes out has the sign as a column. `join` (how="inner", running) with columns or with changes gives changes; it keeps rows
-    that were taken back, too. Verbs that could not heed the sign are refused; `rows()` has it as a column like others.
+    that were taken back, too. `concat` is with changes alone. The sign is not among "all columns", as in `pl.all()`. Verbs that
+    could not heed it are refused, also where changes are their other stream; `rows()` has it as a column like others.
 
     >>> import polars as pl
     >>> flow = falkirk.Dataflow()
@@ -41,22 +55,148 @@ class Changes(Columns):
     [[('n', 1), ('s', 1)], [('s', -1)]]
     """
 
+    def _check_read(self, verb: str) -> NoReturn:
+        """Refuse whoever reads this stream. Verbs that heed the sign read its `rows()`."""
+        raise GraphError(
+            f"{user_site()}: {verb} cannot take back rows, and this stream is of changes; use filter, select, with_columns, "
+            f"inner joins and totals of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
+        )
+
+    distinct = _refused("distinct")
+    window = _refused("window")
+    split_late = _refused("split_late")
+    iterate = _refused("iterate")
+    connect_loop = _refused("connect_loop")
+
     def rows(self) -> Columns:
-        """The same rows, with the sign as a column that has no meaning any more."""
+        """The same rows, with the sign as a column that has no meaning any more.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.rows().filter(pl.col("change") < 0).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 4, -1)]]
+        """
         return view(self, Columns)
 
-    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
-        """Polars' `select` on every batch, and the sign."""
-        exprs = tuple(list(expr) if isinstance(expr, Iterator) else expr for expr in exprs)
-        return super().select(*exprs, name=name, **named, **{CHANGE: pl.col(CHANGE)})
+    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
+        """Polars' `select` on every batch, and the sign.
+
+        Raises:
+            GraphError: as `Columns.select`, and for a column in the place of the sign.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(euros=pl.col("price") * 2).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(6, 1), (8, 1)], [(8, -1), (12, 1)]]
+        """
+        chosen = [each for each in flat(tuple(sparing(CHANGE, "select", exprs))) if not _is_the_sign(each)]
+        named = sparing_named(CHANGE, "select", named)
+        _check_kept("select", chosen, named)
+        return view(self.rows().select(*chosen, name=name, **named, **{CHANGE: pl.col(CHANGE)}), Changes)
+
+    def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
+        """Polars' `with_columns` on every batch. The sign stays, in the last column."""
+        chosen = flat(tuple(sparing(CHANGE, "with_columns", exprs)))
+        named = sparing_named(CHANGE, "with_columns", named)
+        _check_kept("with_columns", chosen, named)
+        made = self.rows().with_columns(*chosen, name=name, **named)
+        return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE)), Changes)
+
+    def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Changes:
+        """Polars' `filter` on every batch: a row is kept, or not, whether it comes or is taken back."""
+        return view(
+            self.rows().filter(*sparing(CHANGE, "filter", predicates), name=name, **constraints),
+            Changes,
+        )
+
+    def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
+        """Two streams of changes: the rows for which `predicate` is true, and the others."""
+        (predicate,) = sparing(CHANGE, "branch", [predicate])
+        yes, no = self.rows().branch(predicate, name)
+        return view(yes, Changes), view(no, Changes)
+
+    def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Changes:
+        """Call `function(batch)` for every batch that passes; it has the sign as a column."""
+        return view(self.rows().inspect(function, name), Changes)
+
+    def exchange(self, *by: str, name: str | None = None) -> Changes:
+        """Bring the rows with equal values in the columns `by` to the same worker."""
+        return view(self.rows().exchange(*by, name=name), Changes)
+
+    def broadcast(self, name: str | None = None) -> Self:
+        """Every batch on every worker."""
+        return view(self.rows().broadcast(name), type(self))
+
+    def leave(self, name: str | None = None) -> Self:
+        """This stream outside the scope it is in. Into a scope changes cannot go: totals begin anew there with each epoch."""
+        return view(self.rows().leave(name), type(self))
+
+    def concat(self, *others: Columns) -> Self:
+        """These changes and others as one stream."""
+        for other in others:
+            if isinstance(other, Columns) and not isinstance(other, Changes):
+                raise GraphError(
+                    f"{user_site()}: concat of changes takes changes, and rows of {other!r} have no sign; rows() of changes "
+                    "has it as a column like others"
+                )
+        sides = [other.rows() if isinstance(other, Changes) else other for other in others]
+        return view(self.rows().concat(*sides), type(self))
+
+    def probe(self, name: str | None = None) -> Probe:
+        """Watch the progress of this stream."""
+        return self.rows().probe(name)
+
+    def capture(self, name: str | None = None) -> Capture:
+        """Give every batch, with its time, and with the sign as a column, to whoever runs the dataflow."""
+        return self.rows().capture(name)
+
+    def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
+        """Write the stream to `sink`, epoch by epoch, with the sign as a column."""
+        self.rows().to(sink, name, require)
+
+    def join(
+        self,
+        other: Columns,
+        on: str | Sequence[str],
+        how: How = "inner",
+        over: Over = "scope",
+        name: str | None = None,
+        right: Mapping[str, Any] | None = None,
+        changes: bool = False,
+        ttl: Epochs | None = None,
+    ) -> Columns:
+        """A running inner join: a pair comes, or is taken back, as its rows are."""
+        return join_changes(self, other, on, how, over, name, right, changes, ttl)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `min`, `max`, `first`,
-        `last`, `n_unique`, `quantile` and `median`.
+        `last`, `n_unique`, `quantile` and `median`. A sum of floats is exact but for one rounding.
 
         A key of which all rows have been taken back has a count of 0.
+
+        Raises:
+            GraphError: as `Columns.group_by`; `agg` of it: a total out of which rows cannot be taken, over="time", a `ttl`,
+                or changes=True.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> by_price = best.group_by(dear=pl.col("price") > 3)
+        >>> seen = by_price.agg(n=falkirk.agg.count(), sold=falkirk.agg.sum("price")).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(False, 1, 3), (True, 1, 4)], [(True, 1, 6)]]
         """
-        found = self.rows().group_by(*keys, **named)
+        found = self.rows().group_by(*sparing(CHANGE, "group_by", keys), **sparing_named(CHANGE, "group_by", named))
         return ChangedGroups(found.columns, found.keys, found.made)
 
     def agg(
@@ -67,7 +207,20 @@ class Changes(Columns):
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
-        """Running totals of all rows that there are. See `group_by`."""
+        """Running totals of all rows that there are. See `group_by`.
+
+        Raises:
+            GraphError: a total is one out of which rows cannot be taken; over="time", or changes=True.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.agg(sold=falkirk.agg.sum("price")).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(7,)], [(9,)]]
+        """
         totals = _Totals(exprs, over, aggregates, changes)
         return totals.finish(totals.all(self.rows(), None, (), name), ())
 
@@ -79,17 +232,41 @@ class Changes(Columns):
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """The `k` greatest of the rows that there are, as changes. See `GroupBy.top_k`."""
-        found = top_of_groups(self.rows()._marked(), (ALL,), k, by, reverse, over, name, signed=True)
-        return view(found._choose("drop", pl.all().exclude(ALL)), Changes)
+        """The `k` greatest of the rows that there are, as changes. See `GroupBy.top_k`.
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        Raises:
+            GraphError: as `GroupBy.top_k`, and over="time".
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.top_k(1, by="price", reverse=True).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1)]]
+        """
+        return top_of_groups(self.rows()._marked(), (ALL,), k, by, reverse, over, name, signed=True)._unmarked()
+
+    def _unmarked(self) -> Columns:
+        return view(self.rows()._unmarked(), Changes)
+
+
+def _is_the_sign(given: Any) -> bool:
+    """True if the column of the sign is chosen, as it is."""
+    if isinstance(given, pl.Expr):
+        return given.meta.is_column_selection() and given.meta.root_names() == [CHANGE]
+    return bool(isinstance(given, str) and given == CHANGE)
+
+
+def _check_kept(verb: str, exprs: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuse a column in the place of the sign."""
+    made = [each.meta.output_name(raise_if_undetermined=False) for each in exprs if isinstance(each, pl.Expr)]
+    if CHANGE in (*named, *made):
         raise GraphError(
-            f"{user_site()}: this verb cannot take back rows; use filter, select, with_columns, inner joins and totals "
-            f"of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
+            f"{user_site()}: {verb} of changes keeps the sign {CHANGE!r} by itself; give the column another name, or say "
+            "rows() first, which has the sign as a column like others"
         )
-
-    distinct = join_asof = window = split_late = _refuse
 
 
 _SIGNS = ("left sign()", "right sign()")
@@ -104,8 +281,11 @@ def join_changes(
     name: str | None,
     known: Mapping[str, Any] | None,
     changes: bool,
+    ttl: Any,
 ) -> Changes:
     """A running inner join of which one side is changes, or both: a pair comes, or is taken back, as its rows are."""
+    if ttl is not None:
+        raise GraphError(f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back")
     if how != "inner" or over != "scope" or changes:
         raise GraphError(
             f"{user_site()}: changes are joined by how='inner', over='scope', and give changes by themselves; rows() has the "
@@ -115,6 +295,8 @@ def join_changes(
     for side, sign in zip((left, right), _SIGNS, strict=True):
         if isinstance(side, Changes):
             side = side.rows().select(pl.exclude(CHANGE), pl.col(CHANGE).alias(sign))
+        elif isinstance(side, Columns):
+            schemas.check_unsigned("join with changes", side.schema or ())
         sides.append(side)
     if known is not None and isinstance(right, Changes):
         known = {**known, _SIGNS[1]: pl.Int8}
@@ -162,7 +344,7 @@ _TAKEN_BACK = ("count", "sum", "mean", "quantile", *KEPT)
 
 
 class _Totals:
-    """Aggregates of changes as sums: of what rows have, by their sign."""
+    """Aggregates of changes: sums of what rows have, by their sign, and what there is of their values."""
 
     def __init__(
         self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr], changes: bool
@@ -175,58 +357,39 @@ class _Totals:
             raise GraphError(
                 f"{user_site()}: totals of changes run on, over='scope': the changes of one time have none"
             )
-        self._weighed: dict[str, pl.Expr] = {}
+        self._nulls: dict[str, pl.Expr] = {}
         self.of_values: dict[str, Aggregate] = {}
         self._results: dict[str, pl.Expr] = {}
         self.sums: dict[str, Aggregate] = {}
-        sign = pl.col(CHANGE).cast(pl.Int64)
         for name, aggregate in (*((None, expr) for expr in exprs), *aggregates.items()):
             if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind not in _TAKEN_BACK:
                 raise GraphError(
                     f"{user_site()}: agg of changes takes name=agg.count(), agg.sum, mean, min, max, first, last, n_unique, "
                     f"quantile and median of a column, out of which rows can be taken, not {aggregate!r}"
                 )
-            if aggregate.kind in KEPT:
-                self.of_values[name] = aggregate
-                self._results[name] = pl.col(name)
-                if aggregate.kind == "n_unique":  # null is one of the values
-                    nulls = f"nulls({name})"
-                    self._add(nulls, pl.col(str(aggregate.column)).is_null() * sign)
-                    self._results[name] += (pl.col(nulls) != 0).cast(pl.Int64)
+            self._results[name] = pl.col(name)
+            if aggregate.kind not in KEPT:
+                self.sums[name] = replace(aggregate, sign=CHANGE)
                 continue
-            if aggregate.sketch is not None:
-                self.sums[name] = replace(aggregate, sketch=replace(aggregate.sketch, sign=CHANGE))
-                self._results[name] = pl.col(name)
-                continue
-            total, values = f"total({name})", f"values({name})"
-            if aggregate.column is None:
-                self._add(total, sign)
-                self._results[name] = pl.col(total)
-                continue
-            column = pl.col(aggregate.column)
-            self._add(total, column * sign)
-            self._results[name] = pl.col(total)
-            if aggregate.kind == "mean":
-                self._add(values, column.is_not_null() * sign)
-                some = pl.col(values) != 0
-                self._results[name] = pl.when(some).then(pl.col(total) / pl.col(values))
-
-    def _add(self, name: str, weighed: pl.Expr) -> None:
-        self._weighed[name] = weighed
-        self.sums[name] = sum(name)
+            self.of_values[name] = aggregate
+            if aggregate.kind == "n_unique":  # null is one of the values
+                nulls = f"nulls({name})"
+                self._nulls[nulls] = pl.col(str(aggregate.column)).is_null() * pl.col(CHANGE).cast(pl.Int64)
+                self.sums[nulls] = sum(nulls)
+                self._results[name] += (pl.col(nulls) != 0).cast(pl.Int64)
 
     def all(self, rows: Columns, keys: tuple[str, ...] | None, made: tuple[pl.Expr, ...], name: str | None) -> Columns:
         """The sums of each key, and what there is of its values; `keys` is None for all rows."""
         if not self.of_values:
-            if self._weighed:
-                rows = rows.with_columns(*(expr.alias(name) for name, expr in self._weighed.items()))
             grouped = GroupBy(rows._marked(), (ALL,)) if keys is None else GroupBy(rows, keys, made)
             return grouped._computed((), self.sums, "scope", name)
         check_made(made, self.of_values.values())
+        check_aggregate(keys or (ALL,), self._results)
         check_at_root(rows, "agg.min, max, first, last or n_unique of changes keeps rows of the root scope")
         if not self.sums:  # something changes whenever a row comes
-            self._add("rows()", pl.col(CHANGE).cast(pl.Int64))
-        rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._weighed.items()))
+            self.sums["rows()"] = replace(count(), sign=CHANGE)
+        if made or self._nulls:
+            rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._nulls.items()))
         rows, keys = (rows._marked(), (ALL,)) if keys is None else (rows, keys)
         sums, of_values = self.sums, self.of_values
         schema = schemas.aggregated("agg", keys, {**sums, **of_values}, rows.schema)

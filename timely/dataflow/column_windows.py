@@ -95,13 +95,39 @@ class WindowedColumns:
         )
 
     def late(self) -> Columns:
-        """The rows that came too late for one of their windows or more, each once, at its own epoch."""
+        """The rows that came too late for one of their windows or more, each once, at its own epoch.
+
+        Raises:
+            GraphError: the windows are of epochs, for which no row is late.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"at": [3, 8], "shop": ["n", "s"]}), pl.DataFrame({"at": [12, 17], "shop": ["n", "n"]})]
+        >>> sales = flow.columns("sales", falkirk.Batches([*days, pl.DataFrame({"at": [5], "shop": ["s"]})]))
+        >>> tens = sales.window(falkirk.Tumbling(10), time="at")
+        >>> seen = tens.late().capture("out")
+        >>> [(time, pl.DataFrame(batch).rows()) for time, batch in falkirk.run(flow).captured("out")]
+        [((2,), [(5, 's')])]
+        """
         if self._judge is None:
             raise no_row_is_late(self._shape)
         return self._columns._of(self._judge, LATE, self._columns.schema)
 
     def group_by(self, *keys: str) -> WindowedColumns:
-        """The same windows, with a result for each key."""
+        """The same windows, with a result for each key.
+
+        Raises:
+            GraphError: `keys` is empty, or names a column that is not there.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"at": [3, 8], "shop": ["n", "s"]}), pl.DataFrame({"at": [12, 17], "shop": ["n", "n"]})]
+        >>> sales = flow.columns("sales", falkirk.Batches([*days, pl.DataFrame({"at": [5], "shop": ["s"]})]))
+        >>> tens = sales.window(falkirk.Tumbling(10), time="at")
+        >>> seen = tens.group_by("shop").agg(n=falkirk.agg.count()).capture("out")
+        >>> [(time, sorted(pl.DataFrame(batch).rows())) for time, batch in falkirk.run(flow).captured("out")]
+        [((1,), [('n', 0, 10, 1), ('s', 0, 10, 1)]), ((END,), [('n', 10, 20, 2)])]
+        """
         if not keys or not all(isinstance(key, str) for key in keys):
             raise GraphError(f"{user_site()}: group_by in windows takes names of columns, not {keys!r}")
         schemas.check_columns("group_by in windows", keys, self._columns.schema)
@@ -110,7 +136,21 @@ class WindowedColumns:
         return grouped
 
     def agg(self, *exprs: Any, name: str | None = None, **aggregates: Aggregate) -> Columns:
-        """The aggregates of `timely.operators.agg` for each window, and each key in it."""
+        """The aggregates of `timely.operators.agg` for each window, and each key in it.
+
+        Raises:
+            GraphError: there is nothing to compute, or a Polars expression; a column comes out twice, or is not there, or
+                of a type that an aggregate does not take; `agg.n_unique` is in sessions.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"at": [3, 8], "shop": ["n", "s"]}), pl.DataFrame({"at": [12, 17], "shop": ["n", "n"]})]
+        >>> sales = flow.columns("sales", falkirk.Batches([*days, pl.DataFrame({"at": [5], "shop": ["s"]})]))
+        >>> tens = sales.window(falkirk.Tumbling(10), time="at")
+        >>> seen = tens.agg(n=falkirk.agg.count(), last=falkirk.agg.max("at")).capture("out")
+        >>> [(time, pl.DataFrame(batch).rows()) for time, batch in falkirk.run(flow).captured("out")]
+        [((1,), [(0, 10, 2, 8)]), ((END,), [(10, 20, 2, 17)])]
+        """
         for given in (*exprs, *aggregates.values()):
             if not isinstance(given, Aggregate) or exprs:
                 raise GraphError(

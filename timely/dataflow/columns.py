@@ -16,6 +16,7 @@ from timely.data.batch import Batch, as_polars, columns_of, divide
 from timely.data.kernels.elementwise import are_elementwise
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
+from timely.dataflow.asof_joins import check_asof_ttl, expiring_asof_join
 from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
 from timely.dataflow.expiring_totals import check_ttl, expiring_totals
 from timely.dataflow.interval_joins import interval_join
@@ -27,6 +28,7 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.agg import KINDS, Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate, refuse_values
+from timely.operators.asof_changes import AsofChanges
 from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
@@ -37,10 +39,17 @@ from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tum
 
 
 class Columns(Wire):
-    """A stream of Polars frames or Arrow tables."""
+    """A stream of Polars frames or Arrow tables.
+
+    Where `schema` is known, a column that is not there, or of a type that a verb does not take, is a GraphError at the call;
+    elsewhere it is an OperatorError at the first batch. A `name=` that another operator has is a GraphError of every verb.
+    """
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `select` on every batch. A selection of constants alone gives a row for each row, as `with_columns` would.
+
+        Raises:
+            GraphError: an argument is no expression or name of a column, or cannot be computed, where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -64,6 +73,9 @@ class Columns(Wire):
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `with_columns` on every batch.
 
+        Raises:
+            GraphError: an argument is no expression or name of a column, or cannot be computed, where the schema is known.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -79,6 +91,9 @@ class Columns(Wire):
 
     def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Columns:
         """Polars' `filter` on every batch.
+
+        Raises:
+            GraphError: an argument is no expression, or no truth value where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -124,6 +139,9 @@ class Columns(Wire):
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
         """Call `function(batch)` for every batch that passes; for looking, not for output.
 
+        Raises:
+            GraphError: `function` is no function.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -143,6 +161,9 @@ class Columns(Wire):
 
     def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
         """Two streams: the rows for which `predicate` is true, and the others (false or null).
+
+        Raises:
+            GraphError: `predicate` is no expression, or no truth value where the schema is known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -181,6 +202,9 @@ class Columns(Wire):
     def exchange(self, *by: str, name: str | None = None) -> Columns:
         """Bring the rows with equal values in the columns `by` to the same worker.
 
+        Raises:
+            GraphError: `by` is empty, or names a column that is not there.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -197,6 +221,9 @@ class Columns(Wire):
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, or by expressions of a column each; say what of with `agg`.
+
+        Raises:
+            GraphError: there is no key, or one that is neither a column that is there nor an expression of one column.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -245,6 +272,9 @@ class Columns(Wire):
     ) -> Columns:
         """Aggregate all rows: one row when the totals change, or (over="time") one a time. See `GroupBy.agg`.
 
+        Raises:
+            GraphError: as `GroupBy.agg`.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -253,8 +283,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(12,)], [(6,)]]
         """
-        totals = GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)
-        return totals._choose("drop", pl.all().exclude(ALL))
+        return GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)._unmarked()
 
     def top_k(
         self,
@@ -265,6 +294,9 @@ class Columns(Wire):
         name: str | None = None,
     ) -> Columns:
         """The `k` greatest rows by the columns `by`: of each time, or of all so far, as changes. See `GroupBy.top_k`.
+
+        Raises:
+            GraphError: as `GroupBy.top_k`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -283,8 +315,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(9,)], [(11,)]]
         """
-        found = top_of_groups(self._marked(), (ALL,), k, by, reverse, over, name, signed=False)
-        return view(found._choose("drop", pl.all().exclude(ALL)), type(found))
+        return top_of_groups(self._marked(), (ALL,), k, by, reverse, over, name, signed=False)._unmarked()
 
     def distinct(
         self,
@@ -298,6 +329,10 @@ class Columns(Wire):
 
         What comes out has these columns and no others. ttl=Epochs(n): what has not come in the n epochs before is new again.
         ttl=60, or a timedelta, with time="at": what has not come in so much event time. See `GroupBy.agg`.
+
+        Raises:
+            GraphError: `columns` is empty, or names one that is not there; `over` is neither "scope" nor "time"; `ttl` and
+                `time` as in `GroupBy.agg`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -320,6 +355,10 @@ class Columns(Wire):
         mark = pl.lit(0, pl.Int64).alias(ALL)  # of 64 bits, as few rows go without Arrow then
         few = compiled("with_columns", [mark], {})
         return self._plan("mark", None, lambda frame: frame.with_columns(mark), [mark], few)
+
+    def _unmarked(self) -> Columns:
+        """Without that column."""
+        return self._choose("drop", pl.all().exclude(ALL))
 
     def join(
         self,
@@ -349,6 +388,10 @@ class Columns(Wire):
         `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not known.
         Null keys match nothing.
 
+        Raises:
+            GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` is no column of both, or not
+                of one type; `how` does not go with `over`, `changes` or `ttl`.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -360,14 +403,13 @@ class Columns(Wire):
         """
         from timely.dataflow.changes import Changes, join_changes
 
+        if isinstance(other, Changes):
+            return join_changes(self, other, on, how, over, name, right, changes, ttl)
         self._same_scope(other, "join")
-        if isinstance(self, Changes) or isinstance(other, Changes):
-            if ttl is not None:
-                raise GraphError(
-                    f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back"
-                )
-            return join_changes(self, other, on, how, over, name, right, changes)
         check_join(how, check_over(over, "join"), changes)
+        if changes:
+            for side in (self, other):
+                schemas.check_unsigned("join(changes=True)", side.schema or ())
         if ttl is not None:
             if isinstance(ttl, int | dt.timedelta):
                 raise GraphError(
@@ -418,6 +460,8 @@ class Columns(Wire):
         over: Over = "scope",
         name: str | None = None,
         right: Mapping[str, Any] | None = None,
+        changes: bool = False,
+        ttl: Length | None = None,
     ) -> Columns:
         """Polars' `join_asof`: each row, at its own time, with the row of `other` that is nearest in `on`, and equal in `by`.
 
@@ -427,6 +471,20 @@ class Columns(Wire):
         `on`. `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not
         known.
 
+        changes=True: rows of `other` that come later do reach it. A pair is taken back, as `Changes`, when a nearer row comes,
+        so that there is always the join of all rows so far; all rows are kept. Of rows of `other` at one place and equal in
+        `by`, "backward" takes the one that came last, and "forward" the first; of one time, in the order of their content.
+
+        ttl=60, or a timedelta, if `on` is event time, in integers, or datetimes and dates: rows of this stream may be that far
+        behind its greatest one of the epochs before. Those that are later are left out (`split_late(on, lateness=ttl)` has
+        them); for all others nothing changes. Rows of `other` are kept as long as one to come could find them: with "backward"
+        and "nearest" also the newest of each key, unless it is beyond the `tolerance`.
+
+        Raises:
+            GraphError: `other` is no stream, is of another dataflow, or in another scope; `on` or `by` is no column of
+                both, or `on` not of one type; `strategy` or `over` is none of those; `changes` or `ttl` is given over="time",
+                or both are.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> quotes = flow.columns("quotes", falkirk.Batches([pl.DataFrame({"at": [1, 4, 9], "price": [10, 11, 12]})]))
@@ -434,21 +492,51 @@ class Columns(Wire):
         >>> seen = trades.join_asof(quotes, on="at").capture("out")
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(3, 2, 10), (5, 7, 11)]]
+
+        A quote that comes late:
+
+        >>> flow = falkirk.Dataflow()
+        >>> quotes = flow.columns("quotes", falkirk.Batches([pl.DataFrame({"at": [at], "price": [at + 9]}) for at in (1, 2)]))
+        >>> trades = flow.columns("trades", falkirk.Batches([pl.DataFrame({"at": [3], "n": [2]})]))
+        >>> seen = trades.join_asof(quotes, on="at", changes=True).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(3, 2, 10, 1)], [(3, 2, 10, -1), (3, 2, 11, 1)]]
         """
+        from timely.dataflow.changes import Changes
+
         self._same_scope(other, "join_asof")
         check_over(over, "join_asof")
         keys = check_asof(on, by, strategy)
+        if changes:
+            if over == "time":
+                raise GraphError(
+                    f"{user_site()}: join_asof(changes=True) runs on, over='scope': within a time nothing comes later"
+                )
+            for side in (self, other):
+                schemas.check_unsigned("join_asof(changes=True)", side.schema or ())
+        if ttl is not None:
+            if changes:
+                raise GraphError(
+                    f"{user_site()}: join_asof(changes=True) has no ttl: a pair whose rows are forgotten is still taken back"
+                )
+            check_asof_ttl(ttl, over, self)
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
         schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
         if not keys:  # all rows have one key
             columns = None if right is None else {**right, ALL: pl.Int64}
-            found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns)
-            return found._choose("drop", pl.all().exclude(ALL))
+            marked = self._marked(), other._marked()
+            found = marked[0].join_asof(marked[1], on, ALL, strategy, tolerance, over, name, columns, changes, ttl)
+            return found._unmarked()
+        if ttl is not None:
+            return expiring_asof_join(self, other, on, keys, strategy, tolerance, ttl, name, there, schema)
+        factory: Callable[[], Operator] = lambda: AsofJoin(on, keys, strategy, tolerance, over, there)  # noqa: E731
+        if changes:
+            factory = lambda: AsofChanges(on, keys, strategy, tolerance, there)  # noqa: E731
         node = self.graph.add_node(
             "join_asof",
             self.scope,
             name,
-            factory=lambda: AsofJoin(on, keys, strategy, tolerance, over, there),
+            factory=factory,
             inputs=2,
             notifies=True,
             stateful=True,
@@ -456,7 +544,9 @@ class Columns(Wire):
         channel = Exchange(columns=keys, prepare=columns_of)
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
-        return self._of(node, schema=schema)
+        if not changes:
+            return self._of(node, schema=schema)
+        return view(self._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
 
     def join_interval(
         self,
@@ -475,6 +565,11 @@ class Columns(Wire):
         their own stream; those that are later are in no pair, but in the second stream (of these) and the third (of `other`).
         Rows are kept until the watermark of the other stream is so far that none can meet them.
 
+        Raises:
+            GraphError: `other` is no stream, is of another dataflow, or in another scope; a stream is in a nested scope;
+                `on` or `by` is no column of both; `lower` is above `upper`; bounds, `lateness` and event times are not of one
+                kind.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> views = flow.columns("views", falkirk.Batches([pl.DataFrame({"at": [1, 9], "ad": ["a", "b"]})]))
@@ -492,7 +587,7 @@ class Columns(Wire):
             )
         if not keys:  # all rows have one key
             found = self._marked().join_interval(other._marked(), on, lower, upper, ALL, lateness, name)
-            pairs, late, late_right = (each._choose("drop", pl.all().exclude(ALL)) for each in found)
+            pairs, late, late_right = (each._unmarked() for each in found)
             return pairs, late, late_right
         return interval_join(self, other, on, keys, lower, upper, lateness, name)
 
@@ -511,6 +606,10 @@ class Columns(Wire):
 
         Windows of so many `Epochs` go by the epochs at which rows come, and take no `time` and no `lateness`. `start` is the
         first epoch, and `end` the one after the last.
+
+        Raises:
+            GraphError: `shape` is no window; the stream is in a nested scope; `time` is no column that is there, or its
+                type or `lateness` not of the kind of the lengths; `time` or `lateness` is given with windows of epochs.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -532,6 +631,10 @@ class Columns(Wire):
         before, on all workers, minus `lateness`. Event times are integers, with a whole number as lateness, or datetimes and
         dates, with a timedelta. The watermark is a record at the epoch that moves it, the same on each worker: an integer, of
         datetimes in microseconds since 1970. `Keyed.split_late` shows an operator that waits for it.
+
+        Raises:
+            GraphError: `time` is no column that is there, or not of the kind of `lateness`, or of unknown type without one;
+                `lateness` is negative; the stream is in a nested scope.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -565,6 +668,9 @@ class Columns(Wire):
     def key_by(self, column: str, name: str | None = None) -> Keyed:
         """Pairs (value of `column`, the row as a dict), ready for keyed verbs over records.
 
+        Raises:
+            GraphError: there is no such column.
+
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
@@ -587,7 +693,7 @@ class Columns(Wire):
 
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """Columns grouped by key columns, of which those in `made` are computed."""
+    """Columns grouped by key columns, of which those in `made` are computed: what `Columns.group_by` returns."""
 
     columns: Columns
     keys: tuple[str, ...]
@@ -619,6 +725,44 @@ class GroupBy:
 
         changes=True: running totals as `Changes`, which take back what a key had before. So totals of totals are those of the
         totals that there are.
+
+        Raises:
+            GraphError: there is nothing to compute; a column comes out twice, or is not there, or of a type that an aggregate
+                does not take; `over` is neither "scope" nor "time"; a running total is a Polars expression. A `ttl` or
+                `changes` goes with over="scope", and not with the other; `ttl` with the root scope and not with
+                `agg.n_unique`, and a length of time with `time`, which is a column of its kind.
+
+        Running (the default), each time by itself, and without the keys of which no row has come for an epoch:
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> by_shop = sales.group_by("shop")
+        >>> captures = [
+        ...     by_shop.agg(sold=falkirk.agg.sum("price")).capture("running"),
+        ...     by_shop.agg(pl.col("price").median(), over="time").capture("each"),
+        ...     by_shop.agg(sold=falkirk.agg.sum("price"), ttl=falkirk.Epochs(1)).capture("living"),
+        ... ]
+        >>> result = falkirk.run(flow)
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("running")]
+        [[('n', 8), ('s', 4)], [('s', 10)]]
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("each")]
+        [[('n', 4.0), ('s', 4.0)], [('s', 6.0)]]
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("living")]
+        [[('n', 8), ('s', 4)], [('s', 10)]]
+
+        The sum of what each shop has sold best, as it stands:
+
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> captures = best.capture("best"), best.agg(total=falkirk.agg.sum("price")).capture("total")
+        >>> result = falkirk.run(flow)
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("best")]
+        [[('n', 5, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        >>> [pl.DataFrame(batch).rows() for _, batch in result.captured("total")]
+        [[(9,)], [(11,)]]
         """
         return self._computed(exprs, aggregates, over, name, ttl, changes, time)
 
@@ -637,6 +781,23 @@ class GroupBy:
 
         over="scope": of all rows so far, as `Changes`: rows that have come to be among them, and, taken back, those that are so
         no more. Of changes: of the rows that there are. over="time": the rows of each time.
+
+        Raises:
+            GraphError: `k` is no whole number from 1 up; `by` is empty, or names a column that is not there; `reverse` has
+                another length than `by`; `over` is neither "scope" nor "time", or, of changes, "time"; over="scope" is in a
+                nested scope.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").top_k(1, by="price")
+        >>> captures = best.capture("so far"), sales.group_by("shop").top_k(1, by="price", over="time").capture("each")
+        >>> result = falkirk.run(flow)
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("so far")]
+        [[('n', 5, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in result.captured("each")]
+        [[('n', 5), ('s', 4)], [('s', 6)]]
         """
         return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=False)
 
@@ -662,6 +823,8 @@ class GroupBy:
         check_over(over, "agg")
         if changes and (over == "time" or ttl is not None):
             raise GraphError(f"{user_site()}: agg(changes=True) is of totals that run on: over='scope', without a ttl")
+        if changes:
+            schemas.check_unsigned("agg(changes=True)", (*self.keys, *aggregates))
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:
             column = _output_of(expr, "agg")
@@ -705,6 +868,7 @@ class GroupBy:
         columns = self._keyed(named.values())
         schema = schemas.aggregated("agg", keys, named, columns.schema)
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
+        signed = any(a.sign is not None for a in plain.values())
         if ttl is not None and not isinstance(ttl, Epochs):
             return expiring_totals(columns, kind, keys, plain, ttl, str(time), name, schema)
         combine = PreAggregate(keys, plain, sparing=True) if len(plain) == len(named) else None
@@ -729,7 +893,7 @@ class GroupBy:
             ),
             notifies=True,
             stateful=True,
-            verb=verbs.Totals(keys, named, over) if ttl is None and not changes else None,
+            verb=verbs.Totals(keys, named, over) if ttl is None and not changes and not signed else None,
         )
         if changes:
             return view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)

@@ -18,7 +18,12 @@ from timely.io.interface import Source, TypedSource
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The open end of a loop made with `Dataflow.feedback`; close it with `stream.connect_loop(loop)`."""
+    """The open end of a loop made with `Dataflow.feedback`; close it with `stream.connect_loop(loop)`.
+
+    >>> flow = falkirk.Dataflow()
+    >>> loop, round_again = flow.feedback(flow.scope("halving"))
+    >>> round_again.filter(lambda n: n > 1).map(lambda n: n // 2).connect_loop(loop)
+    """
 
     graph: Graph
     node: int
@@ -43,6 +48,9 @@ class Dataflow:
     def source(self, name: str, source: Source) -> Stream:
         """A stream of what `source` reads. The name is how its positions are found again after a restart.
 
+        Raises:
+            GraphError: `source` is none, or the name is taken.
+
         >>> flow = falkirk.Dataflow()
         >>> words = flow.source("words", falkirk.Iterable(["to", "be"])).capture("seen")
         >>> falkirk.run(flow).captured("seen")
@@ -57,6 +65,9 @@ class Dataflow:
 
     def columns(self, name: str, source: Source) -> Columns:
         """Like `source`, with the verbs over columns.
+
+        Raises:
+            GraphError: `source` is none, or the name is taken.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -73,6 +84,9 @@ class Dataflow:
 
     def input(self, name: str, scope: Scope | None = None) -> Stream:
         """A stream fed by hand, through `Session.input(name)`; inside `scope` its times have that scope's coordinates.
+
+        Raises:
+            GraphError: the name is taken.
 
         >>> flow = falkirk.Dataflow()
         >>> doubled = flow.input("numbers").map(lambda n: 2 * n).capture("doubled")
@@ -93,6 +107,9 @@ class Dataflow:
     def scope(self, name: str | None = None, parent: Scope | None = None) -> Scope:
         """A nested scope, for a loop made by hand or for sub-batches: see `Stream.enter`.
 
+        Raises:
+            GraphError: the name is taken within `parent`.
+
         >>> flow = falkirk.Dataflow()
         >>> inner = flow.scope("batches")
         >>> items = flow.source("items", falkirk.Iterable([(0, "a"), (1, "b"), (1, "c")]))
@@ -105,6 +122,9 @@ class Dataflow:
 
     def feedback(self, scope: Scope, limit: int | None = None, name: str | None = None) -> tuple[Loop, Stream]:
         """A loop made by hand: its open end, and the stream of what comes round, one iteration later.
+
+        Raises:
+            GraphError: `scope` is the root scope, or `limit` below 1.
 
         >>> flow = falkirk.Dataflow()
         >>> scope = flow.scope("halving")
@@ -125,6 +145,9 @@ class Dataflow:
 
         `nondeterministic`: the reason why they may send something else when they do a time again. Then whoever is behind them
         does that time again too.
+
+        Raises:
+            GraphError: the name is taken, or the reason empty.
 
         >>> flow = falkirk.Dataflow()
         >>> words = flow.source("words", falkirk.Iterable(["a", "b", "a"]))

@@ -22,7 +22,13 @@ from timely.time import Summary
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """A nested part of the graph. `depth` is how many coordinates the times inside it have (1 for the root)."""
+    """A nested part of the graph. `depth` is how many coordinates the times inside it have (1 for the root).
+
+    >>> flow = falkirk.Dataflow()
+    >>> inner = flow.scope("inner")
+    >>> print(flow.scope("innermost", inner))
+    inner/innermost
+    """
 
     index: int
     name: str
@@ -41,7 +47,14 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """A named part of the program with one fault-tolerance policy, which the engine carries but does not look into."""
+    """A named part of the program with one fault-tolerance policy, which the engine carries but does not look into.
+
+    >>> flow = falkirk.Dataflow()
+    >>> with flow.region("front", policy=falkirk.Ephemeral()) as front:
+    ...     words = flow.source("words", falkirk.Iterable(["a"]))
+    >>> front.name, front.policy
+    ('front', Ephemeral())
+    """
 
     name: str
     policy: object = None

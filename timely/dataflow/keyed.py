@@ -43,6 +43,9 @@ class Keyed(Wire):
     def reduce(self, combine: Combine, over: Over = "scope", name: str | None = None) -> Keyed:
         """One value a key, by `combine(a, b)`, which must be associative and commutative.
 
+        Raises:
+            GraphError: `combine` is no function, or `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
         >>> result = pairs.reduce(lambda a, b: a * b).capture("out")
@@ -55,6 +58,9 @@ class Keyed(Wire):
     def sum(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The sum of the values of each key. Of floats it is the exact sum, rounded once: it does not depend on their order.
 
+        Raises:
+            GraphError: `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
         >>> result = pairs.sum(over="time").capture("out")
@@ -65,6 +71,9 @@ class Keyed(Wire):
 
     def min(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The least value of each key. NaN loses against any number.
+
+        Raises:
+            GraphError: `over` is neither "scope" nor "time".
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
@@ -77,6 +86,9 @@ class Keyed(Wire):
     def max(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The greatest value of each key. NaN loses against any number.
 
+        Raises:
+            GraphError: `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
         >>> result = pairs.max().capture("out")
@@ -88,6 +100,9 @@ class Keyed(Wire):
     def count(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The number of records of each key.
 
+        Raises:
+            GraphError: `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("a", 4)], epoch_every=1)).keyed()
         >>> result = pairs.count().capture("out")
@@ -98,26 +113,47 @@ class Keyed(Wire):
         return ones._reduce("count", PLUS, over, name)
 
     def fold(
-        self, start: Callable[[], Any] | Any, step: Combine, over: Over = "scope", name: str | None = None
+        self,
+        start: Callable[[], Any] | Any,
+        step: Combine,
+        over: Over = "scope",
+        name: str | None = None,
+        *,
+        order_by: Callable[[Any], Any] | None = None,
     ) -> Keyed:
         """One accumulator a key: `step(accumulator, value)` from `start` (a value, or a function that makes one).
 
         `step` returns the new accumulator and must not change the old one. A list, dict or set that it returns as it was
         given counts as changed.
 
+        The values of one time come in the order of `order_by(value)`, such as when something happened; those that are equal in
+        it, and all without it, in an order by their content, which for numbers and text is their own. The order in which
+        they arrived is not kept: it is another one after a failure.
+
+        Raises:
+            GraphError: `step` is no function, or `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
-        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 4), ("b", 5), ("a", 3)])).keyed()
         >>> result = pairs.fold(list, lambda so_far, n: [*so_far, n]).capture("out")
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', [3, 4]), ('b', [5])])]
         """
         check_callable(step, "fold")
+        if order_by is not None:
+            check_callable(order_by, "fold(order_by=)")
         make = start if callable(start) else lambda: start
         running = check_over(over, "fold")
-        return self._keyed_operator("fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running))
+        return self._keyed_operator(
+            "fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running, order_by)
+        )
 
     def join(self, other: Keyed, over: Over = "scope", name: str | None = None) -> Keyed:
         """Pairs (key, (mine, theirs)) for all values with equal keys, so far or (over="time") within a time.
+
+        Raises:
+            GraphError: `other` is not keyed, is of another dataflow, or in another scope; or `over` is neither "scope" nor
+                "time".
 
         >>> flow = falkirk.Dataflow()
         >>> prices = flow.source("prices", falkirk.Iterable([("a", 3), ("b", 5)])).keyed()
@@ -148,6 +184,10 @@ class Keyed(Wire):
 
         `time(value)` gives a value's event time; records may be `lateness` behind the greatest one seen.
 
+        Raises:
+            GraphError: `shape` is no window; the stream is in a loop or another nested scope; `time` is missing or no
+                function, or `lateness` negative or not in the unit of the windows; either is given with windows of epochs.
+
         >>> flow = falkirk.Dataflow()
         >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)])).keyed()
         >>> result = clicks.window(falkirk.Tumbling(10), time=lambda at: at).count().capture("out")
@@ -169,22 +209,29 @@ class Keyed(Wire):
         A pair is late if the event time of its value, `time(value)`, is before the watermark: the greatest event time of the
         epochs before, on all workers, minus `lateness` (a timedelta where event times are datetimes). Pairs come out at the
         worker of their key, at their own epoch when that is complete; the watermark at the epoch that moves it, the same on
-        each worker. An operator that takes both sees them in either order: it acts when it is notified.
+        each worker. An operator that takes both sees them in either order, and may see those of a later epoch before it is
+        notified of an earlier one: it holds what comes by its time, and acts when it is notified.
+
+        Raises:
+            GraphError: `time` is no function, `lateness` is negative or no length, or the stream is in a nested scope.
 
         >>> class Reminders(falkirk.Operator):
         ...     # Each key once the watermark is ten behind its first event.
         ...     def __init__(self):
         ...         self.due = falkirk.KeyedState()
+        ...         self.pairs = falkirk.TimedBatches()
         ...         self.marks = falkirk.TimedValues()
-        ...         self.state = falkirk.Parts(self.due, self.marks)
+        ...         self.state = falkirk.Parts(self.due, self.pairs, self.marks)
         ...     def on_batch(self, ctx, port, time, batch):
         ...         if port == 0:
-        ...             new = {key: at + 10 for key, at in batch if key not in self.due.read(time)}
-        ...             self.due.write(time, new)
+        ...             self.pairs.add(time, batch)
         ...         else:
         ...             self.marks.at(time)["mark"] = batch[-1]
-        ...             ctx.notify_at()
+        ...         ctx.notify_at()
         ...     def on_notify(self, ctx, time):
+        ...         due = self.due.read(time)
+        ...         pairs = [pair for batch in self.pairs.pop(time) for pair in batch]
+        ...         self.due.write(time, {key: at + 10 for key, at in pairs if key not in due})
         ...         for mark in self.marks.pop(time).values():
         ...             fired = [key for key, at in self.due.read(time).items() if at <= mark]
         ...             self.due.remove(time, fired)
@@ -202,6 +249,9 @@ class Keyed(Wire):
 
     def map_values(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
         """Replace every value by `function(value)`; keys stay.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()

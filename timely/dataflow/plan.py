@@ -15,6 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 
 from timely.dataflow.graph import Edge, Graph, Node, Scope
+from timely.dataflow.standing_open import standing_open
 from timely.dataflow.staying import staying
 from timely.errors import GraphError
 from timely.operators.carried import checking_factory, checking_stage
@@ -96,6 +97,8 @@ class Plan:
     """By node index: what may still arrive at the node's inputs."""
     stays: frozenset[int] = frozenset()
     """The edges whose exchange moves nothing, by index: see `timely.dataflow.staying`."""
+    standing_open: frozenset[int] = frozenset()
+    """The gates that never shut, by node index: see `timely.dataflow.standing_open`."""
 
     def spreads(self, edge: Edge) -> bool:
         """True if `edge` leads from every worker to every worker."""
@@ -171,7 +174,17 @@ def compile_plan(graph: Graph, workers: int = 1) -> Plan:
     arcs = places.arcs(arrivals)
     topology = ProgressGraph(places.depths, places.ranks, arcs, [list(reach) for reach in watches])
     return Plan(
-        graph, workers, tuple(processors), of_node, topology, tuple(places.names), probes, ends, tuple(arrivals), stays
+        graph,
+        workers,
+        tuple(processors),
+        of_node,
+        topology,
+        tuple(places.names),
+        probes,
+        ends,
+        tuple(arrivals),
+        stays,
+        standing_open(graph, workers, stays),
     )
 
 

@@ -64,6 +64,19 @@ def check_columns(kind: str, names: Iterable[str], schema: pl.Schema | None) -> 
             raise GraphError(f"{user_site()}: {kind}: no column {name!r}; there are {there}")
 
 
+def check_unsigned(kind: str, names: Iterable[str]) -> None:
+    """Refuse a column that has the name of the sign, where rows are given one.
+
+    Raises:
+        GraphError: with the user's line.
+    """
+    if CHANGE in names:
+        raise GraphError(
+            f"{user_site()}: {kind} gives each row a sign, in a column {CHANGE!r}, and there is one of that name: rename it "
+            "before"
+        )
+
+
 def aggregated(
     kind: str,
     keys: Sequence[str],

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from timely.data.batch import Batch, as_polars, is_columns
+from timely.data.batch import Batch, as_polars
+from timely.data.from_records import frame_as, frame_of_records
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.wire import Wire, check_callable
 from timely.io.column_types import Schema, polars_types
@@ -44,6 +45,9 @@ class Stream(Wire):
     def map(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
         """Replace every record by `function(record)`.
 
+        Raises:
+            GraphError: `function` is no function.
+
         >>> flow = falkirk.Dataflow()
         >>> items = flow.source("items", falkirk.Iterable([1, 2, 3]))
         >>> result = items.map(lambda n: n * n).capture("out")
@@ -58,6 +62,9 @@ class Stream(Wire):
 
         Two streams: the results, and the dead letters: pairs (record, error text), at the time of the record.
 
+        Raises:
+            GraphError: `function` is no function.
+
         >>> flow = falkirk.Dataflow()
         >>> numbers, dead_letters = flow.source("lines", falkirk.Iterable(["1", "one"])).attempt(int)
         >>> good, bad = numbers.capture("good"), dead_letters.capture("bad")
@@ -71,6 +78,9 @@ class Stream(Wire):
     def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Stream:
         """Keep the records for which `predicate(record)` is true.
 
+        Raises:
+            GraphError: `predicate` is no function.
+
         >>> flow = falkirk.Dataflow()
         >>> items = flow.source("items", falkirk.Iterable([1, 2, 3]))
         >>> result = items.filter(lambda n: n > 1).capture("out")
@@ -82,6 +92,9 @@ class Stream(Wire):
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Stream:
         """Replace every record by the records that `function(record)` gives.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> flow = falkirk.Dataflow()
         >>> items = flow.source("items", falkirk.Iterable(["to be", "or"]))
@@ -96,6 +109,9 @@ class Stream(Wire):
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
         """Call `function(record)` for every record that passes; for looking, not for output (use a sink for that).
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> flow = falkirk.Dataflow()
         >>> seen = flow.source("items", falkirk.Iterable(["a", "b"])).inspect(print).capture("out")
@@ -114,6 +130,9 @@ class Stream(Wire):
 
     def branch(self, predicate: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
         """Two streams: the records for which `predicate(record)` is true, and the others.
+
+        Raises:
+            GraphError: `predicate` is no function.
 
         >>> flow = falkirk.Dataflow()
         >>> small, large = flow.source("items", falkirk.Iterable([1, 20, 3])).branch(lambda n: n < 10)
@@ -137,6 +156,9 @@ class Stream(Wire):
     def distinct(self, over: Over = "scope", name: str | None = None) -> Stream:
         """Each record once: once in a scope (the default: ever, in the root scope), or once a time.
 
+        Raises:
+            GraphError: `over` is neither "scope" nor "time".
+
         >>> flow = falkirk.Dataflow()
         >>> items = flow.source("items", falkirk.Iterable(["a", "b", "a"], epoch_every=1))
         >>> result = items.distinct().capture("out")
@@ -157,6 +179,9 @@ class Stream(Wire):
     def exchange(self, by: Callable[[Any], Any], name: str | None = None) -> Stream:
         """Bring the records with equal `by(record)` to the same worker.
 
+        Raises:
+            GraphError: `by` is no function.
+
         >>> flow = falkirk.Dataflow()
         >>> items = flow.source("items", falkirk.Iterable(["a", "b"]))
         >>> result = items.exchange(lambda word: word).capture("out")
@@ -168,6 +193,9 @@ class Stream(Wire):
 
     def key_by(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
         """Pairs (function(record), record), ready for keyed verbs.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> flow = falkirk.Dataflow()
         >>> items = flow.source("items", falkirk.Iterable(["a", "bc"]))
@@ -194,7 +222,12 @@ class Stream(Wire):
     def to_columns(self, schema: Schema | None = None, name: str | None = None) -> Columns:
         """The stream as columns: records are dicts, or tuples in the order of `schema`.
 
-        `schema` gives types of columns by name: Polars', Python's or Arrow's.
+        `schema` gives types of columns by name: Polars', Python's or Arrow's. Without it, each batch has the fields of its
+        first record, in types that all its values need. A value that its column would hold as another one is an error, and
+        so is a record with other fields: where there is no value, say None.
+
+        Raises:
+            GraphError: `schema` is none, or names a type that columns do not have.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -208,10 +241,9 @@ class Stream(Wire):
         types = None if schema is None else polars_types(schema)
 
         def frame(batch: Batch) -> Batch:
-            if is_columns(batch):
-                return batch if types is None else as_polars(batch).cast(pl.Schema(types))
-            assert isinstance(batch, list)
-            return pl.DataFrame(batch, schema=types, orient=None if isinstance(batch[0], dict) else "row")
+            if not isinstance(batch, list):
+                return batch if types is None else frame_as(as_polars(batch), types)
+            return frame_of_records(batch, types)
 
         known = None if types is None else pl.Schema(types)
         return view(self._stage("to_columns", name, frame, schema=known), Columns)

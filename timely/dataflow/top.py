@@ -51,6 +51,8 @@ def top_of_groups(
         )
     schema = schemas.topped(keys, columns.schema)
     if over == "scope":
+        if not signed:
+            schemas.check_unsigned("top_k with over='scope'", columns.schema or ())
         check_at_root(columns, "top_k with over='scope' keeps rows of the root scope")
     node = columns._attach(
         "top_k",

@@ -107,7 +107,7 @@ class Windowed:
     watermark, and a late record is in no session.) So every window is exactly that of the records that came before it closed,
     whatever the number of workers.
 
-    When the input ends, all windows close. Their results have the time (INF,), which comes after every epoch.
+    When the input ends, all windows close. Their results have the time (END,), which comes after every epoch.
     """
 
     def __init__(
@@ -141,29 +141,89 @@ class Windowed:
         )
 
     def late(self) -> Keyed:
-        """The records (key, value) that came too late for one of their windows or more, each once, at its own epoch."""
+        """The records (key, value) that came too late for one of their windows or more, each once, at its own epoch.
+
+        Raises:
+            GraphError: the windows are of epochs, for which no record is late.
+
+        >>> flow = falkirk.Dataflow()
+        >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
+        >>> clicks = flow.source("clicks", given).keyed()
+        >>> tens = clicks.window(falkirk.Tumbling(10), time=lambda at: at)
+        >>> seen = tens.late().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((3,), [('ann', 2)])]
+        """
         if self._judge is None:
             raise no_row_is_late(self._shape)
         return self._keyed._of(self._judge, LATE)
 
     def count(self, name: str | None = None) -> Keyed:
-        """Number of records."""
+        """Number of records.
+
+        >>> flow = falkirk.Dataflow()
+        >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
+        >>> clicks = flow.source("clicks", given).keyed()
+        >>> tens = clicks.window(falkirk.Tumbling(10), time=lambda at: at)
+        >>> seen = tens.count().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((2,), [(('ann', Window(start=0, end=10)), 2)]), ((END,), [(('ann', Window(start=10, end=20)), 1)])]
+        """
         return self._aggregate("count", name, counting())
 
     def sum(self, name: str | None = None) -> Keyed:
-        """The sum of the values; of floats the exact sum, rounded once."""
+        """The sum of the values; of floats the exact sum, rounded once.
+
+        >>> flow = falkirk.Dataflow()
+        >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
+        >>> clicks = flow.source("clicks", given).keyed()
+        >>> tens = clicks.window(falkirk.Tumbling(10), time=lambda at: at)
+        >>> seen = tens.sum().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((2,), [(('ann', Window(start=0, end=10)), 5)]), ((END,), [(('ann', Window(start=10, end=20)), 12)])]
+        """
         return self._aggregate("sum", name, reducing(PLUS))
 
     def min(self, name: str | None = None) -> Keyed:
-        """The least value."""
+        """The least value.
+
+        >>> flow = falkirk.Dataflow()
+        >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
+        >>> clicks = flow.source("clicks", given).keyed()
+        >>> tens = clicks.window(falkirk.Tumbling(10), time=lambda at: at)
+        >>> seen = tens.min().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((2,), [(('ann', Window(start=0, end=10)), 1)]), ((END,), [(('ann', Window(start=10, end=20)), 12)])]
+        """
         return self._aggregate("min", name, reducing(least))
 
     def max(self, name: str | None = None) -> Keyed:
-        """The greatest value."""
+        """The greatest value.
+
+        >>> flow = falkirk.Dataflow()
+        >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
+        >>> clicks = flow.source("clicks", given).keyed()
+        >>> tens = clicks.window(falkirk.Tumbling(10), time=lambda at: at)
+        >>> seen = tens.max().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((2,), [(('ann', Window(start=0, end=10)), 4)]), ((END,), [(('ann', Window(start=10, end=20)), 12)])]
+        """
         return self._aggregate("max", name, reducing(greatest))
 
     def reduce(self, combine: Combine, name: str | None = None) -> Keyed:
-        """The values combined by `combine(a, b)`, which must be associative and commutative."""
+        """The values combined by `combine(a, b)`, which must be associative and commutative.
+
+        Raises:
+            GraphError: `combine` is no function.
+
+        >>> flow = falkirk.Dataflow()
+        >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
+        >>> clicks = flow.source("clicks", given).keyed()
+        >>> tens = clicks.window(falkirk.Tumbling(10), time=lambda at: at)
+        >>> seen = tens.reduce(lambda a, b: a * b).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((2,), [(('ann', Window(start=0, end=10)), 4)]), ((END,), [(('ann', Window(start=10, end=20)), 12)])]
+        """
         check_callable(combine, "reduce")
         return self._aggregate("reduce", name, reducing(PLUS if combine is operator.add else combine))
 
@@ -178,6 +238,17 @@ class Windowed:
 
         Values are taken epoch by epoch, in an epoch by event time, and where that is equal in an order of their own that
         every run agrees on. Session windows need `merge(earlier, later)`, as two of them may become one.
+
+        Raises:
+            GraphError: `step` or `merge` is no function, or the windows are sessions and there is no `merge`.
+
+        >>> flow = falkirk.Dataflow()
+        >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
+        >>> clicks = flow.source("clicks", given).keyed()
+        >>> tens = clicks.window(falkirk.Tumbling(10), time=lambda at: at)
+        >>> seen = tens.fold("at", lambda so_far, at: f"{so_far} {at}").capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((2,), [(('ann', Window(start=0, end=10)), 'at 1 4')]), ((END,), [(('ann', Window(start=10, end=20)), 'at 12')])]
         """
         check_callable(step, "fold")
         if merge is not None:
@@ -191,7 +262,16 @@ class Windowed:
         return self._aggregate("fold", name, folding(make, step, merge))
 
     def collect(self, name: str | None = None) -> Keyed:
-        """The list of the values, by event time, and where that is equal in an order that every run agrees on."""
+        """The list of the values, by event time, and where that is equal in an order that every run agrees on.
+
+        >>> flow = falkirk.Dataflow()
+        >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
+        >>> clicks = flow.source("clicks", given).keyed()
+        >>> tens = clicks.window(falkirk.Tumbling(10), time=lambda at: at)
+        >>> seen = tens.collect().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((2,), [(('ann', Window(start=0, end=10)), [1, 4])]), ((END,), [(('ann', Window(start=10, end=20)), [12])])]
+        """
         return self._aggregate("collect", name, collecting())
 
     def _aggregate(self, verb: str, name: str | None, aggregate: WindowAggregate) -> Keyed:

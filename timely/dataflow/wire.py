@@ -72,7 +72,12 @@ def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A point of the dataflow whose progress can be watched from outside: see `Session.probe`."""
+    """A point of the dataflow whose progress can be watched from outside: see `Session.probe`.
+
+    >>> flow = falkirk.Dataflow()
+    >>> flow.input("items").probe("done")
+    Probe(name='done', node=1)
+    """
 
     name: str
     node: int
@@ -80,7 +85,12 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A point of the dataflow whose batches go to whoever runs it: see `Result.captured`."""
+    """A point of the dataflow whose batches go to whoever runs it: see `Result.captured`.
+
+    >>> flow = falkirk.Dataflow()
+    >>> flow.source("items", falkirk.Iterable([1])).capture("seen")
+    Capture(name='seen', node=1)
+    """
 
     name: str
     node: int
@@ -132,11 +142,23 @@ class Wire:
         self, kind: str, name: str | None, channel: Channel = PIPELINE, scope: Scope | None = None, **traits: Any
     ) -> Node:
         """Add a node that reads this stream on its port 0."""
+        self._check_read(kind)
         node = self.graph.add_node(kind, scope or self.scope, name, **traits)
         self._connect(node, 0, channel)
         return node
 
+    def _check_read(self, verb: str) -> None:
+        """Refuse a verb that would take the rows of this stream for something else.
+
+        All that reads a stream comes by here, for its own stream and for others: a kind of stream whose rows are not just rows
+        refuses whatever it does not itself give to verbs.
+
+        Raises:
+            GraphError: with the user's line.
+        """
+
     def _connect(self, node: Node, port: int, channel: Channel = PIPELINE) -> None:
+        self._check_read(node.kind)
         for output in self.outputs:
             self.graph.add_edge(output, Input(node.index, port), channel)
 
@@ -173,6 +195,7 @@ class Wire:
         return self._of(self._attach(kind, chosen, channel, stages=(stage,)), schema=schema)
 
     def _same_scope(self, other: Wire, verb: str) -> None:
+        """Refuse a verb of two streams that cannot have both."""
         if not isinstance(other, Wire):
             raise GraphError(
                 f"{user_site()}: {verb} takes another stream, not {type(other).__name__}; make a stream of it first: "
@@ -185,14 +208,19 @@ class Wire:
                 f"{user_site()}: {verb} of a stream in {self.scope} with one in {other.scope}; their times do not "
                 "compare: use enter(scope) or leave() first"
             )
+        for stream in (self, other):
+            stream._check_read(verb)
 
     # Verbs
 
     def map_batches(self, function: Callable[[Any], Batch], name: str | None = None) -> Self:
         """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table.
 
-        How records are divided into batches is not fixed behind an exchange. There survivors of a failure go back with it,
-        for a function may give something else of other batches.
+        How records of a time are divided into batches is not fixed, so what comes of all of them must not depend on that.
+        Behind an exchange survivors of a failure go back with it, for a function may give something else of other batches.
+
+        Raises:
+            GraphError: `function` is no function.
 
         >>> flow = falkirk.Dataflow()
         >>> result = flow.source("items", falkirk.Iterable([3, 1, 2])).map_batches(sorted).capture("out")
@@ -214,6 +242,9 @@ class Wire:
     def concat(self, *others: Self) -> Self:
         """This stream and `others` as one. Order between them is not kept.
 
+        Raises:
+            GraphError: one of `others` is no stream, is of another dataflow, or in another scope.
+
         >>> flow = falkirk.Dataflow()
         >>> one, two = flow.source("one", falkirk.Iterable([1])), flow.source("two", falkirk.Iterable([2]))
         >>> result = one.concat(two).capture("out")
@@ -232,6 +263,9 @@ class Wire:
         verbs put in front of their operator, as `count` does, stay as they are. The engine carries policies and does not
         look into them.
 
+        Raises:
+            GraphError: the stream comes from several operators, after `concat`.
+
         >>> flow = falkirk.Dataflow()
         >>> words = flow.source("words", falkirk.Iterable(["a", "a"])).key_by(str)
         >>> seen = words.count().policy(falkirk.LogHistory()).capture("counts")
@@ -246,6 +280,9 @@ class Wire:
         """Declare that the operator whose output this is may send something else when it does a time again, and why.
 
         Then whoever is behind it does that time again too. Regions take such a reason as well.
+
+        Raises:
+            GraphError: `reason` is empty, or the stream comes from several operators.
 
         >>> import random
         >>> flow = falkirk.Dataflow()
@@ -296,6 +333,9 @@ class Wire:
         `stateful=False`, that nothing it does at a time matters to what it does at later ones.
         With several `outputs`, `output(n)` gives the streams of the other ports. `kind` is what it is called in the graph.
 
+        Raises:
+            GraphError: `factory` is an operator, or no function.
+
         >>> class Longest(falkirk.Operator):
         ...     def __init__(self):
         ...         self.state = falkirk.TimedValues()
@@ -342,6 +382,9 @@ class Wire:
     ) -> Self:
         """A custom operator with two inputs: this stream on port 0, `other` on port 1.
 
+        Raises:
+            GraphError: `factory` is an operator, or no function; `other` is of another dataflow, or in another scope.
+
         >>> class Tagged(falkirk.Operator):
         ...     def on_batch(self, ctx, port, time, batch):
         ...         ctx.send([("right" if port else "left", item) for item in batch])
@@ -371,6 +414,9 @@ class Wire:
 
     def output(self, port: int) -> Self:
         """The stream of another output port of the operator that this stream leaves.
+
+        Raises:
+            GraphError: the operator has no such port.
 
         >>> flow = falkirk.Dataflow()
         >>> even, odd = flow.source("items", falkirk.Iterable([1, 2, 3])).branch(lambda n: n % 2 == 0)
@@ -417,6 +463,9 @@ class Wire:
         `require`: what failures may do to it at most: "precise" (nothing), "repeating", "convergent", "divergent" or "gap". A
         program that cannot promise that is refused before it starts, as is one without a store (docs/guarantees.md).
 
+        Raises:
+            GraphError: `sink` is none, or the stream is in a nested scope.
+
         >>> flow = falkirk.Dataflow()
         >>> flow.source("items", falkirk.Iterable(["a", "b"])).to(falkirk.Console())
         >>> result = falkirk.run(flow)
@@ -439,6 +488,9 @@ class Wire:
 
     def enter(self, scope: Scope, at: Callable[[Any], int] | None = None, name: str | None = None) -> Self:
         """This stream inside `scope`, at coordinate 0 or at `at(record)`, which must count from the start of the job.
+
+        Raises:
+            GraphError: `scope` is none, or not directly inside that of the stream; `at` is no function.
 
         >>> flow = falkirk.Dataflow()
         >>> scope = flow.scope("by tens")
@@ -463,6 +515,9 @@ class Wire:
     def leave(self, name: str | None = None) -> Self:
         """This stream outside the scope it is in: one coordinate less.
 
+        Raises:
+            GraphError: the stream is in the root scope.
+
         >>> flow = falkirk.Dataflow()
         >>> inside = flow.source("numbers", falkirk.Iterable([1, 2])).enter(flow.scope("inner")).map(lambda n: n + 1)
         >>> outside = inside.leave().capture("out")
@@ -477,6 +532,9 @@ class Wire:
 
     def connect_loop(self, loop: Loop) -> None:
         """Send this stream round `loop`: it comes out of the loop's stream one iteration later.
+
+        Raises:
+            GraphError: `loop` is of another dataflow or scope, or connected already.
 
         >>> flow = falkirk.Dataflow()
         >>> scope = flow.scope("countdown")
@@ -504,6 +562,9 @@ class Wire:
         `body` is given what enters and what comes round, as one stream in a scope of its own; it returns the stream that
         goes round again, or a pair (again, out). What leaves the loop is `out`; by default all that goes round.
         The user's obligation: that the stream which goes round ends by itself, or `limit`.
+
+        Raises:
+            GraphError: `body` is no function, or returns a stream that is not inside of the loop; `limit` is below 1.
 
         >>> flow = falkirk.Dataflow()
         >>> edges = {1: [2], 2: [3], 3: [1]}

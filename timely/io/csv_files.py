@@ -33,6 +33,10 @@ class Csv(FileSource):
     character, or None if quotes are ordinary characters. A row with the wrong number of fields, a value of
     another type, and a last line without line end (see `allow_unfinished_line`) are errors.
 
+    Raises:
+        SourceError: `path`, `epoch` or `columns` is none.
+        GraphError: `schema` names a type that columns do not have.
+
     >>> from pathlib import Path
     >>> size = Path("sales.csv").write_text("shop,price\\nnorth,3\\nsouth,4\\n")
     >>> flow = falkirk.Dataflow()

@@ -13,7 +13,8 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
 from timely.data.batch import Batch, as_arrow
-from timely.errors import SinkError
+from timely.data.from_records import table_of_records
+from timely.errors import SinkError, shown
 
 _ROWS = 1 << 14
 """Rows turned into Python objects at once."""
@@ -46,17 +47,19 @@ class JsonFormat:
         table = as_arrow(batch)
         if self._schema is not None:
             table = fit(table, self._schema, self._name)
-        nested = any(pa.types.is_nested(field.type) for field in table.schema)
+        odd = not all(_is_plain(field.type) for field in table.schema)
         self._refuse_odd(table)
         for start in range(0, len(table), _ROWS):
             try:
                 rows = table.slice(start, _ROWS).to_pylist()
             except UnicodeDecodeError as error:
                 raise SinkError(f"{self._name}: a column of text holds what is not UTF-8: {error}.") from error
-            self._lines(rows, odd=nested)
+            self._lines(rows, odd=odd)
 
     def _refuse_odd(self, table: pa.Table) -> None:
         for name, column in zip(table.column_names, table.columns, strict=True):
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
             if pa.types.is_floating(column.type) and pc.all(pc.is_finite(column)).as_py() is False:
                 odd = column.filter(pc.invert(pc.is_finite(column)))[0].as_py()
                 raise SinkError(f"{self._name}: column {name!r} holds {odd}, {_NO_NUMBER}")
@@ -69,7 +72,7 @@ class JsonFormat:
                 for record in records:
                     if (number := _odd_number(record)) is not None:
                         raise SinkError(
-                            f"{self._name}: a record holds {number}, {_NO_NUMBER}\n  the record: {record!r:.300}"
+                            f"{self._name}: a record holds {number}, {_NO_NUMBER}\n  the record: {shown(record)}"
                         )
         except (TypeError, ValueError, OverflowError) as error:
             raise SinkError(
@@ -80,6 +83,13 @@ class JsonFormat:
 
     def finish(self) -> None:
         """Nothing ends a file of lines."""
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """True if no value of the type is, or holds, a NaN or an infinity, or if columns of it are looked at as a whole."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_decimal)
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+    return any(test(kind) for test in (*tests, *texts)) or (pa.types.is_dictionary(kind) and _is_plain(kind.value_type))
 
 
 _NO_NUMBER = (
@@ -142,19 +152,16 @@ class ColumnFormat:
     def _table(self, batch: Batch) -> pa.Table:
         if not isinstance(batch, list):
             return as_arrow(batch)
-        try:
-            return pa.Table.from_pylist(batch, schema=self._schema)
-        except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as error:
-            wrong = next((r for r in batch if not isinstance(r, dict)), None)
-            if wrong is not None:
-                raise SinkError(
-                    f"{self._name}: records must be dicts to become columns, this one is "
-                    f"{type(wrong).__name__}: "
-                    f'{str(wrong)[:80]}. Map them to dicts, or use format="jsonl".'
-                ) from error
+        wrong = next((record for record in batch if not isinstance(record, dict)), None)
+        if wrong is not None:
             raise SinkError(
-                f"{self._name}: the records make no columns: {error}. Give schema=pa.schema([...])."
-            ) from error
+                f"{self._name}: records must be dicts to become columns, this one is {type(wrong).__name__}: "
+                f'{shown(wrong, 80)}. Map them to dicts, or use format="jsonl".'
+            )
+        try:
+            return table_of_records(batch, self._schema)
+        except TypeError as error:
+            raise SinkError(f"{self._name}: {error}") from error
 
     def finish(self) -> None:
         """Write the end of the file; without a row there is only what the schema says."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from timely.data.batch import Batch, as_arrow, length
 from timely.errors import SourceError
+from timely.io.descriptors import with_descriptors
 from timely.io.epochs import Block, EpochRule
 from timely.io.files import fingerprint
 from timely.io.interface import Chunk, End, Position
@@ -86,13 +87,13 @@ class FilePartition:
         driver can then read the files of a folder in the order of their epochs.
         """
         if not self._fingerprint:
-            self._fingerprint = fingerprint(self._path)
+            self._fingerprint = with_descriptors(lambda: fingerprint(self._path))
         if not self._announced:
             self._announced = True
             if self._rule.start > 0:
                 return Chunk(self._rule.start, None, self._position(self._place, 0, 0))
         if self._reader is None:
-            self._reader = self._open_file()
+            self._reader = with_descriptors(self._open_file)
         while not self._ready:
             if self._reader.ended(self._place):
                 return End()
@@ -152,7 +153,7 @@ class FilePartition:
             return
         mark, start, skip, before = self._parts_of(position)
         self.close()
-        self._fingerprint = fingerprint(self._path)
+        self._fingerprint = with_descriptors(lambda: fingerprint(self._path))
         if self._fingerprint != mark:
             raise SourceError(
                 f"{self._path}: the file has changed since the position to read on from was taken. Put the "
@@ -160,7 +161,7 @@ class FilePartition:
             )
         self._rewind(start, before, announced=True)
         if skip:
-            self._reader = self._open_file()
+            self._reader = with_descriptors(self._open_file)
             self._read_block(self._reader, skip)
 
     def _parts_of(self, position: Position) -> tuple[str, BlockStart, int, int]:

@@ -17,6 +17,7 @@ from timely.errors import SinkError, at_line
 from timely.io.arguments import path
 from timely.io.claim import Claim, Owner
 from timely.io.column_types import Schema, arrow_types
+from timely.io.descriptors import with_descriptors
 from timely.io.file_formats import Format, make_format
 from timely.time import INF
 
@@ -43,6 +44,10 @@ class FileSink:
     program is deterministic and the number of workers stays the same. The files in a folder are of one job: a
     hidden marker says of which. Where another job has left files, and where another sink of the job writes, it is
     an error, unless the sink has a `name` that none of them has: that goes in front of the names of its files.
+
+    Raises:
+        SinkError: `folder`, `format` or `name` is none.
+        GraphError: `schema` names a type that columns do not have.
 
     >>> from pathlib import Path
     >>> flow = falkirk.Dataflow()
@@ -139,7 +144,8 @@ class FileWriter:
         try:
             part = self._open.get(epoch)
             if part is None:
-                part = self._open[epoch] = _Part(path, self._format, self._schema)
+                part = with_descriptors(lambda: _Part(path, self._format, self._schema))
+                self._open[epoch] = part
             part.write(batch)
         except OSError as error:
             raise cannot_write(path, error) from error
@@ -151,9 +157,9 @@ class FileWriter:
             return
         try:
             if self._claim is not None:
-                self._claim.check()
+                with_descriptors(self._claim.check)
             part.finish()
-            sync_folder(self._folder)
+            with_descriptors(lambda: sync_folder(self._folder))
         except OSError as error:
             raise cannot_write(path, error) from error
         del self._open[epoch]

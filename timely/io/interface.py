@@ -117,7 +117,8 @@ class Source(Protocol):
     """Input of a dataflow.
 
     One that says `repeats = True` puts the same records into the same epochs whenever it is read. One that says
-    `deals_epochs = True` as well reads all of epoch e at worker e modulo their number.
+    `deals_epochs = True` as well reads all of epoch e at worker e modulo their number. With `one_epoch = True` all of it is one
+    epoch.
 
     >>> class Countdown:
     ...     # A source of two partitions; the position is the number that comes next.

@@ -31,6 +31,10 @@ class JsonLines(FileSource):
     that a line lacks are None. Integers are exact: dicts hold them whatever their size, and a column in which one
     is beyond 64 bits needs a type from `schema`. Text is UTF-8.
 
+    Raises:
+        SourceError: `path`, `epoch` or `columns` is none.
+        GraphError: `schema` names a type that columns do not have.
+
     >>> from pathlib import Path
     >>> size = Path("events.jsonl").write_text('{"who": "ann", "n": 1}\\n{"who": "bob"}\\n')
     >>> flow = falkirk.Dataflow()

@@ -19,6 +19,7 @@ from timely.data.batch import Batch
 from timely.data.sound import check_sound
 from timely.errors import SourceError, at_line
 from timely.io.column_types import Schema, arrow_types, polars_schema
+from timely.io.descriptors import with_descriptors
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import BlockStart, FilePartition
 from timely.io.file_source import FileSource, missing_columns
@@ -47,11 +48,11 @@ class ParquetPartition(FilePartition):
         start = BlockStart() if begin is None else self._parts_of(begin)[1]
         _, stop, skip, _ = self._parts_of(end)
         if self._reader is None:
-            self._reader = self._open_file()
+            self._reader = with_descriptors(self._open_file)
         assert isinstance(self._reader, RowGroups)
         extents = self._reader.extents(start.index, stop.index + (skip > 0))
         try:
-            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            file = with_descriptors(lambda: os.open(self._path, os.O_RDONLY | os.O_CLOEXEC))
             try:
                 return checksum(file, extents)
             finally:
@@ -73,6 +74,10 @@ class Parquet(FileSource):
     `schema` are cast to, and all files must have the same types in the columns read. `use_threads=False`
     decodes on one thread; `memory_map` reads pages through the system's cache. `folders` gives columns whose values stand in
     the names of folders above the files, as in `table/shop=north/x.parquet`, and their types, as `schema` does.
+
+    Raises:
+        SourceError: `path`, `epoch` or `columns` is none.
+        GraphError: `schema` names a type that columns do not have.
 
     >>> import polars as pl
     >>> pl.DataFrame({"n": [1, 2, 3]}).write_parquet("numbers.parquet", row_group_size=2)

@@ -17,8 +17,8 @@ from typing import ClassVar
 
 from timely.errors import SourceError
 from timely.io.acceptor import Acceptor
+from timely.io.arguments import above_zero, whole
 from timely.io.arguments import encoding as known_encoding
-from timely.io.arguments import whole
 from timely.io.interface import Chunk, End, Partition, Position, Wait
 from timely.io.lines import LineBuffer, LineEpochs
 
@@ -102,7 +102,8 @@ class Listen:
 
     A connection that breaks, ends within a line, or sends a line that is too long or not in the encoding is over: its
     lines before that count, what came of the next is dropped, and a note on standard error says so. Of more than
-    `most_open` callers at a time the rest wait until one has gone.
+    `most_open` callers at a time the rest wait until one has gone; with `idle_seconds`, one who has sent no whole line for so
+    long is hung up on, so that nobody keeps the others away by saying nothing.
 
     >>> import socket, threading
     >>> calls = falkirk.Listen(0, connections=1, epoch_lines=10)
@@ -125,6 +126,7 @@ class Listen:
         host: str = "127.0.0.1",
         connections: int | None = None,
         most_open: int = MOST_OPEN,
+        idle_seconds: float | None = None,
         epoch_lines: int | None = None,
         epoch_seconds: float | None = None,
         encoding: str | None = "utf-8",
@@ -134,6 +136,7 @@ class Listen:
         self._bind = (host, whole(port, "port", 0, 65535))
         self._connections = None if connections is None else whole(connections, "connections")
         self._most_open = whole(most_open, "most_open")
+        self._idle_seconds = None if idle_seconds is None else above_zero(idle_seconds, "idle_seconds")
         self._epochs = (epoch_lines, epoch_seconds)
         LineEpochs(*self._epochs, self._name)
         self._encoding = known_encoding(encoding)
@@ -156,6 +159,7 @@ class Listen:
         self.address = server.getsockname()[:2]
         epochs = LineEpochs(*self._epochs, self._name)
         lines = ServerLines(self._name, server, self._connections, self._encoding, self._most_open)
+        lines.hang_up_on_idlers(self._idle_seconds, self._clock)
         return [LinePartition(self._name, lines, epochs, self._clock)]
 
 
@@ -180,7 +184,8 @@ class LinePartition:
                 return End()
             self._waiting.extend(more)
         if not self._waiting:
-            return Wait(self._epochs.until_next(self._clock()), self._lines.fileno())
+            times = (self._epochs.until_next(self._clock()), self._lines.until_idle())
+            return Wait(min((each for each in times if each is not None), default=None), self._lines.fileno())
         epoch, lines, closes = self._epochs.cut(self._waiting)
         return Chunk(epoch, lines, self._epochs.count, closes)
 
@@ -207,7 +212,7 @@ class ClientLines:
     def __init__(
         self, name: str, connection: socket.socket, encoding: str | None, broken: str = "Only this connection is over."
     ) -> None:
-        self._name = name
+        self.name = name
         self._broken = broken
         self._connection = connection
         self._buffer = LineBuffer(name, encoding)
@@ -216,6 +221,10 @@ class ClientLines:
     def fileno(self) -> int:
         """The file descriptor to wait on."""
         return self._connection.fileno()
+
+    def until_idle(self) -> float | None:
+        """Nobody hangs up on the sender."""
+        return None
 
     @property
     def waiting(self) -> int:
@@ -241,10 +250,10 @@ class ClientLines:
         except BlockingIOError:
             return []
         except ConnectionRefusedError as error:
-            raise SourceError(f"{self._name}: nobody listens there. Start the sender first.") from error
+            raise SourceError(f"{self.name}: nobody listens there. Start the sender first.") from error
         except OSError as error:
             raise SourceError(
-                f"{self._name}: the connection broke: {error.strerror or error}. {self._broken}"
+                f"{self.name}: the connection broke: {error.strerror or error}. {self._broken}"
             ) from error
         if data:
             return self._buffer.feed(data)
@@ -271,6 +280,10 @@ class ServerLines:
         self._accepted = 0
         self._notes = 0
         self._open: dict[socket.socket, ClientLines] = {}
+        self._idle_seconds: float | None = None
+        self._clock: Clock = time.monotonic
+        self._heard: dict[socket.socket, float] = {}
+        """When each connection ended a line last, or came; who has been silent for longest is the first."""
         # A selector has a descriptor of its own, readable when any of its sockets is.
         self._selector = selectors.DefaultSelector()
         self._selector.register(server, selectors.EVENT_READ)
@@ -280,6 +293,16 @@ class ServerLines:
         """The file descriptor to wait on; None where the system's selector has none."""
         descriptor = getattr(self._selector, "fileno", None)
         return None if descriptor is None else int(descriptor())
+
+    def hang_up_on_idlers(self, seconds: float | None, clock: Clock) -> None:
+        """From now on hang up on connections that have sent no whole line for so long; None: on none."""
+        self._idle_seconds, self._clock = seconds, clock
+
+    def until_idle(self) -> float | None:
+        """Seconds until somebody is hung up on; None if nobody is."""
+        if self._idle_seconds is None or not self._heard:
+            return None
+        return max(0.0, next(iter(self._heard.values())) + self._idle_seconds - self._clock())
 
     def receive(self) -> Sequence[str | bytes] | None:
         """Lines that have come on any connection; None when all expected connections are over."""
@@ -291,7 +314,17 @@ class ServerLines:
             if connection is self._acceptor.listener:
                 self._accept()
             elif connection in self._open:
-                lines.extend(self._receive(connection, most))
+                more = self._receive(connection, most)
+                if more and connection in self._open:
+                    del self._heard[connection]
+                    self._heard[connection] = self._clock()
+                lines.extend(more)
+        while self.until_idle() == 0.0:
+            idler = next(iter(self._heard))
+            self._note(
+                f"{self._open[idler].name}: no line has come for {self._idle_seconds:g} s; the connection is over."
+            )
+            self._hang_up(idler)
         if not lines and self._accepted == self._expected and not self._open:
             return None
         return lines
@@ -320,6 +353,7 @@ class ServerLines:
 
     def _hang_up(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
+        del self._heard[connection]
         self._open.pop(connection).close()
         if not self._accepting and self._accepted != self._expected:
             self._accepting = True
@@ -334,6 +368,7 @@ class ServerLines:
         self._accepted += 1
         who = f"{self._name}, connection {self._accepted} from {peer[0]}:{peer[1]}"
         self._open[connection] = ClientLines(who, connection, self._encoding)
+        self._heard[connection] = self._clock()
         self._selector.register(connection, selectors.EVENT_READ)
         over = self._accepted == self._expected
         if over or len(self._open) >= self._most_open:
@@ -355,4 +390,5 @@ class ServerLines:
         for lines in self._open.values():
             lines.close()
         self._open.clear()
+        self._heard.clear()
         self._acceptor.close()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import os
 import sqlite3
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
+from operator import eq
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from timely.data.batch import Batch, as_arrow
-from timely.errors import SinkError, at_line
+from timely.errors import SinkError, at_line, shown
 from timely.io import arguments
 from timely.io.claim import Owner
+from timely.io.descriptors import with_descriptors
 from timely.io.memory import PendingEpochs
+from timely.io.sqlite_values import beyond, stored
 
 _WAL_IS_SOUND = sqlite3.sqlite_version_info >= (3, 51, 3)
 """Older versions can corrupt a database in WAL mode when several connections write to it (the "WAL-reset
@@ -34,8 +35,9 @@ class SqliteSink:
     fields.
 
     The table is made if it is not there. `columns` picks and orders columns; by default they are those of the
-    first batch. Dates are stored as ISO text, decimals as text. Several sinks and jobs may write to one database,
-    and to one table: the rows of all of them are there.
+    first batch, and all rows must have them. Dates are stored as ISO text, decimals as text. A value that SQLite would
+    hold as another one is refused: a NaN (which becomes NULL), "007" in a column of integers. Several sinks and jobs may
+    write to one database, and to one table: the rows of all of them are there.
 
     Exactly once: the rows of an epoch and the mark (job, sink, worker, epoch) in `_falkirk_marks` are one
     transaction, and an epoch that has its mark is not inserted again. A job is known by its store: run again with
@@ -100,7 +102,7 @@ class SqliteSink:
                 connection.close()
                 raise
         except sqlite3.Error as error:
-            raise _refused(self._path, error) from error
+            raise _refused(self._path, error) from (_why_it_cannot_open(error) or error)
         return SqliteWriter(connection, self._path, self._table, self._columns, self._owner, worker)
 
 
@@ -120,6 +122,10 @@ class SqliteWriter:
         self._path = path
         self._table = table
         self._columns = columns
+        self._chosen = columns is not None
+        """The program says which columns there are: others are left out. Else all are to be there."""
+        self._types: dict[str, str] = {}
+        """The types that the table declares, by the names of its columns in small letters."""
         self._owner = owner
         self._worker = worker
         self._pending = PendingEpochs()
@@ -133,6 +139,12 @@ class SqliteWriter:
         """Insert the epoch and its mark in one transaction, unless the mark is there."""
         batches = [batch for batch in self._pending.take(epoch) if len(batch)]
         mark = (self._owner.job, self._owner.sink, self._worker, epoch)
+        try:
+            with_descriptors(lambda: self._transact(batches, mark))
+        except sqlite3.Error as error:
+            raise _refused(self._path, error, self._table) from error
+
+    def _transact(self, batches: list[Batch], mark: tuple[str, str, int, int]) -> None:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -149,8 +161,8 @@ class SqliteWriter:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
-            raise _refused(self._path, error, self._table) from error
+        except sqlite3.OperationalError as error:
+            raise error from _why_it_cannot_open(error)
 
     def _insert(self, batch: Batch) -> None:
         if self._columns is None:
@@ -164,10 +176,8 @@ class SqliteWriter:
         rows = list(self._rows(batch, self._columns))
         try:
             self._connection.executemany(statement, rows)
-        except OverflowError:
-            raise SinkError(
-                f"{self._where()}: a number is too large for SQLite, which holds 64 bits. Map it to text."
-            ) from None
+        except (OverflowError, UnicodeEncodeError):
+            raise SinkError(f"{self._where()}, {beyond(rows, self._columns)}") from None
 
     def _where(self) -> str:
         return f"{self._path}, table {self._table!r}"
@@ -176,22 +186,43 @@ class SqliteWriter:
         kinds = _kinds(batch, columns)
         described = ", ".join(f"{_quoted(name)} {kinds.get(name, '')}".strip() for name in columns)
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {_quoted(self._table)} ({described})")
-        there = [row[1] for row in self._connection.execute(f"PRAGMA table_info({_quoted(self._table)})")]
-        lacking = [name for name in columns if name.lower() not in (other.lower() for other in there)]
+        there = {row[1]: row[2] for row in self._connection.execute(f"PRAGMA table_info({_quoted(self._table)})")}
+        self._types = {name.lower(): kind for name, kind in there.items()}
+        lacking = [name for name in columns if name.lower() not in self._types]
         if lacking:
             raise SinkError(
-                f"{self._where()}: the table has no column {', '.join(map(repr, lacking))}; it has "
-                f"{', '.join(map(repr, there))}. Choose columns with columns=, or name another table."
+                f"{self._where()}: the table has no column {_listed(lacking)}; it has "
+                f"{_listed(there)}. Choose columns with columns=, or name another table."
             )
 
     def _rows(self, batch: Batch, columns: list[str]) -> Any:
         where = self._where()
-        if not isinstance(batch, list):
+        if isinstance(batch, list):
+            for record in batch:
+                if isinstance(record, dict):
+                    self._check_columns(list(record), columns)
+            by_name = _of_records(batch, columns, where)
+        else:
             table = as_arrow(batch)
-            _same_columns(table.column_names, columns, where)
-            values = [_column_values(table[name], name, where) for name in columns]
-            return zip(*values)
-        return (_record_values(record, columns, where) for record in batch)
+            self._check_columns(table.column_names, columns)
+            by_name = {name: table[name].to_pylist() for name in columns}
+        return zip(*(stored(by_name[name], self._types[name.lower()], f"{where}, column {name!r}") for name in columns))
+
+    def _check_columns(self, there: Sequence[str], columns: list[str]) -> None:
+        if len(there) == len(columns) and all(map(eq, there, columns)):
+            return
+        lacking = [name for name in columns if name not in there]
+        if lacking:
+            raise SinkError(
+                f"{self._where()}: the output has no column {_listed(lacking)}; it has {_listed(there)}. Choose with "
+                "columns=, or add it before the sink."
+            )
+        extra = [] if self._chosen else [name for name in there if name not in columns]
+        if extra:
+            raise SinkError(
+                f"{self._where()}: the output has a column {_listed(extra)}, and began with {_listed(columns)} only. Give all "
+                "rows the same columns (None where there is no value), or choose with columns=."
+            )
 
     def abort(self) -> None:
         """Drop what was not committed."""
@@ -211,63 +242,31 @@ def _columns_of(batch: Batch, where: str) -> list[str]:
     if not isinstance(batch, list):
         return list(as_arrow(batch).column_names)
     if isinstance(batch[0], dict):
+        if not batch[0]:
+            raise SinkError(f"{where}: a record without a field is no row: filter such out before, or give it a field.")
         return list(batch[0])
     raise SinkError(
         f"{where}: records that are not dicts need columns=[...]; this one is {type(batch[0]).__name__}: "
-        f"{str(batch[0])[:80]}."
+        f"{shown(batch[0], 80)}."
     )
 
 
-def _same_columns(there: Sequence[str], columns: list[str], where: str) -> None:
-    lacking = [name for name in columns if name not in there]
-    if lacking:
-        raise SinkError(
-            f"{where}: the output has no column {', '.join(map(repr, lacking))}; it has "
-            f"{', '.join(map(repr, there))}. Choose with columns=, or add it before the sink."
-        )
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(map(repr, names))
 
 
-def _record_values(record: Any, columns: list[str], where: str) -> list[Any]:
-    if isinstance(record, dict):
-        if len(record) < len(columns) or any(name not in record for name in columns):
-            _same_columns(list(record), columns, where)
-        return [_value(record[name], name, where) for name in columns]
-    if isinstance(record, tuple | list) and len(record) == len(columns):
-        return [_value(value, name, where) for value, name in zip(record, columns)]
-    raise SinkError(
-        f"{where}: each record must be a dict, or a tuple of {len(columns)} values ({', '.join(columns)}); "
-        f"this one is {type(record).__name__}: {str(record)[:80]}."
-    )
-
-
-def _column_values(column: pa.ChunkedArray, name: str, where: str) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_string(kind):
-        return values
-    return [_value(value, name, where) for value in values]
-
-
-_PLAIN = (str, int, float, bytes, type(None))
-
-
-def _value(value: Any, name: str, where: str) -> Any:
-    if type(value) in _PLAIN:
-        return value
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, np.generic):
-        return _value(value.item(), name, where)
-    if isinstance(value, int | float | str | bytes):
-        return value
-    raise SinkError(
-        f"{where}, column {name!r}: SQLite holds numbers, text and bytes, not {type(value).__name__}: "
-        f"{str(value)[:80]}. Convert it before the sink."
-    )
+def _of_records(batch: list[Any], columns: list[str], where: str) -> dict[str, list[Any]]:
+    for record in batch:
+        if not isinstance(record, dict) and not (isinstance(record, tuple | list) and len(record) == len(columns)):
+            raise SinkError(
+                f"{where}: each record must be a dict, or a tuple of {len(columns)} values ({', '.join(columns)}); "
+                f"this one is {type(record).__name__}: {shown(record, 80)}."
+            )
+    places = enumerate(columns)
+    return {
+        name: [record[name] if isinstance(record, dict) else record[place] for record in batch]
+        for place, name in places
+    }
 
 
 def _kinds(batch: Batch, columns: list[str]) -> dict[str, str]:
@@ -302,6 +301,16 @@ def _kind_of_value(value: Any) -> str:
     if isinstance(value, bytes):
         return "BLOB"
     return "" if value is None else "TEXT"
+
+
+def _why_it_cannot_open(error: sqlite3.Error) -> OSError | None:
+    """The error for want of a descriptor, of which SQLite says only that it cannot open a file; None if that is not why."""
+    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CANTOPEN:
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as reason:
+            return reason
+    return None
 
 
 def _refused(path: Path, error: sqlite3.Error, table: str | None = None) -> SinkError:

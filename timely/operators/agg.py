@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from timely.data.kernels.added import plain_values
 from timely.data.kernels.columns import Numbers, pairs, second
 from timely.data.kernels.parts import EXACT, Kind, Part, compared_kind, name_of, squared_kind, sum_kind
+from timely.data.kernels.signed import What, signed, with_special
 from timely.data.kernels.sketches import (
     GREATEST_ERROR,
     LEAST_ERROR,
@@ -30,7 +31,7 @@ from timely.data.kernels.sketches import (
     quantiles,
     sketched_kind,
 )
-from timely.data.kernels.terms import as_terms, is_terms, rounded, spreads, terms_of
+from timely.data.kernels.terms import is_terms, rounded, spreads, terms_of
 from timely.errors import GraphError, user_site
 
 _NULL, _EXACT = pa.null().id, EXACT.id
@@ -50,6 +51,12 @@ _PARTS: Mapping[str, tuple[Kind, ...]] = {
 }
 """Of each aggregate the partial ones from which it is combined."""
 
+_SIGNED: Mapping[str, tuple[tuple[Kind, What], ...]] = {
+    "sum": (("sum", "sum"), ("sketch", "special")),
+    "mean": (("sum", "number"), ("sum", "sum"), ("sketch", "special")),
+}
+"""The same of rows with a sign, each with what it is of."""
+
 KINDS = tuple(_PARTS)
 """The names of the aggregates."""
 
@@ -61,8 +68,6 @@ class Sketch:
     quantile: float
     interpolation: Interpolation
     error: float
-    sign: str | None = None
-    """The column that says which rows come (1) and which are taken back (-1)."""
 
 
 @dataclass(frozen=True)
@@ -77,37 +82,41 @@ class Aggregate:
     """Of `first` and `last`: the column in whose order they are."""
     sketch: Sketch | None = None
     """Of `quantile`: which, and how exact."""
+    sign: str | None = None
+    """Of `count`, `sum`, `mean` and `quantile`: the column that says which rows come (1) and which are taken back (-1)."""
 
     @cached_property
-    def read(self) -> str | None:
-        """The column that its parts are of. `first` and `last` are the least and the greatest of pairs, and `quantile` is of
-        observations."""
-        if self.sketch is not None:
-            sign = "" if self.sketch.sign is None else f" by {self.sketch.sign}"
-            return f"{self.column} to {self.sketch.error}{sign}()"
-        return self.column if self.order_by is None else f"{self.column} by {self.order_by}()"
+    def read(self) -> tuple[str, ...]:
+        """The columns that its parts are of. `first` and `last` are the least and the greatest of pairs, `quantile` is of
+        observations, and what has a sign is of values by it."""
+        return tuple(dict.fromkeys(part.column for part in self._parts if part.column is not None))
 
     def columns(self) -> list[str]:
         """The columns that it needs."""
-        sign = None if self.sketch is None else self.sketch.sign
-        return [column for column in (self.column, self.order_by, sign) if column is not None]
+        return [column for column in (self.column, self.order_by, self.sign) if column is not None]
 
     @property
     def makes(self) -> bool:
-        """True if the column that its parts are of is made of those that it needs, by `made`."""
-        return self.order_by is not None or self.sketch is not None
+        """True if the columns that its parts are of are made of those that it needs, by `made`."""
+        return (
+            self.order_by is not None or self.sketch is not None or (self.sign is not None and self.column is not None)
+        )
 
-    def made(self, *columns: pa.Array) -> pa.Array:
-        """The column that its parts are of, from the columns that it needs.
+    def made(self, *columns: pa.Array) -> list[pa.Array]:
+        """The columns that its parts are of (`read`), from the columns that it needs.
 
         Raises:
             TypeError: if they are of types that it does not take.
+            OverflowError: if a number is beyond 64 bits.
         """
         self.result_kind(*(column.type for column in columns))
         if self.sketch is not None:
-            return observations(columns[0], self.sketch.error, *columns[1:])
+            return [observations(columns[0], self.sketch.error, *columns[1:])]
+        if self.sign is not None:
+            of, signs = columns
+            return [signed(of, signs, what) for _, what in _SIGNED[self.kind]]
         of, by = columns
-        return pairs(by, of)
+        return [pairs(by, of)]
 
     def parts(self) -> list[Part]:
         """The partial aggregates from which the result is combined."""
@@ -115,29 +124,46 @@ class Aggregate:
 
     @cached_property
     def _parts(self) -> list[Part]:
-        return [Part(kind, None if kind == "rows" else self.read) for kind in _PARTS[self.kind]]
+        column = self.column
+        if self.order_by is not None:
+            column = f"{self.column} by {self.order_by}()"
+        if self.sketch is not None:
+            by = "" if self.sign is None else f" by {self.sign}"
+            column = f"{self.column} to {self.sketch.error}{by}()"
+        elif self.sign is not None:
+            if self.column is None:
+                return [Part("sum", self.sign)]
+            return [Part(kind, f"{what} of {self.column} by {self.sign}()") for kind, what in _SIGNED[self.kind]]
+        return [Part(kind, None if kind == "rows" else column) for kind in _PARTS[self.kind]]
+
+    @property
+    def summed(self) -> Part:
+        """Of a sum and of a mean: the part that is the sum, of floats with a sign that of the finite ones."""
+        return self._parts[-1 if self.sign is None else -2]
 
     def finishing(self) -> list[Part]:
         """Those of its parts that `finish` needs as columns."""
         if self.kind in ("var", "std"):
             return self.parts()
-        return self.parts() if self.kind == "mean" else self.parts()[-1:]
+        return self.parts() if self.kind == "mean" or self.sign is not None else self.parts()[-1:]
 
     def finish(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         """The aggregate, from the columns of its parts by name."""
         if self.kind in ("var", "std"):
             found = self._variances(*(plain_values(columns[part.name]) for part in self.finishing()))
             return pa.array(found, mask=columns[name_of("values", self.column)].to_numpy() <= self.ddof)
-        column = columns[self._parts[-1].name]
+        column, special = columns[self._parts[-1].name], None
         if self.sketch is not None:
-            return self._quantiles(np.array(column.to_pylist(), object))
+            return self._quantiles(_objects(column))
         if self.order_by is not None:
             column = second(column)
-        if self.kind == "mean":
-            counts = columns[name_of("values", self.column)].to_numpy()
-            return pa.array(_floats(column) / np.maximum(counts, 1), mask=counts == 0)
+        if self.kind in _SIGNED and self.sign is not None:
+            special, column = _objects(column), columns[self.summed.name]
         if is_terms(column.type):
-            return pa.array(rounded(terms_of(column)))
+            column = pa.array(with_special(rounded(terms_of(column)), special))
+        if self.kind == "mean":
+            counts = columns[self._parts[0].name].to_numpy()
+            return pa.array(_floats(column) / np.where(counts == 0, 1, counts), mask=counts == 0)
         if pa.types.is_floating(column.type):
             return pc.add(column, pa.scalar(0.0, column.type))  # one zero, whichever came first
         if column.type.id == _NULL:  # no value was ever met
@@ -147,7 +173,7 @@ class Aggregate:
     @property
     def grows(self) -> bool:
         """True if every row changes the result."""
-        return self.kind == "count"
+        return self.kind == "count" and self.sign is None
 
     def result_kind(self, *columns: pa.DataType) -> pa.DataType:
         """The type of the results, given those of its columns.
@@ -173,6 +199,8 @@ class Aggregate:
         """A mask of the results that differ, given the parts before and after. NaN does not differ from NaN."""
         if self.kind == "mean":
             return _differ(self._means(before), self._means(after))
+        if self.kind == "sum":
+            return _differ(self._sums(before), self._sums(after))
         if self.kind in ("var", "std"):
             values, *others = self.finishing()
             was, now = (self._variances(parts[values], *(parts[each] for each in others)) for parts in (before, after))
@@ -186,10 +214,7 @@ class Aggregate:
             return none | _differ(was.fill_null(0).to_numpy(), now.fill_null(0).to_numpy())
         if self.order_by is not None:
             return _differ(_seconds(before[part]), _seconds(after[part]))
-        was, now = before[part], after[part]
-        if now.ndim > 1:
-            was, now = rounded(as_terms(was)), rounded(now)
-        found = _differ(was, now)
+        found = _differ(before[part], after[part])
         if self.kind in ("min", "max"):  # which start from a value that may be met, too
             (values,) = others
             found |= (before[values] == 0) != (after[values] == 0)
@@ -199,11 +224,15 @@ class Aggregate:
         assert self.sketch is not None
         return quantiles(sketches, self.sketch.quantile, self.sketch.interpolation, self.sketch.error)
 
+    def _sums(self, parts: Mapping[Part, Numbers]) -> Numbers:
+        found = parts[self.summed]
+        if found.ndim == 1:
+            return found
+        return with_special(rounded(found), None if self.sign is None else parts[self._parts[-1]])
+
     def _means(self, parts: Mapping[Part, Numbers]) -> Numbers:
-        counts = parts[Part("values", self.column)]
-        sums = parts[Part("sum", self.column)]
-        sums = rounded(sums) if sums.ndim > 1 else sums.astype(np.float64)
-        return np.where(counts == 0, np.nan, sums / np.maximum(counts, 1))
+        counts, sums = parts[self._parts[0]], self._sums(parts).astype(np.float64)
+        return np.where(counts == 0, np.nan, sums / np.where(counts == 0, 1, counts))
 
     def _variances(self, counts: Numbers, sums: Numbers, squares: Numbers) -> Numbers:
         """Variances, or their roots; 0 where there are too few values."""
@@ -260,12 +289,15 @@ def _seconds(pairs: Numbers) -> Numbers:
     return found
 
 
+def _objects(column: pa.Array) -> Numbers:
+    """A column of bytes as an array of bytes, or None."""
+    return np.array(column.to_pylist(), object)
+
+
 def _floats(column: pa.Array) -> Numbers:
     kind = column.type
     if pa.types.is_null(kind):
         return np.zeros(len(column))
-    if is_terms(kind):
-        return rounded(terms_of(column))
     if pa.types.is_decimal(kind):
         return np.array([float(value) for value in column.to_pylist()], np.float64)
     numbers: Numbers = column.to_numpy()

@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
 from timely.data.kernels.added import Added, RowReaders, grouped, table_of
 from timely.data.kernels.columns import TINY, Numbers, is_number, numbers, whole
-from timely.data.kernels.content import in_content_order
 from timely.data.kernels.index import Encoder
 from timely.data.kernels.partial import combine, combined, partial
 from timely.data.kernels.parts import Part
 from timely.data.kernels.series import frame_of, series_of
+from timely.data.kernels.sorted_rows import in_content_order
 from timely.data.kernels.totals import Result
 from timely.data.span import Span
 from timely.errors import GraphError, user_site
@@ -196,18 +196,22 @@ class Grouping(Operator):
             return table
         return table.set_column(0, self._keys[0], encoded)
 
+    def _finished(self, aggregate: Aggregate, columns: Mapping[str, pa.Array]) -> pa.Array:
+        """The results of an aggregate, from the columns of keys and parts."""
+        try:
+            return aggregate.finish(columns)
+        except pa.ArrowInvalid:
+            keys = pa.table({key: columns[key] for key in self._keys})
+            sums = columns[aggregate.summed.name].to_pylist()
+            raise too_large(keys, self._keys, str(aggregate.column), sums) from None
+
     def _finish(self, columns: Mapping[str, pa.Array]) -> pa.Table:
         result = {key: columns[key] for key in self._keys}
         if self._plain:  # what came as plain strings leaves as such
             key = result[self._keys[0]]
             result[self._keys[0]] = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
         for name, aggregate in self._aggregates.items():
-            try:
-                result[name] = aggregate.finish(columns)
-            except pa.ArrowInvalid:
-                assert aggregate.column is not None
-                sums = columns[Part("sum", aggregate.column).name]
-                raise too_large(pa.table(result), self._keys, aggregate.column, sums.to_pylist()) from None
+            result[name] = self._finished(aggregate, columns)
         return pa.Table.from_arrays(list(result.values()), list(result))
 
 
@@ -478,8 +482,9 @@ def _simple(aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> list[
     for name, each in aggregates.items():
         if each.kind not in ("count", "sum", "min", "max", "mean", "n_unique"):
             return []
-        by = parts.index(Part("values", each.column)) if each.kind == "mean" else None
-        found.append(Result(name, parts.index(each.parts()[-1]), by))
+        by = parts.index(each.parts()[0]) if each.kind == "mean" else None
+        of = each.summed if each.kind in ("sum", "mean") else each.parts()[-1]
+        found.append(Result(name, parts.index(of), by, whole=each.sign is not None))
     return found
 
 

@@ -2,7 +2,8 @@
 
 Each left row comes out at its own time, when that is complete: with a row of the same time, or, running, of all right rows
 that have come by then. Right rows that come later do not reach it, whatever their place in the order is. What is near is
-looked up in an index (`timely.data.kernels.ordered_rows`), and Polars chooses among that.
+looked up in an index (`timely.data.kernels.ordered_rows`), and Polars chooses among that. (`asof_changes` has joins that later
+right rows do reach.)
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from timely.data.kernels.content import in_content_order
 from timely.data.kernels.ordered_rows import moments
 from timely.data.kernels.rows import KeyedFrame
+from timely.data.kernels.sorted_rows import sorted_rows
 from timely.errors import GraphError, user_site
 from timely.operators.column_join import RIGHT, Joining
 from timely.state import OrderedRowsState
@@ -35,6 +36,47 @@ def check_asof(on: Any, by: Any, strategy: str) -> tuple[str, ...]:
         kinds = ", ".join(f"strategy={known!r}" for known in get_args(Strategy))
         raise GraphError(f"{user_site()}: join_asof has {kinds}, not {strategy!r}")
     return keys
+
+
+def check_places(on: str, *frames: pl.DataFrame | None) -> None:
+    """Refuse rows that have no place in an order.
+
+    Raises:
+        KeyError, TypeError, ValueError: as they have no such column, or one that has no order, or as some are null or NaN.
+    """
+    for frame in frames:
+        if frame is not None:
+            if on not in frame.columns:
+                raise KeyError(f"no column {on!r}; there are {', '.join(map(repr, frame.columns))}")
+            moments(frame[on])
+
+
+def nearest(
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    on: str,
+    by: Sequence[str],
+    strategy: Strategy,
+    tolerance: Tolerance | None,
+    suffix: str,
+) -> pl.DataFrame:
+    """Each row of `left`, in the order of `on`, with the row of `right` that is nearest."""
+    return left.sort(on, maintain_order=True).join_asof(
+        right.sort(on, maintain_order=True),
+        on=on,
+        by=list(by) or None,
+        strategy=strategy,
+        tolerance=tolerance,
+        suffix=suffix,
+        check_sortedness=False,
+    )
+
+
+def in_order_at_a_place(rows: pl.DataFrame, on: str, by: Sequence[str]) -> pl.DataFrame:
+    """Right rows of one time. Which of two at one place is met is said by their content, not by who came first."""
+    if not rows.select(*by, on).is_duplicated().any():
+        return rows
+    return sorted_rows(rows, [*by, on])
 
 
 class AsofJoin(Joining):
@@ -65,13 +107,9 @@ class AsofJoin(Joining):
         super().__init__(by, right, suffix, () if self._kept is None else (self._kept,))
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
-        for frame in (new_left, new_right):
-            if frame is not None:
-                if self._at not in frame.columns:
-                    raise KeyError(f"no column {self._at!r}; there are {', '.join(map(repr, frame.columns))}")
-                moments(frame[self._at])
-        if new_right is not None:  # of rows at one place one is the last, whichever came last
-            new_right = in_content_order(new_right)
+        check_places(self._at, new_left, new_right)
+        if new_right is not None:
+            new_right = in_order_at_a_place(new_right, self._at, self._on)
         near = new_right
         if self._kept is not None:
             if new_right is not None:
@@ -81,13 +119,5 @@ class AsofJoin(Joining):
             )
         if new_left is None:
             return []
-        found = new_left.sort(self._at, maintain_order=True).join_asof(
-            self._known(RIGHT, near).sort(self._at, maintain_order=True),
-            on=self._at,
-            by=self._on or None,
-            strategy=self._strategy,
-            tolerance=self._tolerance,
-            suffix=self._suffix,
-            check_sortedness=False,
-        )
-        return [found]
+        there = self._known(RIGHT, near)
+        return [nearest(new_left, there, self._at, self._on, self._strategy, self._tolerance, self._suffix)]

@@ -187,13 +187,13 @@ class Capability:
     def delayed(self, time: Time) -> Capability:
         """A second capability, for `time` >= this one's."""
         ctx = self._live()
-        ctx.check_later(self.time, time, "delay a capability")
+        time = ctx.check_later(self.time, time, "delay a capability")
         return Capability(ctx, time)
 
     def downgrade(self, time: Time) -> None:
         """Give up everything that is not >= `time`."""
         ctx = self._live()
-        ctx.check_later(self.time, time, "downgrade a capability")
+        time = ctx.check_later(self.time, time, "downgrade a capability")
         own = ctx.time == time
         ctx.engine.hold(ctx.op, time, +1, own)
         ctx.engine.hold(ctx.op, self.time, -1, self._own)
@@ -266,7 +266,7 @@ class Context:
         """Send `batch` at `time`, which must be >= the event's time. What is sent later than `END` is sent at `END`."""
         if time and max(time) > INF:
             time = tuple(min(at, INF) for at in time)
-        self.check_later(self.time, time, "send")
+        time = self.check_later(self.time, time, "send")
         if len(batch):
             self.out.append((port, time, batch))
 
@@ -275,7 +275,7 @@ class Context:
         if time is None:
             time = self.time
         elif time is not self.time:
-            self.check_later(self.time, time, "ask for a notification")
+            time = self.check_later(self.time, time, "ask for a notification")
         first = self.pending.get(time)
         if first is None:
             self.pending[time] = self.time
@@ -289,7 +289,7 @@ class Context:
         if time is None:
             time = self.time
         else:
-            self.check_later(self.time, time, "retain a capability")
+            time = self.check_later(self.time, time, "retain a capability")
         return Capability(self, time)
 
     def start(self, job: Callable[..., Any], time: Time | None = None, context: bool = False) -> None:
@@ -300,11 +300,14 @@ class Context:
         if time is None:
             time = self.time
         else:
-            self.check_later(self.time, time, "start a job")
+            time = self.check_later(self.time, time, "start a job")
         self.engine.start(self.op, time, job, context)
 
-    def check_later(self, now: Time, time: Time, what: str) -> None:
-        """Refuse a `time` that is not >= `now`, or for which nothing is left to wait."""
+    def check_later(self, now: Time, time: Time, what: str) -> Time:
+        """`time` in plain numbers: `END` is a word for users, which no message and no checkpoint carries.
+
+        Raises OperatorError for one that is not >= `now`, or for which nothing is left to wait.
+        """
         if len(time) != len(now) or not leq(now, time):
             raise OperatorError(
                 f"operator {self.name!r} ({self.site}) cannot {what} at {visible(time)} from {visible(now)}: "
@@ -315,6 +318,7 @@ class Context:
                 f"operator {self.name!r} ({self.site}) cannot {what} later than {visible(now)}: nothing comes after END, which "
                 "is when all input is over. Where `time[0] < falkirk.END` does not hold, do now what was to be done later"
             )
+        return tuple(map(int, time)) if INF in time else time
 
 
 class _Restoring:

@@ -49,7 +49,7 @@ class ChangedAggregate(Grouping):
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
-        sums: output column → sum of a column that has been multiplied by the sign, or a quantile by the sign.
+        sums: output column → count, sum, mean or quantile by the sign.
         of_values: output column → one of `KEPT`. Null is no value, also for `n_unique`.
         sign: the column of the sign.
     """
@@ -114,7 +114,7 @@ class ChangedAggregate(Grouping):
         results = dict(zip(self._keys, (key.filter(pa.array(told)) for key in keys), strict=True))
         sums = changed.columns(set(self._parts))
         for name, aggregate in self._aggregates.items():
-            results[name] = aggregate.finish(sums).filter(pa.array(told))
+            results[name] = self._finished(aggregate, sums).filter(pa.array(told))
         for name, aggregate in self._of_values.items():
             columns = _ordered(aggregate)
             ids = found[columns][_WHICH[aggregate.kind]][told]

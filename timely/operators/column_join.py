@@ -358,13 +358,13 @@ class ColumnJoin(Joining):
         if theirs is not None:
             right.append(time, theirs)
             if self.how != "anti" and (met := left.rows(time).meet(theirs, by_row=True)) is not None:
-                found.append(_signed(self._beside(met.columns, theirs.take(met.places)), 1))
+                found.append(signed(self._beside(met.columns, theirs.take(met.places)), 1))
                 matched[RIGHT][met.places] = True
         if mine is not None:
             if (met := right.rows(time).meet(mine)) is not None:
                 matched[LEFT][met.places] = True
                 if self.how != "anti":
-                    found.append(_signed(self._beside(mine.take(met.places), met.columns), 1))
+                    found.append(signed(self._beside(mine.take(met.places), met.columns), 1))
                     matched[RIGHT][met.rows[met.rows >= before] - before] = True
             left.append(time, mine)
         for side in sides:
@@ -378,12 +378,10 @@ class ColumnJoin(Joining):
         """Rows of a side, with nulls for the other but in an anti join, and a sign."""
         assert self._kept is not None
         if self.how == "anti":
-            return _signed(frame_of(rows), sign)
+            return signed(frame_of(rows), sign)
         there = others.frame if others is not None else self._kept[1 - side].rows(time).columns()
         holes = self._known(1 - side, there).clear(len(rows[0])).get_columns()
-        return _signed(
-            self._beside(rows, holes) if side == LEFT else self._beside(self._keyed(holes, rows), rows), sign
-        )
+        return signed(self._beside(rows, holes) if side == LEFT else self._beside(self._keyed(holes, rows), rows), sign)
 
     def _keyed(self, holes: ColumnList, rows: ColumnList) -> ColumnList:
         """Nulls, with the keys of `rows`."""
@@ -428,7 +426,8 @@ def _stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return frame_of(joined([frame.get_columns() for frame in frames]))
 
 
-def _signed(frame: pl.DataFrame, sign: int) -> pl.DataFrame:
+def signed(frame: pl.DataFrame, sign: int) -> pl.DataFrame:
+    """The rows of `frame`, with a sign. Raises TypeError if a column has its name."""
     refuse_change(frame.columns)
     return frame.with_columns(pl.lit(sign, pl.Int8).alias(CHANGE))
 

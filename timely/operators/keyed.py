@@ -11,14 +11,16 @@ All of them act when a time is complete, so that their output does not depend on
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from operator import countOf
 from typing import Any
 
 from timely.data.absent import ABSENT
 from timely.data.batch import Batch
+from timely.data.content import by_content, ordered_by
 from timely.data.keys import are_canonical, canonical
 from timely.data.unrounded import Terms, add_up, lowered, lowered_pairs, plus
+from timely.errors import shown
 from timely.operators.base import Context, Operator
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.time import Time
@@ -34,7 +36,7 @@ def pairs_of(batch: Batch) -> list[Any]:
     if isinstance(batch, list):
         if len(batch) == 1 and type(batch[0]) is tuple and len(batch[0]) == 2:
             return batch
-        if countOf(map(type, batch), tuple) != len(batch) or (batch and len(batch[0]) != 2):
+        if countOf(map(type, batch), tuple) != len(batch) or countOf(map(len, batch), 2) != len(batch):
             _check_pairs(batch)
         return batch
     raise TypeError("keyed verbs over records take pairs (key, value), but columns arrived; use key_by first")
@@ -45,8 +47,8 @@ def _check_pairs(batch: list[Any]) -> None:
         if not isinstance(record, tuple | list) or len(record) != 2:
             of = f" of {len(record)}" if isinstance(record, tuple | list) else ""
             raise TypeError(
-                f"keyed verbs take pairs (key, value), and {record!r} is none ({type(record).__name__}{of}); make pairs with "
-                "key_by(function), or map each record to a tuple before keyed()"
+                f"keyed verbs take pairs (key, value), and {shown(record)} is none ({type(record).__name__}{of}); make pairs "
+                "with key_by(function), or map each record to a tuple before keyed()"
             )
 
 
@@ -172,13 +174,16 @@ class Reduce(Operator):
 class Fold(Operator):
     """One accumulator a key, by `step(accumulator, value)` from `start()`. `step` returns a new value, and changes none.
 
-    The values of one time are folded in the order in which they came, which is not fixed when they come from several
-    workers.
+    The values of one time are folded in the order of `order_by(value)`, and those that are equal in it, or all without it,
+    in that of their content: the order in which they come is another when the time is done again.
     """
 
-    def __init__(self, start: Callable[[], Any], step: Combine, running: bool) -> None:
+    def __init__(
+        self, start: Callable[[], Any], step: Combine, running: bool, order_by: Callable[[Any], Any] | None = None
+    ) -> None:
         self._start = start
         self._step = step
+        self._ordered = by_content if order_by is None else partial(ordered_by, order_by)
         self._now = TimedBatches()
         self._totals = KeyedState() if running else None
         self.state = self._now if self._totals is None else Parts(self._now, self._totals)
@@ -189,11 +194,11 @@ class Fold(Operator):
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         old = self._totals.read(time) if self._totals is not None else {}
-        step = self._step
+        step, ordered = self._step, self._ordered
         folded: dict[Hashable, Any] = {}
         for key, values in grouped(self._now.pop(time)).items():
             before = old.get(key, ABSENT)
-            after = reduce(step, values, self._start() if before is ABSENT else before)
+            after = reduce(step, ordered(values), self._start() if before is ABSENT else before)
             if before is ABSENT or differs(before, after):
                 folded[key] = after
         if folded:

@@ -40,12 +40,13 @@ class Reading:
         """Partial tables are by key and by value of these columns, so that values are there to be told apart later on."""
         self.carried = [part for part in self.parts if part.kind != "distinct"]
         """The parts in partial tables."""
-        self._makers = {str(each.read): each for each in aggregates.values() if each.makes}
+        makers = {each.read: each for each in aggregates.values() if each.makes}
+        self._makers = [each for each in makers.values() if not any(set(each.read) < set(other) for other in makers)]
         self.makes = bool(self._makers)
         """True if columns are made of what comes."""
         self.given = list(dict.fromkeys([*keys, *(name for each in aggregates.values() for name in each.columns())]))
         """The columns that batches have to have."""
-        read = (each.read for each in aggregates.values() if each.read is not None)
+        read = (name for each in aggregates.values() for name in each.read)
         self.names = list(dict.fromkeys([*keys, *read])) if self._makers else self.given
         """The columns of what is read."""
 
@@ -73,7 +74,9 @@ class Reading:
     def made(self, table: pa.Table) -> dict[str, pa.Array]:
         """The columns that aggregates make."""
         return {
-            name: each.made(*(whole(table[column]) for column in each.columns())) for name, each in self._makers.items()
+            name: column
+            for each in self._makers
+            for name, column in zip(each.read, each.made(*(whole(table[of]) for of in each.columns())), strict=True)
         }
 
     def by_key(self, many: Sequence[Added], new: Callable[[str, list[Added]], list[pa.Array]]) -> list[Added]:

@@ -103,6 +103,9 @@ def _origin(at: dt.datetime) -> dt.datetime:
 class Tumbling:
     """Windows of `length`, one after the other: every time is in one.
 
+    Raises:
+        GraphError: `length` is neither a positive number nor a positive timedelta.
+
     >>> flow = falkirk.Dataflow()
     >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)])).keyed()
     >>> result = clicks.window(falkirk.Tumbling(10), time=lambda at: at).count().capture("out")
@@ -127,6 +130,10 @@ class Tumbling:
 @dataclass(frozen=True, slots=True)
 class Sliding:
     """Windows of `length` that begin every `every` <= `length`: each time is in about `length / every` of them.
+
+    Raises:
+        GraphError: a length is neither a positive number nor a positive timedelta; they are of two kinds; `every` is above
+            `length`.
 
     >>> flow = falkirk.Dataflow()
     >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)])).keyed()
@@ -165,6 +172,9 @@ class Session:
 
     A session reaches from its first record to `gap` after its last one.
 
+    Raises:
+        GraphError: `gap` is neither a positive number nor a positive timedelta.
+
     >>> flow = falkirk.Dataflow()
     >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)])).keyed()
     >>> result = clicks.window(falkirk.SessionWindow(5), time=lambda at: at).count().capture("out")
@@ -195,6 +205,9 @@ def behind(at: Any, watermark: Any) -> Lag:
 @dataclass(frozen=True, slots=True)
 class Epochs:
     """Windows of `n` whole epochs, aligned to epoch 0; 1 is each epoch by itself. No record is late for its epoch.
+
+    Raises:
+        GraphError: `n` is no whole number from 1 up.
 
     >>> flow = falkirk.Dataflow()
     >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)], epoch_every=1)).keyed()

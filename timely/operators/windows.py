@@ -11,7 +11,6 @@ and aggregates that look at order see the records of each epoch by event time, a
 
 from __future__ import annotations
 
-import datetime as dt
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ from typing import Any, cast
 
 from timely.data.absent import ABSENT
 from timely.data.batch import Batch
-from timely.data.codec import encode
+from timely.data.content import Item, in_order
 from timely.data.keys import are_canonical, canonical
 from timely.data.routing import shard_of, stable_hash
 from timely.data.unrounded import add_up, lowered
@@ -34,9 +33,6 @@ from timely.operators.window_shapes import Aligned, Epochs, Session, Sliding, Sp
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.state.interface import Rows, Run
 from timely.time import INF, Frontier, Time
-
-Item = tuple[Any, Any]
-"""A record of one key: (event time, value)."""
 
 Slot = tuple[Hashable, Any]
 """The name of an open window: (key, start)."""
@@ -146,29 +142,6 @@ def _settled(
             last = chunks.pop()
             chunks[-1] += last
     return tuple(chunks)
-
-
-_PLAIN = {int, bool, str, bytes, dt.date, dt.timedelta}
-"""Types whose values have a total order in which only equal ones tie."""
-
-
-def in_order(items: list[Item]) -> list[Item]:
-    """By event time; items with equal times in an order that depends on their values alone."""
-    items = sorted(items, key=itemgetter(0))
-    first = 0
-    for after in range(1, len(items) + 1):
-        if after == len(items) or items[after][0] != items[first][0]:
-            if after - first > 1:
-                tied = items[first:after]
-                types = {type(value) for _, value in tied}
-                plain = len(types) == 1 and types <= _PLAIN
-                items[first:after] = sorted(tied, key=itemgetter(1) if plain else _content)
-            first = after
-    return items
-
-
-def _content(item: Item) -> bytes:
-    return encode(item[1])
 
 
 # State ----------------------------------------------------------------------------------------------------------------

@@ -128,3 +128,13 @@ class OrderedRowsState(_RowsState[OrderedRows]):
         """Drop rows that are before `bound` by `by`: nothing will ask for them again, whatever is rolled back."""
         for scope in self._scopes.values():
             scope.rows.evict(bound)
+
+    def evict_passed(self, bound: int, strategy: str, within: int | None) -> None:
+        """Drop rows that no row at `bound` or behind it is near to, and that nobody will go back to.
+
+        Args:
+            bound, strategy, within: as in `OrderedRows.evict_passed`.
+        """
+        for scope in self._scopes.values():
+            settled = scope.log[0][1] if scope.log else len(scope.rows)
+            scope.rows.evict_passed(bound, strategy, within, settled)

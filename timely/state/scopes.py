@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from timely.state.interface import WHOLE, Rows, Run, Runs, Scan, StateSize
-from timely.time import INF, Frontier, Time
+from timely.time import INF, Frontier, Time, visible
 
 Change = TypeVar("Change")
 
@@ -85,7 +85,7 @@ class ScopeState(Generic[Change]):
         last = self.last()
         if last is not None and time < last:
             raise ValueError(
-                f"state was written at {last} and now at {time}: it runs on along the last coordinate; "
+                f"state was written at {visible(last)} and now at {visible(time)}: it runs on along the last coordinate; "
                 "write it when a time is complete"
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from timely.data.batch import Batch
 from timely.data.codec import decode_batch, encode_batch
@@ -10,7 +11,7 @@ from timely.data.messages import Frame, Message, Update
 from timely.data.pool import Pool
 from timely.dataflow.plan import Plan, Route
 from timely.errors import CodecError, FalkirkError
-from timely.operators.channels import Exchange
+from timely.operators.channels import Broadcast, Exchange
 from timely.operators.stateless import exchange_error
 from timely.time import Time
 from timely.worker.recorder import Recorder
@@ -20,6 +21,9 @@ _GENERATION_BITS = 40
 
 Slot = tuple[int, Time, Time]
 """The key by which batches merge into one message: (edge, event time, time)."""
+
+Encoded = tuple[bytes, list[Any]]
+"""Header and payload of a message."""
 
 Has = Callable[[int, int, Time], bool]
 """True if a worker needs no message of an edge at a time, because it has them: of (worker, edge, time)."""
@@ -74,10 +78,11 @@ class Outbox:
         everyone = bool(progress) or pressed != self._pressed
         self._pressed = pressed
         frames = {}
+        for_all: dict[Slot, Encoded] = {}
         for worker, waiting in self._waiting.items():
             if waiting or everyone or self._again:
                 messages = self._again.pop(worker, [])
-                made = [self._encode(worker, slot, batches) for slot, batches in waiting.items()]
+                made = [self._message(worker, slot, batches, for_all) for slot, batches in waiting.items()]
                 if (has := self._has) is not None:
                     made = [message for message in made if not has(worker, message.edge, message.time)]
                 messages += made
@@ -102,19 +107,27 @@ class Outbox:
         """Send a logged message once more, before all else, under its old number."""
         self._again.setdefault(worker, []).append(message)
 
-    def _encode(self, worker: int, slot: Slot, batches: list[Batch]) -> Message:
+    def _message(self, worker: int, slot: Slot, batches: list[Batch], for_all: dict[Slot, Encoded]) -> Message:
+        """The message of some batches. What is for every worker is encoded for the first one: `for_all`."""
         edge, event, time = slot
-        batch = self.plan.graph.edges[edge].channel.joined(batches)
-        try:
-            header, payload = encode_batch(batch, self._pools.get(edge))
-        except CodecError as error:
-            raise self._blame(edge, error, batch) from error
+        encoded = for_all.get(slot)
+        if encoded is None:
+            encoded = self._encode(edge, batches)
+            if isinstance(self.plan.graph.edges[edge].channel, Broadcast):
+                for_all[slot] = encoded
         number = self._numbers.get((edge, worker), self._first) + 1
         self._numbers[edge, worker] = number
-        message = Message(edge, number, event, time, header, payload)
+        message = Message(edge, number, event, time, *encoded)
         if self._recorder is not None and edge in self._recorder.shipping:
             self._recorder.shipped(worker, message)
         return message
+
+    def _encode(self, edge: int, batches: list[Batch]) -> Encoded:
+        batch = self.plan.graph.edges[edge].channel.joined(batches)
+        try:
+            return encode_batch(batch, self._pools.get(edge))
+        except CodecError as error:
+            raise self._blame(edge, error, batch) from error
 
     def _blame(self, edge: int, error: Exception, batch: Batch) -> FalkirkError:
         node = self.plan.graph.nodes[self.plan.graph.edges[edge].target.node]

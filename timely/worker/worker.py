@@ -80,7 +80,7 @@ class Worker:
         self._ready: list[Item] = []
         self._blocked: list[list[Item]] = [[] for _ in plan.topology.watches]
         self.gates: dict[int, Time] = {}
-        """By gate: the times before this pass it. Empty where all gates stand open."""
+        """By gate that shuts: the times before this pass it."""
         self._gated: list[Item] = []
         """Batches that wait in front of gates."""
         self._outside: list[Frontier | None] = [None] * len(plan.topology.watches)
@@ -126,7 +126,11 @@ class Worker:
             for runtime in self.runtimes:
                 runtime.settle()
         for processor in plan.processors:
-            if processor.node.kind == "gate" and recorder is not None:
+            if (
+                processor.node.kind == "gate"
+                and recorder is not None
+                and processor.node.index not in plan.standing_open
+            ):
                 self.gates[processor.index] = (0,) * processor.node.scope.depth
             for routes in processor.routes:
                 self.edge_places.update((r.edge.index, r.place) for r in routes if r.place is not None)

@@ -117,7 +117,7 @@ def _open(options: SparkOptions, resources: ExitStack, more: dict[str, str]) -> 
         raise SparkError("this process has a Spark session already: give that (on=session), or stop it first")
     check_master(options.master)
     folder = resources.enter_context(closing(Scratch("spark"))).path
-    made = more | settings(options, folder)
+    made = more | settings(options, folder, level="OFF")  # whoever runs the job says what is lost
     java = find_java()
     variables = environment(options, home_for_spark(java, folder), java_options=options_to_use(java))
     variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", variables["PYSPARK_PYTHON"])
@@ -127,7 +127,6 @@ def _open(options: SparkOptions, resources: ExitStack, more: dict[str, str]) -> 
     with _variables(variables):
         session = _opened(options, made)
     resources.callback(session.stop)
-    session.sparkContext.setLogLevel("OFF")  # whoever runs the job says what is lost
     return session
 
 

@@ -12,6 +12,7 @@ from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.files.manifest import Over
 from libraries.spark.process.session import SparkOptions
 from recovery.policies import Every
+from timely.dataflow.changes import Changes
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, user_site
@@ -60,7 +61,8 @@ def sink(
 
     Args:
         stream: the columns.
-        write: a function of a DataFrame, that may ask for `epoch`, and for `attempt`, counted from 0. It returns nothing.
+        write: a function of a DataFrame, that may ask for `epoch`, and for `attempt`: a number, from 0 on, that no other
+            attempt at the epoch has. It returns nothing.
         every: as for `batch`.
         over: as for `batch`.
         options: where Spark runs, and what is expected of it.
@@ -77,7 +79,8 @@ def sink(
     name = name or stream.graph.fresh_name("spark-sink")
     options = options or SparkOptions()
     runner = SparkRunner(name, write, {}, options, "sink")
-    batch(stream, write, every=every, over=over, options=options, name=name, runner=runner)
+    written = stream.rows() if isinstance(stream, Changes) else stream
+    batch(written, write, every=every, over=over, options=options, name=name, runner=runner)
 
 
 def _check(what: object, called: str) -> None:

@@ -44,7 +44,7 @@ from timely.data.batch import Batch, is_columns, nbytes
 from timely.data.codec.tables import read_table
 from timely.operators.base import Capability, Context, JobContext, Operator
 from timely.state import TimedBatches
-from timely.time import INF, Frontier, Time
+from timely.time import INF, Frontier, Time, visible
 
 SPILL_BYTES = 64 << 20
 """Bytes that are kept in memory before they are written: an epoch of any size passes through."""
@@ -122,7 +122,7 @@ class Spill(Operator):
         schema = tables[0].schema
         for table in tables[1:]:
             if table.schema != schema:
-                raise SparkError(changed(self._name, schema, table.schema, f"within epoch {epoch}"))
+                raise SparkError(changed(self._name, schema, table.schema, f"within epoch {visible((epoch,))[0]}"))
         return self._written(context, epoch, worker, piece, tables)
 
     def _written(
@@ -181,7 +181,7 @@ class Gather(Operator):
             epoch, other = known.setdefault(name, (time[0], schema))
             if other != schema:  # files of an earlier epoch may be written later
                 (_, was), (when, now) = sorted([(epoch, other), (time[0], schema)])
-                what = changed(name, read_schema(was), read_schema(now), f"at epoch {when}")
+                what = changed(name, read_schema(was), read_schema(now), f"at epoch {visible((when,))[0]}")
                 raise SparkError(f"{ctx.name} ({ctx.site}): {what}")
         self._manifest.add(time, batch)
         ctx.notify_at((self._calendar.due(time[0]),))
@@ -242,8 +242,8 @@ class Gather(Operator):
             raise SparkError(self._otherwise(ctx, time))
         if unknown:
             raise SparkError(
-                f"{ctx.name} ({ctx.site}) is due at epoch {time[0]}, and its input {unknown[0]!r} has had no rows yet, so "
-                "nobody knows its columns: say which there are, with schemas={"
+                f"{ctx.name} ({ctx.site}) is due at epoch {visible(time)[0]}, and its input {unknown[0]!r} has had no rows "
+                "yet, so nobody knows its columns: say which there are, with schemas={"
                 + f"{unknown[0]!r}: pa.schema(...)"
                 + "}"
             )
@@ -259,9 +259,9 @@ class Gather(Operator):
 
     def _otherwise(self, ctx: Context, time: Time) -> str:
         return (
-            f"{ctx.name} ({ctx.site}): the rows for its run at epoch {time[0]} were handed over when the step before was "
-            "part of its query, and is not now, or the other way round: let the job do that run with the program as it was, "
-            "then change it"
+            f"{ctx.name} ({ctx.site}): the rows for its run at epoch {visible(time)[0]} were handed over when the step before "
+            "was part of its query, and is not now, or the other way round: let the job do that run with the program as it "
+            "was, then change it"
         )
 
     def _check_columns(self, ctx: Context, time: Time, entry: ManifestEntry) -> None:
@@ -270,8 +270,9 @@ class Gather(Operator):
         for name in entry.left_out:
             if name not in unread:
                 raise SparkError(
-                    f"{ctx.name} ({ctx.site}): the rows for its run at epoch {time[0]} were written for a query that did not "
-                    f"read column {name!r} of {entry.input!r}: let the job do that run with the query as it was, then change it"
+                    f"{ctx.name} ({ctx.site}): the rows for its run at epoch {visible(time)[0]} were written for a query that "
+                    f"did not read column {name!r} of {entry.input!r}: let the job do that run with the query as it was, "
+                    "then change it"
                 )
 
 

@@ -209,6 +209,7 @@ def _checked(
             raise GraphError(
                 f"{site}: input {name!r} of a region on Spark is {kind}, not Columns: use to_columns() first"
             )
+        stream._check_read("a region on Spark")
         if stream.graph is not first.graph:
             raise GraphError(
                 f"{site}: the inputs of a region on Spark are of two dataflows; build both in one Dataflow"

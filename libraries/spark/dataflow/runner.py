@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +19,7 @@ import msgspec
 from libraries.spark.dataflow.fusing import Step
 from libraries.spark.dataflow.views import Viewed
 from libraries.spark.errors import SparkError
+from libraries.spark.files.attempts import claim_attempt
 from libraries.spark.files.parquet import epoch_of
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.small import Written
@@ -52,6 +55,8 @@ class SparkRunner:
         self._options = options
         self._whole = whole
         self._packed: tuple[list[Query], bytes] | None = None
+        self._asks = False
+        """True if a function asks for the number of its attempt."""
 
     @property
     def host(self) -> SparkHost:
@@ -79,6 +84,7 @@ class SparkRunner:
                 whole = self._whole()
                 steps, others = list(whole.queries), dict(whole.others)
             self._packed = [_query(each) for each in steps], pack(others, "tables=")
+            self._asks = any(asks_for("attempt", each.what) for each in steps)
         queries, packed = self._packed
         kept = [
             msgspec.structs.replace(each, kept=f"{output}-{number}-kept") if each.kept else each
@@ -89,6 +95,7 @@ class SparkRunner:
             kind=self._kind,
             epoch=epoch_of(Path(output)),
             attempt=0,
+            first=True,
             region=self._region,
             queries=tuple(kept),
             inputs=tuple(Frames(name, schema, tuple(files)) for name, (schema, files) in inputs.items()),
@@ -97,12 +104,24 @@ class SparkRunner:
             output=output,
             rows=rows,
         )
+        claim = None
+        if self._asks:
+            folder = context.folder(f"{self._region}/in")
+            claim = partial(claim_attempt, folder, task.epoch, context.durable)
         try:
-            return self.host.run(task, context.report, lambda: context.stopped, context.note)
+            return self.host.run(task, context.report, lambda: context.stopped, context.note, claim)
         finally:
             for each in kept:
                 if each.kept:
                     shutil.rmtree(each.kept, ignore_errors=True)
+
+
+def asks_for(name: str, what: Callable[..., Any] | str) -> bool:
+    """True if a function has a parameter of this name."""
+    try:
+        return callable(what) and name in inspect.signature(what).parameters
+    except (TypeError, ValueError):  # it does not say
+        return False
 
 
 def _query(each: Viewed) -> Query:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import reduce
@@ -75,7 +76,7 @@ def run_on_spark(
             writers = run_stream(flow, streams[0], lambda: _session(on, resources, note), resources, note, store)
         else:
             session = _session(on, resources, note)
-            writers = resources.enter_context(Writers(flow.graph))
+            writers = resources.enter_context(Writers(flow.graph, uuid.uuid4().hex))
             writers.take(rows_of(compiled, private(session), resources))
             writers.commit()
         writers.close()
@@ -152,8 +153,8 @@ def explained(error: Exception) -> FalkirkError:
 class Writers:
     """The sinks and captures of a program. What was not committed when it is left is dropped."""
 
-    def __init__(self, graph: Graph, job: str | None = None) -> None:
-        """`job` is the identity by which sinks tell what this job has written; None: it has none beyond this run."""
+    def __init__(self, graph: Graph, job: str) -> None:
+        """`job` is the identity by which sinks tell what this job has written."""
         self.captured: dict[str, list[tuple[Time, Batch]]] = {}
         self.written = 0
         self._epochs: dict[int, set[int]] = {}
@@ -209,8 +210,8 @@ class Writers:
             raise SinkError(f"sink {node.name!r} ({node.site}): {text}") from error
 
 
-def _opened(node: Node, job: str | None) -> Any:
+def _opened(node: Node, job: str) -> Any:
     sink: Any = node.sink
-    if job is not None and hasattr(sink, "for_job"):
+    if hasattr(sink, "for_job"):
         sink = sink.for_job(job, node.name)
     return sink.open(0, 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ def run_stream(
 
 def _writers(flow: Dataflow, kept: InAStore | None, resources: ExitStack) -> Writers:
     """The sinks of a program, in which is what is kept of it."""
-    writers = resources.enter_context(Writers(flow.graph, None if kept is None else kept.job))
+    writers = resources.enter_context(Writers(flow.graph, uuid.uuid4().hex if kept is None else kept.job))
     if kept is not None and (rows := kept.unwritten()) is not None:
         writers.take(rows, trusted=False)
         writers.commit()

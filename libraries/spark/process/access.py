@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ class Access(Protocol):
     """The process of its Java on this machine."""
     page: str | None
     """The address of Spark's own page, if it has one."""
+    own_options: dict[str, str]
+    """The options of the files that it writes for a job (`libraries.spark.process.own_files`)."""
 
     def new_session(self) -> SparkSession:
         """A session of its own: views and settings are not shared."""
@@ -42,7 +47,7 @@ class Access(Protocol):
         """Inside, all that this thread has Spark do in the session belongs to this run."""
 
     def cancel(self, number: int) -> None:
-        """End what Spark does for a run."""
+        """End what Spark does for a run, and what the run is about to have it do."""
 
     def progress(self, number: int) -> tuple[int, int]:
         """The tasks of a run that are done, and those known so far."""
@@ -72,5 +77,11 @@ class Access(Protocol):
 
 
 def group_of(number: int) -> str:
-    """The group of Spark's jobs that belong to a run."""
-    return f"falkirk-{number}"
+    """The group of Spark's jobs that belong to a run of this process, of which another one may have had the same number."""
+    return f"falkirk-{_unique(os.getpid())}-{number}"
+
+
+@cache
+def _unique(process: int) -> str:
+    """Of each process, forks too, a word that no other one has."""
+    return uuid.uuid4().hex

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
 
 from libraries.spark.process.access import Access
+from libraries.spark.process.failures import hopeless, told
 from libraries.spark.process.java_access import JavaAccess, lost_java
 from libraries.spark.process.protocol import (
     ASKS,
@@ -42,7 +43,7 @@ from libraries.spark.process.protocol import (
 )
 from libraries.spark.process.queries import Queries
 from libraries.spark.process.session import secrets
-from libraries.spark.process.tasks import Tasks, hopeless, told
+from libraries.spark.process.tasks import Tasks
 from runtime.control import receive_bytes, send_bytes
 
 _POLL_SECONDS = 1.0

@@ -26,6 +26,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import DataFrame
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -34,9 +35,10 @@ from libraries.spark.files.parquet import carried_schema, gathered, write_output
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.schemas import read_schema
 from libraries.spark.process.desk import Desk
-from libraries.spark.process.java_access import read_files, read_table_files, write_files
+from libraries.spark.process.failures import told
+from libraries.spark.process.java_access import read_files, read_table_files
+from libraries.spark.process.own_files import own_options, write_files
 from libraries.spark.process.protocol import Frames, Release, RunTask, ServerOrders, ServerUp, session_id
-from libraries.spark.process.tasks import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +56,10 @@ _RETRIES = 3
 """Tries of a call to a server that does not answer, within a second: no server starts anew in that time."""
 
 _AGAIN_SECONDS = 0.2
+_LOOK_SECONDS = 0.02
+_END_SECONDS = 120.0
+"""Seconds for which what the server does for a session is waited for, when that was interrupted."""
+
 _BUSY_SECONDS = 2.0
 _MOST_BUSY_SECONDS = 60.0
 _LATE = "Python worker failed to connect back"
@@ -70,6 +76,7 @@ class ConnectAccess:
 
     def __init__(self, up: ServerUp, opens: Callable[[], None], waits: Callable[[str], None]) -> None:
         self._server = up.server
+        self.own_options = own_options(up.server.settings)
         self._root = up.root
         self._opens = opens
         self._numbers = itertools.count()
@@ -107,7 +114,7 @@ class ConnectAccess:
         client = session.client
         self._stages.pop(client._session_id, None)
         with suppress(Exception):  # then the server has forgotten it, or will
-            client.release_session()
+            _end(session)
             client.close()
 
     def leave(self) -> None:
@@ -134,8 +141,7 @@ class ConnectAccess:
         with self._lock:
             session = self._running.get(number)
         if session is not None:  # the function may be about to ask for more
-            with suppress(Exception):
-                session.client.release_session()
+            threading.Thread(target=_end, args=(session,), daemon=True).start()
 
     def progress(self, number: int) -> tuple[int, int]:
         with self._lock:
@@ -163,7 +169,7 @@ class ConnectAccess:
 
     def write(self, frame: DataFrame, output: str, rows: int) -> None:
         if self._shared:
-            write_files(frame, output, rows)
+            write_files(frame, output, rows, self.own_options)
             return
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         write_output(Path(output), _tables(frame, schema), rows)
@@ -254,14 +260,38 @@ class ConnectAccess:
 
 
 def release(message: Release) -> None:
-    """Release the sessions of a child that is gone. What runs in them ends."""
-    for number in range(message.count):
-        session = _session(message.server, session_id(message.root, number))
-        try:
-            session.client.release_session()
-        except Exception as error:
-            if _status(error) == grpc.StatusCode.UNAVAILABLE:
-                return  # and so are they, or the server will find that nobody uses them
+    """Release the sessions of a child that is gone, when what runs in them has ended."""
+    sessions = [_session(message.server, session_id(message.root, number)) for number in range(message.count)]
+    if all(map(_interrupt, sessions)):
+        for session in sessions:
+            _end(session)
+
+
+def _end(session: Any) -> None:
+    """Release a session, when what runs in it has ended: what the server plans goes on for a while after it was interrupted."""
+    deadline = time.monotonic() + _END_SECONDS
+    while _interrupt(session) and _runs(session) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    with suppress(Exception):  # then the server has forgotten it, or will
+        session.client.release_session()
+
+
+def _interrupt(session: Any) -> bool:
+    """Have the server end what runs in a session. False if there is no server: if it comes back it has no sessions."""
+    try:
+        session.client.interrupt_all()
+    except Exception as error:
+        return bool(_status(error) != grpc.StatusCode.UNAVAILABLE)
+    return True
+
+
+def _runs(session: Any) -> bool:
+    """True if something runs in a session, whether or not it was interrupted."""
+    try:
+        found = session.client._get_operation_statuses().operation_statuses
+    except Exception:  # there is no such session
+        return False
+    return any(each.state == GetStatusResponse.OperationStatus.OPERATION_STATE_RUNNING for each in found)
 
 
 def _session(server: ServerOrders, identity: str) -> Any:

@@ -40,7 +40,7 @@ class Desk:
     @property
     def function(self) -> Callable[[DataFrame, int], None]:
         """The function for the server."""
-        return on_the_server(str(self._folder), self._publisher.rows)
+        return on_the_server(str(self._folder), self._publisher.options, self._publisher.rows)
 
     def __enter__(self) -> Desk:
         threading.Thread(target=self._serve, daemon=True).start()
@@ -71,7 +71,7 @@ class Desk:
             (self._folder / f"{number}{answer}").touch()
 
 
-def on_the_server(desk: str, rows: int) -> Callable[[Any, int], None]:
+def on_the_server(desk: str, options: dict[str, str], rows: int) -> Callable[[Any, int], None]:
     """The function that Spark calls there with each micro-batch. It stands for itself: falkirk need not be there."""
 
     def hand_over(frame: Any, number: int) -> None:
@@ -92,7 +92,7 @@ def on_the_server(desk: str, rows: int) -> Callable[[Any, int], None]:
 
         say("asks")
         if wait("goes", "done") == "goes":
-            frame.write.option("maxRecordsPerFile", rows).parquet(f"{desk}/{number}.rows")
+            frame.write.options(**options).option("maxRecordsPerFile", rows).parquet(f"{desk}/{number}.rows")
             say("wrote")
             wait("done")
 

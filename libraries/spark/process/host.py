@@ -43,7 +43,7 @@ from libraries.spark.process.protocol import (
     Waits,
     encode,
 )
-from libraries.spark.process.session import SparkOptions, check_master
+from libraries.spark.process.session import SparkOptions, check_master, left_out
 from runtime.control import receive_bytes, send_bytes
 
 _LOOK_SECONDS = 0.1
@@ -56,8 +56,10 @@ _SLOW_SECONDS = 2.0
 
 _TELLING = re.compile(r"OutOfMemory|[Ee]xception|[Ee]rror|ERROR|Terminating")
 _REFUSAL = re.compile(r'^(Exception in thread "main"|Error: )', re.MULTILINE)
-_NOISE = re.compile(r"WARN|[Pp]y4[Jj]|ERROR:root|During handling|ConnectionResetError|BrokenPipeError")
-"""Lines that tell only that Java is gone."""
+_NOISE = re.compile(
+    r"WARN|Setting Spark log level|[Pp]y4[Jj]|ERROR:root|During handling|ConnectionResetError|BrokenPipeError"
+)
+"""Lines that tell only that Java is gone, or nothing that is wrong."""
 
 _MOST_ATTEMPTS = 20
 """Attempts at a run, those counted that ended because another run had Spark killed."""
@@ -95,6 +97,8 @@ class SparkHost:
         """Takes what Spark prints: that of the last who wanted something."""
         self._page: str | None = None
         """The address of Spark's page, of which it was told."""
+        self._said = False
+        """True once it was told of settings that do not hold."""
         self.starts = 0
         """Number of processes that were started so far."""
 
@@ -114,6 +118,7 @@ class SparkHost:
         report: Callable[[str, int, int], None] = lambda what, done, total: None,
         stopped: Callable[[], bool] = lambda: False,
         note: Callable[[str], None] = lambda text: None,
+        claim: Callable[[], int] | None = None,
     ) -> Written:
         """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
 
@@ -122,6 +127,7 @@ class SparkHost:
             report: told how far it is: (what, tasks done, tasks known).
             stopped: whether the result is not wanted any more.
             note: told why an attempt has failed that is followed by another one, and what Spark and the function print.
+            claim: gives each attempt the number that the function may ask for; by default they are counted from 0.
 
         Raises:
             SparkError: for what trying again does not help, or did not help.
@@ -130,7 +136,10 @@ class SparkHost:
         self._note = note
         reasons: list[str] = []
         for number in range(_MOST_ATTEMPTS):
-            attempt = msgspec.structs.replace(task, output=f"{task.output}-{number}", attempt=number)
+            claimed = number if claim is None else claim()
+            attempt = msgspec.structs.replace(
+                task, output=f"{task.output}-{number}", attempt=claimed, first=number == 0
+            )
             try:
                 return self._attempt(attempt, report, stopped, len(reasons))
             except _Innocent as error:
@@ -290,6 +299,12 @@ class SparkHost:
             if time.monotonic() > deadline:
                 process.kill("it did not start in time")
                 raise SparkLost(f"Spark did not start within {limit:g} s{process.last_words()}")
+        if not self._said and self._options.connect is None and (left := left_out(self._options)):
+            self._note(
+                "these settings of spark-defaults.conf do not hold here, as answers rest on them, or a job says where it runs: "
+                f"{', '.join(left)}. Those of SparkOptions(config=) do"
+            )
+        self._said = True
         if process.ready is not None and process.ready.page not in (None, self._page):
             self._page = process.ready.page
             self._note(f"Spark's own page is at {self._page}")

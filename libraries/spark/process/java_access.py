@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.schemas import read_schema
 from libraries.spark.process.access import group_of
+from libraries.spark.process.own_files import own_options, write_files
 from libraries.spark.process.protocol import Frames, JavaUp, RunTask
 from libraries.spark.process.session import attach, is_local
 from runtime.scratch import Scratch
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from libraries.spark.process.queries import Publisher
 
 _ATTACH_SECONDS = 120.0
-"""Seconds that a Java may take, which has a session for others already, to give one; it takes less than one."""
+"""Seconds that a Java may take, which has a session for others already, to give one: it takes less than one, and for as long as
+it cannot be stopped in what it does for these."""
 
 _WARM_RUNS, _WARM_ROWS = 3, 1000
 _WARM_QUERY = "select k, count(*) as n, sum(v) as sum, max(v) as most from input where v > 1 group by k order by k"
@@ -35,6 +37,7 @@ class JavaAccess:
 
     def __init__(self, up: JavaUp) -> None:
         self._spark = attach(up, _ATTACH_SECONDS)
+        self.own_options = own_options(up.settings)
         self.version = self._spark.version
         self.jvm: int | None = up.pid
         self.page: str | None = self._spark.sparkContext.uiWebUrl
@@ -55,9 +58,9 @@ class JavaAccess:
                     session.range(_WARM_ROWS).selectExpr("id % 7 as k", "id as v"),
                     str(scratch.path / f"{number}"),
                 )
-                write_files(rows, folder, 0)
+                write_files(rows, folder, 0, self.own_options)
                 session.read.schema(rows.schema).parquet(folder).createOrReplaceTempView("input")
-                write_files(session.sql(_WARM_QUERY), f"{folder}-out", 0)
+                write_files(session.sql(_WARM_QUERY), f"{folder}-out", 0, self.own_options)
                 session.sql(_WARM_QUERY).toArrow()
 
     def new_session(self) -> SparkSession:
@@ -83,7 +86,7 @@ class JavaAccess:
             del self._over[task.number]
 
     def cancel(self, number: int) -> None:
-        self._spark.sparkContext.cancelJobGroup(group_of(number))
+        self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group_of(number))
 
     def progress(self, number: int) -> tuple[int, int]:
         tracker = self._spark.sparkContext.statusTracker()
@@ -111,7 +114,7 @@ class JavaAccess:
         return known[1]
 
     def write(self, frame: DataFrame, output: str, rows: int) -> None:
-        write_files(frame, output, rows)
+        write_files(frame, output, rows, self.own_options)
 
     @contextmanager
     def publishing(
@@ -146,8 +149,3 @@ def read_table_files(session: SparkSession, files: Sequence[PinnedFile]) -> Data
         paths = [file.path for file in files if file.base == base]
         parts.append(session.read.option("basePath", base).parquet(*paths))
     return functools.reduce(DataFrame.unionByName, parts)
-
-
-def write_files(frame: DataFrame, output: str, rows: int) -> None:
-    """Files written by Spark."""
-    frame.write.option("maxRecordsPerFile", rows).parquet(output)

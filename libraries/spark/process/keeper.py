@@ -7,7 +7,8 @@ Who connects to the keeper's socket is given a child: a fork of the keeper, that
 milliseconds. When a Java has died that somebody used, another one is started at once; with a *spare* there is one by then.
 
 On a Spark Connect server a child has sessions. It tells the keeper of each before it opens it, and the keeper knows its id. So
-when a child has ended, in whatever way, the keeper has another one release them: what ran in them ends on the server.
+when a child has ended, in whatever way, the keeper has another one release them: what ran in them ends on the server. No
+child is told of the server until that is done.
 
 The keeper ends with the job. Nobody who is killed can tell it, so it looks: the owner of the folder with its socket holds
 a lock, and the system lets go of a lock when its process ends. Java ends with the keeper, which holds its standard input open.
@@ -91,6 +92,8 @@ class _Child:
     """True once it was told that its Spark has ended."""
     cleans: bool = False
     """True for one that cleans up after another one."""
+    serves: bool = False
+    """True for one that a worker has."""
     unsent: bytearray = field(default_factory=bytearray)
 
     def tell(self, *messages: FromKeeper) -> None:
@@ -165,10 +168,7 @@ class Keeper:
         """End all. May be called again."""
         self._listener.close()
         for child in [child for child in self._children if not child.cleans]:
-            with suppress(OSError):
-                os.kill(child.pid, signal.SIGKILL)
-                os.waitpid(child.pid, 0)
-            self._bury(child)
+            self._end(child)
         deadline = time.monotonic() + _RELEASE_SECONDS
         while self._children:  # those who clean up
             for child in list(self._children):
@@ -206,6 +206,12 @@ class Keeper:
     def _all_kept(self) -> list[Kept]:
         return [self._kept] if self._spare is None else [self._kept, self._spare]
 
+    def _end(self, child: _Child) -> None:
+        with suppress(OSError):
+            os.kill(child.pid, signal.SIGKILL)
+            os.waitpid(child.pid, 0)
+        self._bury(child)
+
     def _bury(self, child: _Child) -> None:
         """A child has ended: another one cleans up after it."""
         with suppress(OSError):
@@ -233,7 +239,9 @@ class Keeper:
                     self._wanted = False
                     self.close()  # before the connection, by whose end that is known
         else:
-            child = next(child for child in self._children if child.news is each)
+            child = next((child for child in self._children if child.news is each), None)
+            if child is None:  # it was ended a moment ago
+                return
             with suppress(OSError):
                 data = child.heard()
                 what = self._orders.what
@@ -248,6 +256,7 @@ class Keeper:
     def _look(self) -> None:
         """Tell the children what has become of their Spark, and what was printed."""
         lived = not self._kept.ended
+        cleaning = any(child.cleans for child in self._children)  # what others had a server do may not be over yet
         for kept in self._all_kept():
             kept.look()
         show = time.monotonic() > self._shown + _SHOW_SECONDS
@@ -256,7 +265,7 @@ class Keeper:
         printed = self._kept.printed.take() if show else ""
         for child in self._children:
             kept = child.kept
-            if not child.knows and (greeting := kept.greeting(child.root)) is not None:
+            if not (child.knows or cleaning) and (greeting := kept.greeting(child.root)) is not None:
                 child.knows = True
                 child.tell(greeting)
             if printed and kept is self._kept and len(child.unsent) < _CHUNK:  # who does not read misses something
@@ -285,12 +294,17 @@ class Keeper:
     def _fork(self, connection: socket.socket | None, farewell: FromKeeper | None = None) -> None:
         """A child for a connection; without one, a child that does something else, and ends.
 
-        It cleans up after another one, or has the spare Java open a session.
+        It cleans up after another one, or has the spare Java open a session. With a connection it is the only one that has
+        one, and that uses this Spark: the worker of a former one is gone, and that may be at a standstill, and go on beside it.
         """
         for each in self._all_kept():
             each.look()
         if connection is not None and self._kept.ended:
             self._replace()
+        if connection is not None:
+            for former in [child for child in self._children if child.serves or child.kept is self._kept]:
+                if not former.cleans:
+                    self._end(former)
         spares = connection is None and farewell is None and self._spare is not None
         kept = self._spare if spares and self._spare is not None else self._kept
         mine, theirs = socket.socketpair()
@@ -309,7 +323,7 @@ class Keeper:
                 os._exit(code)
         theirs.close()
         mine.setblocking(False)
-        child = _Child(pid, mine, end_of(pid), kept, str(uuid.uuid4()))
+        child = _Child(pid, mine, end_of(pid), kept, str(uuid.uuid4()), serves=connection is not None)
         self._children.append(child)
         if farewell is not None:
             child.knows = child.bereft = child.cleans = True

@@ -54,16 +54,17 @@ class Query(msgspec.Struct, frozen=True):
 class RunTask(msgspec.Struct, tag=True, frozen=True):
     """To the child: run the last of `queries`, over `inputs` and what comes of the others, and write its rows into `output`.
 
-    `tables` is a pickle of what else the queries may use, by name, and `pinned` are tables whose files are
-    known. Files hold at most `rows` rows, or (0) any number. The function may ask for
-    `epoch`, and for `attempt`, which is counted from 0. For a "source" it is given a session instead of inputs; that of a
-    "sink" writes by itself, and nothing comes out.
+    `tables` is a pickle of what else the queries may use, by name, and `pinned` are tables whose files are known. Files hold at
+    most `rows` rows, or (0) any number. The function may ask for `epoch`, and for `attempt`, which no other attempt at it has;
+    `first` is the first one of this worker. For a "source" it is given a session instead of inputs; that of a "sink" writes by
+    itself, and nothing comes out.
     """
 
     number: int
     kind: Kind
     epoch: int
     attempt: int
+    first: bool
     region: str
     queries: tuple[Query, ...]
     inputs: tuple[Frames, ...]

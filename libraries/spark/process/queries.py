@@ -17,7 +17,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files.parquet import sync_folder
 from libraries.spark.process.access import Access
 from libraries.spark.process.batches import CHECKPOINT, batch_folder, last_batch, set_end, share_folder
+from libraries.spark.process.own_files import write_files
 from libraries.spark.process.protocol import Follow, QueryProgress
 from libraries.spark.process.region_session import current
 from libraries.spark.process.tasks import call, check_types, described
@@ -60,7 +61,7 @@ class Queries:
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
-        publisher = Publisher(task, lambda batches: self._tell(task.number, batches))
+        publisher = Publisher(task, lambda batches: self._tell(task.number, batches), self._access.own_options)
         with self._lock:
             self._running[task.number] = publisher
         try:
@@ -161,13 +162,14 @@ def triggered(writer: DataStreamWriter, mode: str, now: bool, every: float | Non
 
 
 class Publisher:
-    """Publishes the micro-batches of a query. Spark may call it with each, as a function."""
+    """Publishes the micro-batches of a query, in files with these options. Spark may call it with each, as a function."""
 
-    def __init__(self, task: Follow, tell: Callable[[int], None]) -> None:
+    def __init__(self, task: Follow, tell: Callable[[int], None], options: Mapping[str, str]) -> None:
         self._task = task
         self._tell = tell
         self.folder = Path(task.folder)
         self.rows = task.rows
+        self.options = dict(options)
         self._query: StreamingQuery | None = None
         self._consumed = task.consumed
         self._changed = threading.Condition()
@@ -228,7 +230,7 @@ class Publisher:
         try:
             if self.turn(number):
                 hidden = self.folder / f".batch-{uuid.uuid4().hex}"
-                frame.write.option("maxRecordsPerFile", self.rows).parquet(str(hidden))
+                write_files(frame, str(hidden), self.rows, self.options)
                 self.publish(hidden, number)
         except Exception as error:
             self.error = error

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from libraries.spark.errors import SparkError
+from libraries.spark.process.defaults import LEVEL, holds, logs_by_itself, read_defaults
+from libraries.spark.process.fence import end_what_others_began
 from libraries.spark.process.protocol import JavaUp
 from timely.errors import at_line
 
@@ -47,17 +49,6 @@ _SERVER = re.compile(r"sc://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(?::\d{1,5})?(?
 _PUBLIC = ("use_ssl", "user_id", "session_id", "user_agent")
 """Parameters of a server's address that are not secret."""
 
-_NOT_DEFAULTS = (
-    *(
-        "spark.master",
-        "spark.app.name",
-        "spark.submit.",
-        "spark.sql.",
-        "spark.hadoop.mapreduce.",
-        "spark.scheduler.mode",
-    ),
-    *("spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"),
-)
 _TRIES_OF_A_TASK = 4
 _CONNECT_SECONDS = 3.0
 
@@ -131,13 +122,14 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
-def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[str, str]:
+def settings(options: SparkOptions, folder: Path, again: bool = False, level: str = "ERROR") -> dict[str, str]:
     """The settings of a session.
 
     Args:
         options: what the user has said.
         folder: for what Spark keeps on this machine while it runs.
         again: whether a task that fails is tried again, also where the master is local.
+        level: of what Spark logs, unless the user has said that.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     made = {
@@ -155,9 +147,8 @@ def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[s
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Times as Arrow has them; the default is a form from before Parquet had any.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.parquet.compression.codec": "lz4_raw",
-        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
-        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        # A Python process whose task is not wanted any more ends soon: the next attempt may wait for that.
+        "spark.python.task.killTimeout": "1s",
     }
     if options.local:
         made |= {
@@ -168,7 +159,11 @@ def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[s
             # From this many files on Spark has a job of many tasks look at them: here it is quicker to look at them oneself.
             "spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 20),
         }
-    for wanted in (_defaults(), dict(options.config)):
+    conf = _conf_folder(os.environ)
+    defaults = {name: value for name, value in read_defaults(conf).items() if holds(name)}
+    if not logs_by_itself(defaults | dict(options.config), conf):
+        made[LEVEL] = level
+    for wanted in (defaults, dict(options.config)):
         for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
             if name in wanted:  # Java lets the last one of two options win
                 wanted[name] = f"{made[name]} {wanted[name]}"
@@ -178,17 +173,15 @@ def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[s
     return made
 
 
-def _defaults(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The settings in `spark-defaults.conf` of the user's own Spark, but for where it runs, and what answers rest on."""
-    folder = _conf_folder(environ)
-    try:
-        lines = [] if folder is None else (Path(folder) / "spark-defaults.conf").read_text().splitlines()
-    except OSError:
-        return {}
-    pairs = [re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in lines if line.strip().startswith("spark.")]
-    return {
-        name: value for name, value in (pair for pair in pairs if len(pair) == 2) if not name.startswith(_NOT_DEFAULTS)
-    }
+def left_out(options: SparkOptions) -> list[str]:
+    """The settings of the user's own Spark that do not hold for one with these options, which would be others there."""
+    made = settings(options, Path())
+    found = read_defaults(_conf_folder(os.environ)).items()
+    return sorted(
+        name
+        for name, value in found
+        if not holds(name) and made.get(name) != value and name not in dict(options.config)
+    )
 
 
 def _conf_folder(environ: Mapping[str, str]) -> str | None:
@@ -212,9 +205,6 @@ def session_settings(options: SparkOptions) -> dict[str, str]:
     return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.parquet.compression.codec": "lz4_raw",
-        "mapreduce.fileoutputcommitter.algorithm.version": "2",
-        "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         "spark.sql.connect.serverStacktrace.enabled": "false",
         "spark.sql.pyspark.jvmStacktrace.enabled": "false",
     } | dict(options.config)
@@ -293,14 +283,13 @@ def open_session(made: Mapping[str, str]) -> SparkSession:
     for name, value in made.items():
         conf.set(name, value)
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
     return session
 
 
 def attach(up: JavaUp, seconds: float) -> SparkSession:
-    """A session, in this process, on the Spark of a Java that listens. What others had running on it, who are gone, is stopped.
+    """A session, in this process, on the Spark of a Java that listens. What others had running on it, who are gone, is over.
 
-    A Java on which there is a Spark already, and which does not answer for so many seconds, is killed.
+    A Java on which there is a Spark already, and which does not answer, or goes on with that, for so many seconds, is killed.
     """
     from pyspark.conf import SparkConf
     from pyspark.core.context import DEFAULT_CONFIGS, SparkContext
@@ -320,11 +309,9 @@ def attach(up: JavaUp, seconds: float) -> SparkSession:
     context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate(conf._jconf)
     java = gateway.jvm.JavaSparkContext.fromSparkContext(context)
     session = SparkSession(SparkContext(conf=conf, gateway=gateway, jsc=java))
-    session.sparkContext.setLogLevel("ERROR")
-    for query in session._jsparkSession.sharedState().activeStreamingQueries().values():
-        query.stop()
-    session.sparkContext.cancelAllJobs()
-    session.catalog.clearCache()
+    if up.used:
+        end_what_others_began(session)
+        session.catalog.clearCache()
     watch.cancel()
     return session
 

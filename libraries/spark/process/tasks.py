@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import math
 import os
-import re
 import threading
-import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,14 +16,6 @@ import cloudpickle
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import (
-    AnalysisException,
-    IllegalArgumentException,
-    ParseException,
-    PySparkException,
-    PythonException,
-    UnsupportedOperationException,
-)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -38,41 +27,16 @@ from libraries.spark.files.parquet import carried_schema, sound, write_output
 from libraries.spark.files.schemas import write_schema
 from libraries.spark.files.small import SMALL, Written, packed
 from libraries.spark.process.access import Access
+from libraries.spark.process.failures import own, told
 from libraries.spark.process.fusing import check, jobs, joined
 from libraries.spark.process.protocol import Frames, Kind, Query, RunTask
 from libraries.spark.process.region_session import current
 
-_USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
-"""Errors of a query that come again the next time."""
-
-_USELESS_STATES = ("0A", "21", "22", "23", "38", "39", "42")
-"""Classes of SQLSTATE that blame the query, its data, or a function of the user's; others blame files, memory, the network."""
-
-_USELESS_CLASSES = (
-    "ClassNotFoundException",
-    "NoClassDefFoundError",
-    "IllegalArgumentException",
-    "NumberFormatException",
-)
-"""Java's own errors for settings and names that are wrong."""
-
-_OF_SPARK = ("pyspark.errors.exceptions.captured", "pyspark.errors.exceptions.connect")
-
-_OF_FUNCTIONS = "38000"
-"""The SQLSTATE of what a function of the user's raises, which does not come over Spark Connect."""
-
-_NAMED = re.compile(r"\(([\w.$]+)\) ")
-"""The class of an error of Java's, as Spark Connect tells it."""
-
-_DETAILS = re.compile(r'RPC that terminated with:.*?details = "(.*?)"\n', re.DOTALL)
-"""The part of an error of gRPC's that tells something."""
-
-_RAISED = re.compile(r"^(\w+): ", re.MULTILINE)
-
-_MOST_TEXT = 2000
-
 _TOO_MUCH = "spark.driver.maxResultSize"
 """A word in Spark's refusal to give all rows at once."""
+
+_WRITING_SECONDS = 30.0
+"""Seconds for which the function of a sink may go on that was cancelled."""
 
 _PACKED = 4
 """By about so much rows are larger than the files that they are in."""
@@ -97,6 +61,9 @@ class Tasks:
         self._sizes: dict[str, float] = {}
         """Of each region the bytes that came of its last run, about."""
         self._running: dict[int, tuple[int, int]] = {}
+        self._cancelled: set[int] = set()
+        self._writing: dict[str, threading.Lock] = {}
+        """Of each sink a lock, which a run of it holds."""
         self._lock = threading.Lock()
 
     def run(self, task: RunTask) -> Written:
@@ -104,6 +71,10 @@ class Tasks:
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
+        with self._alone(task) if task.kind == "sink" else nullcontext():
+            return self._run(task)
+
+    def _run(self, task: RunTask) -> Written:
         session = self._session(task.region)
         one_query = False
         with self._lock:
@@ -166,6 +137,8 @@ class Tasks:
 
     def cancel(self, number: int) -> None:
         """Stop a run."""
+        with self._lock:
+            self._cancelled.add(number)
         self._access.cancel(number)
 
     def progress(self) -> Iterator[tuple[int, int, int]]:
@@ -179,6 +152,26 @@ class Tasks:
                     if number in self._running:
                         self._running[number] = now
                 yield number, *now
+
+    @contextmanager
+    def _alone(self, task: RunTask) -> Iterator[None]:
+        """Wait until the run of a sink before this one is over, which nobody wants any more: both would write in one place.
+
+        If its function goes on with something else, it ends with this process; another one takes its place.
+        """
+        writing = self._writing.setdefault(task.region, threading.Lock())
+        if not writing.acquire(timeout=_WRITING_SECONDS):
+            print(
+                f"the function of {task.region!r} goes on though that is not wanted any more: it is killed", flush=True
+            )
+            os._exit(1)
+        try:
+            with self._lock:
+                if task.number in self._cancelled:
+                    raise SparkLost("the run is not wanted any more")
+            yield
+        finally:
+            writing.release()
 
     def _session(self, region: str) -> SparkSession:
         """The session of a region: a new one if there is none, or if Spark has lost it since the last run."""
@@ -216,7 +209,7 @@ class Tasks:
 
     def _together(self, task: RunTask) -> bool:
         """True if steps of the run are one query."""
-        return bool(_fused(task)) and task.attempt == 0 and self._apart.get(task.region) != _steps(task)
+        return bool(_fused(task)) and task.first and self._apart.get(task.region) != _steps(task)
 
     def _done(self, task: RunTask, together: bool) -> Any:
         """What comes of the last step, each done in the session of its region.
@@ -353,81 +346,13 @@ def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
 
 
 def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
-    """The result of a function of the user's. Raises SparkError for an error of its own."""
+    """The result of a function of the user's. Raises SparkError for an error of its own that would come again."""
     try:
         return function(*arguments, **named)
-    except (*_USELESS, PySparkException):
-        raise
-    except (ConnectionError, EOFError):
-        raise  # Spark is gone
     except Exception as error:
-        if type(error).__module__.startswith("py4j"):
-            raise
-        raise SparkError(told(error)) from error
-
-
-def told(error: BaseException) -> str:
-    """An error in a few lines: Spark's messages can be as long as a page."""
-    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    if isinstance(error, SparkError | SparkLost):
-        return f"{error}{notes}"
-    text = str(error).strip() or type(error).__name__
-    if (details := _DETAILS.search(text)) is not None:
-        text = details[1]
-    causes = [line for line in (getattr(error, "_stackTrace", None) or "").splitlines() if line.startswith("Caused by")]
-    lines = [
-        line for line in [*text.splitlines(), *causes[-1:]] if line.strip() and not line.lstrip().startswith("at ")
-    ]
-    short = "\n".join(lines)
-    if len(short) > _MOST_TEXT:  # the cause stands at the end of what Python workers tell, the rest at the beginning
-        short = short[: _MOST_TEXT // 2] + "\n...\n" + short[-_MOST_TEXT // 2 :]
-    places = [frame for frame in traceback.extract_tb(error.__traceback__) if _users(frame.filename)]
-    where = f" (at {places[-1].filename}:{places[-1].lineno})" if places else ""
-    return f"{type(error).__name__}: {short}{where}{notes}"
-
-
-def hopeless(error: BaseException) -> bool:
-    """True if what failed would fail again: it was refused before any work was done, or the query or its data are to blame."""
-    if isinstance(error, PySparkException) and not _from_spark(error):
-        return error.getCondition() != "JAVA_GATEWAY_EXITED"  # it may have been killed: what it printed tells (host)
-    if isinstance(error, _USELESS) or _java_class(error).endswith(_USELESS_CLASSES):
-        return True
-    return _sql_state(error).startswith(_USELESS_STATES) and not _may_pass(error)
-
-
-def _from_spark(error: BaseException) -> bool:
-    """True for an exception of Spark's, which PySpark hands through; False for one of its own."""
-    return any(each.__module__ in _OF_SPARK for each in type(error).__mro__)
-
-
-def _sql_state(error: BaseException) -> str:
-    """The SQLSTATE of an error, also of one that pyspark hands through as Java's; empty for one without."""
-    source: Any = getattr(error, "java_exception", error)
-    try:
-        return str(source.getSqlState() or (_OF_FUNCTIONS if isinstance(error, PythonException) else ""))
-    except Exception:  # it has none, or Java is gone
-        return ""
-
-
-def _java_class(error: BaseException) -> str:
-    """The class of the exception that pyspark hands through as Java's; empty for another error."""
-    try:
-        return str(error.java_exception.getClass().getName())  # type: ignore[attr-defined]
-    except Exception:  # it came over Spark Connect, there is none, or Java is gone
-        named = _NAMED.match(str(error)) if _from_spark(error) else None
-        return named[1] if named is not None else ""
-
-
-def _may_pass(error: BaseException) -> bool:
-    """True if a function of the user's failed for want of memory, or of something outside: a file, the network."""
-    kinds = _RAISED.findall(str(error)) if isinstance(error, PythonException) else []
-    kind = getattr(builtins, kinds[-1], None) if kinds else None
-    return isinstance(kind, type) and issubclass(kind, OSError | MemoryError)
-
-
-def _users(file: str) -> bool:
-    own = str(Path(__file__).parents[1])
-    return not (file.startswith((own, "<frozen")) or "site-packages" in file or "/lib/python3" in file)
+        if own(error):
+            raise SparkError(told(error)) from error
+        raise
 
 
 def _steps(task: RunTask) -> tuple[Query, ...]:
@@ -446,7 +371,7 @@ def _check(task: RunTask) -> None:
 
 
 def _made_by(function: Any, session: SparkSession, name: str) -> DataFrame:
-    made = function(session)
+    made = invoke(function, session)
     if not isinstance(made, DataFrame):
         raise SparkError(f"the function for the table {name!r} returned {type(made).__name__}, not a Spark DataFrame")
     return made

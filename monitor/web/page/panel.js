@@ -214,7 +214,7 @@ export class Panel {
   working(workers) {
     const rows = workers.flatMap((one) => (one.working ?? []).map((each) => {
       const share = each.total ? ` ${count(each.done)} of ${count(each.total)}` : "";
-      return html("tr", {}, html("td", {}, `worker ${one.worker}`), html("td", {}, `epoch ${each.epoch}`), html("td", {}, `${each.what}${share}`), html("td", {}, `${each.seconds.toFixed(0)} s`));
+      return html("tr", {}, html("td", {}, `worker ${one.worker}`), html("td", {}, moment(each)), html("td", {}, `${each.what}${share}`), html("td", {}, `${each.seconds.toFixed(0)} s`));
     }));
     return rows.length ? [html("h3", {}, "At work for it"), html("table", { class: "working" }, rows)] : [];
   }

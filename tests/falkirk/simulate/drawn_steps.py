@@ -183,6 +183,10 @@ def _taken_back(stream: Stream, n: int) -> Stream:
     """Totals of rows that come and go."""
     rows = _rows(stream)
     few = rows.filter(pl.col("v") % 3 == n % 3).select("k", w=pl.col("v") % 7).distinct("k", "w")
+    if n > 7:
+        most = rows.group_by("k").agg(most=agg.max("v"), changes=True)
+        low = few.group_by("k").agg(low=agg.min("w"), changes=True)
+        return _records(most.join(low, on="k").group_by("low").agg(n=agg.count(), most=agg.max("most")))
     joined = rows.join(few, on="k", how=("left", "full", "anti", "right")[n % 4], changes=True)
     if n % 4 == 2:
         return _records(joined.group_by("k").agg(n=agg.count(), most=agg.max("v")))
@@ -197,8 +201,31 @@ def _nearest(stream: Stream, n: int) -> Stream:
     if n % 3 == 0:
         pairs, late, late_marks = rows.join_interval(marks, on="v", lower=-2, upper=n, by="k", lateness=20)
         return _records(pairs).concat(_records(late), _records(late_marks))
-    strategy: Any = ("backward", "forward")[n % 2]
-    return _records(rows.join_asof(marks, on="v", by="k", strategy=strategy, tolerance=5 + n))
+    strategy: Any = ("backward", "forward", "nearest")[n // 3 % 3]
+    if n % 3 == 1:
+        joined = rows.join_asof(marks, on="v", by="k", strategy=strategy, tolerance=5 + n, changes=True)
+        return _records(joined.group_by("k").agg(n=agg.count(), total=agg.sum("w"), low=agg.min("w")))
+    return _records(
+        rows.join_asof(marks, on="v", by="k", strategy=strategy, tolerance=5 + n, ttl=4 * n if n % 2 else None)
+    )
+
+
+def _looked_up(stream: Stream, n: int) -> Stream:
+    """Rows with what has come by then, or those of which something has."""
+    rows = _rows(stream)
+    few = rows.filter(pl.col("v") % 4 == n % 4).select("k", w=pl.col("v") % 7).distinct("k", "w")
+    return _records(rows.join(few, on="k", how=("lookup", "semi", "inner")[n % 3]))
+
+
+def _rows_of_an_epoch(stream: Stream, n: int) -> Stream:
+    rows = _rows(stream)
+    if n < 4:
+        return _records(rows.group_by("k").agg(n=agg.count(), most=pl.col("v").max(), over="time"))
+    if n < 6:
+        return _records((rows.group_by("k") if n % 2 else rows).top_k(2, by=["v", "k"], over="time"))
+    few = rows.filter(pl.col("v") % 3 == n % 3).select(k=pl.col("v") % 11, w="k")
+    hows: tuple[Any, ...] = ("left", "right", "full", "anti")
+    return _records(rows.join(few, on="k", how=hows[n - 6], over="time"))
 
 
 def _queried(stream: Stream, n: int) -> Stream:
@@ -267,9 +294,7 @@ PER_TIME: dict[str, Step] = {
     "distinct in an epoch": lambda stream, n: stream.distinct(over="time"),
     "attempted": _attempted,
     "lindi": _each_time,
-    "rows of an epoch": lambda stream, n: _records(
-        _rows(stream).group_by("k").agg(n=agg.count(), most=pl.col("v").max(), over="time")
-    ),
+    "rows of an epoch": _rows_of_an_epoch,
     "everywhere": lambda stream, n: stream.broadcast().distinct(over="time"),
 }
 KEEPING: dict[str, Step] = {
@@ -289,6 +314,7 @@ KEEPING: dict[str, Step] = {
     "for a time": _for_a_time,
     "taken back": _taken_back,
     "nearest": _nearest,
+    "looked up": _looked_up,
     "SQL": _queried,
     "late": _split_late,
     "collection": _collection,

@@ -72,6 +72,8 @@ def small() -> Dataflow:
         rows.group_by("k").agg(spread=agg.var("v"), middle=agg.median("v")).capture("spread")
         rows.group_by("k").agg(kinds=agg.n_unique("v"), last=agg.last("v", order_by="at")).capture("values")
         rows.group_by("k").agg(top=agg.max("v"), changes=True).agg(total=agg.sum("top")).capture("of totals")
+        nearest = rows.join_asof(other.select("k", "at", r=pl.col("at") % 5), on="at", by="k", changes=True)
+        nearest.group_by("k").agg(n=agg.count(), total=agg.sum("r")).capture("nearest so far")
     windows.late().capture("late")
     with flow.region("history", policy=LogHistory(every=3)):
         on_time, _, _ = rows.split_late("at", lateness=9)

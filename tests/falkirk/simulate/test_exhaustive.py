@@ -55,15 +55,70 @@ def small(front: object, behind: object, parts: Parts = SEVERAL) -> Callable[[],
     return build
 
 
-def search(name: str, workers: int, seed: int, faults: int, stride: int = 1, parts: Parts = SEVERAL) -> int:
+def two_feeds(front: object, behind: object, parts: Parts = ONE) -> Callable[[], Dataflow]:
+    """Two sources, each in a region of its own, into one region, from which two outputs are fed."""
+
+    def build() -> Dataflow:
+        flow = Dataflow("two feeds")
+        with flow.region("front", policy=front):
+            numbers = flow.source("in", Iterable(partitioned=list(map(list, parts)), batch=1, epoch_every=2))
+        with flow.region("beside", policy=Lazy(every=1)):
+            others = flow.source("others", Iterable(partitioned=[[3], [1]], batch=1, epoch_every=2))
+        with flow.region("behind", policy=behind):
+            seen = numbers.concat(others).distinct(name="seen")
+            seen.to(Memory(), name="out")
+            seen.map(lambda n: -n, name="negative").to(Memory(), name="others-out")
+        return flow
+
+    return build
+
+
+def keyed_behind(front: object, behind: object, parts: Parts = ONE) -> Callable[[], Dataflow]:
+    """A total of each key, exchanged, behind all that a region lets through: with `Eager()` in front, behind a gate."""
+
+    def build() -> Dataflow:
+        flow = Dataflow("keyed behind")
+        with flow.region("front", policy=front):
+            numbers = flow.source("in", Iterable(partitioned=list(map(list, parts)), batch=1, epoch_every=2))
+        with flow.region("behind", policy=behind):
+            numbers.key_by(lambda n: n % 2).fold(list, lambda seen, n: [*seen, n], name="seen").records().to(
+                Memory(), name="out"
+            )
+        return flow
+
+    return build
+
+
+SHAPES = {"small": small, "two feeds": two_feeds, "keyed behind": keyed_behind}
+
+
+def search(
+    name: str, workers: int, seed: int, faults: int, stride: int = 1, parts: Parts = SEVERAL, shape: str = "small"
+) -> int:
     """The number of runs, if none of them fails."""
-    simulation = Simulation(small(*POLICIES[name], parts), workers)
+    simulation = Simulation(SHAPES[shape](*POLICIES[name], parts), workers)
     runs = 0
     for found in every_crash(simulation, seed, faults, stride):
         runs += 1
         if found is not None:
-            pytest.fail(report(found, f"every_crash({name!r}, {workers}, {seed}, ...)"), pytrace=False)
+            where = f"every_crash({shape!r}, {name!r}, {workers}, {seed}, ...)"
+            pytest.fail(report(found, where), pytrace=False)
     return runs
+
+
+OTHERS = [("two feeds", "lazy"), ("two feeds", "lazy, eager"), ("keyed behind", "eager, lazy")]
+"""Other shapes, each under policies of which it has something to tell."""
+
+
+@pytest.mark.parametrize(("shape", "name"), OTHERS)
+def test_some_pairs_of_deaths_in_other_shapes_with_one_epoch_do_no_harm(shape: str, name: str) -> None:
+    assert search(name, 2, 0, faults=2, stride=17, parts=ONE, shape=shape) > 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("shape", "name"), OTHERS)
+def test_any_two_deaths_in_other_shapes_with_one_epoch_do_no_harm(shape: str, name: str) -> None:
+    assert search(name, 2, 0, faults=2, parts=ONE, shape=shape) > 2_500
 
 
 def test_death_at_any_of_some_moments_does_no_harm() -> None:

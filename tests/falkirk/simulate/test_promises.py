@@ -27,7 +27,7 @@ from tests.falkirk.simulate.programs import words
 from tests.falkirk.simulate.test_unrepeatable_sources import Answers
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
-from timely.io import Callback, Iterable, Memory
+from timely.io import Callback, Iterable, Memory, Rate
 from timely.io.interface import Chunk, End, Partition, Position, Wait
 from timely.operators.base import Context, Operator
 from timely.time import Time
@@ -100,6 +100,8 @@ class Die(Operator):
 DICE = Random(7)
 TOSSED: dict[int, bool] = {}
 """By number, how the coin fell the last time."""
+READINGS: dict[int, int] = {}
+"""By number, what the sensor gave the last time."""
 
 
 def told(stream: Stream) -> None:
@@ -157,6 +159,30 @@ def tossed(flow: Dataflow) -> Stream:
 def coins(sink: Callable[[Stream], None]) -> Dataflow:
     flow = Dataflow("coins")
     sink(tossed(flow))
+    return flow
+
+
+def sensed(sink: Callable[[Stream], None], policy: object = None) -> Dataflow:
+    """The readings of a sensor, which gives others when it is read again."""
+    flow = Dataflow("sensed")
+
+    def sense(number: int) -> tuple[int, int]:
+        READINGS[number] = DICE.randrange(1_000_000)
+        return number, READINGS[number]
+
+    with flow.region("front", policy=policy):
+        source = flow.source("in", Rate(sense, per_second=400, total=90, epoch_every=3))
+        readings = source.nondeterministic("it reads a sensor").map(lambda pair: pair)
+    sink(readings.exchange(by=lambda pair: pair[1]))
+    return flow
+
+
+def folded(sink: Callable[[Stream], None]) -> Dataflow:
+    """A text of what came from two partitions, which meet in whatever order, and somebody behind who keeps part of it."""
+    flow = Dataflow("folded")
+    letters = flow.source("in", Iterable(partitioned=[["a"] * 40, ["b"] * 40], batch=1, epoch_every=4))
+    texts = letters.key_by(lambda _: 0).fold(str, lambda text, letter: text + letter).records()
+    sink(texts.exchange(by=str))
     return flow
 
 
@@ -239,6 +265,12 @@ def coins_of_two_executions(seen: Sequence[Publication]) -> bool:
     return {n for rows in last.values() for n in rows} != {n for n, passed in TOSSED.items() if passed}
 
 
+def readings_of_two_executions(seen: Sequence[Publication]) -> bool:
+    """The last that was told of each epoch is not what the sensor gave the last time."""
+    last = {(worker, time): rows for worker, time, rows in seen}
+    return sorted(pair for rows in last.values() for pair in rows) != sorted(READINGS.items())
+
+
 def several_dice(seen: Sequence[Publication]) -> bool:
     """Two dice, although all records go to one operator, which rolls once."""
     return len({die for _, _, rows in seen for _, die in rows}) > 1
@@ -280,6 +312,12 @@ CASES = {
         lambda: behind_eager(lambda flow: flow.source("in", Ticks()), lambda s: remainders(s, "time")),
         *(Grade.REPEATING, Alike.NOT, comes_again),
     ),
+    "sensor, exactly once": Case(lambda: sensed(exactly), Grade.PRECISE, Alike.NOT, readings_of_two_executions),
+    "sensor, told": Case(lambda: sensed(told), Grade.DIVERGENT, Alike.NOT, readings_of_two_executions),
+    "sensor that is read once more": Case(
+        lambda: sensed(exactly, AtLeastOnce()), Grade.DIVERGENT, Alike.NOT, readings_of_two_executions
+    ),
+    "texts of what meets, exactly once": Case(lambda: folded(exactly), Grade.PRECISE, Alike.EPOCHS, never),
     "once more, exactly once": Case(
         lambda: once_more(lambda s: s.exchange(by=str), exactly), Grade.REPEATING, Alike.EPOCHS, record_comes_twice
     ),
@@ -313,6 +351,7 @@ def seen_of(outside: Outside) -> list[Publication]:
 def struck(case: Case, seed: int) -> World:
     """A job whose workers die often, run to its end."""
     TOSSED.clear()
+    READINGS.clear()
     world = often(case.build, 2, seed)
     world.run()
     return world

@@ -49,3 +49,28 @@ def test_job_that_dies_whenever_something_new_is_safe_comes_to_its_end(name: str
     world.outside.compare(simulation.expected, simulation.alike)
     world.outside.check_acknowledged()
     assert 5 < restarts <= EPOCHS + 1
+
+
+def test_job_that_fails_more_often_than_it_is_to_be_cut_comes_to_its_end() -> None:
+    """All of its processes die every three seconds; it would take eight, and a cut was asked for every ten minutes."""
+
+    def build() -> Dataflow:
+        flow = Dataflow("restarts")
+        with flow.region("all", policy=Lazy(every="10m")):
+            numbers = flow.source("in", Iterable(range(400), batch=1, epoch_every=2))
+            numbers.distinct(name="seen").to(Memory(), name="out")
+        return flow
+
+    world = World(build, 2, 3, ())
+    simulation = Simulation(build, 2)
+    began, restarts = 0.0, 0
+    while not (world.finished and not world.processes):
+        world.step()
+        assert world.failure is None
+        assert restarts < 20, world.explain()
+        if world.now >= began + 3 and not world.finished:
+            began, restarts = world.now, restarts + 1
+            world._stop_job(world.now)
+    world.outside.compare(simulation.expected, simulation.alike)
+    world.outside.check_acknowledged()
+    assert restarts > 1

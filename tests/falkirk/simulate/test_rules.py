@@ -359,8 +359,8 @@ SURVIVORS = {
         Change(
             Outbox,
             "take",
-            "[self._encode(worker, slot, batches) for slot, batches in waiting.items()]",
-            "[self._encode(worker, slot, batches) for slot, batches in waiting.items() "
+            "[self._message(worker, slot, batches, for_all) for slot, batches in waiting.items()]",
+            "[self._message(worker, slot, batches, for_all) for slot, batches in waiting.items() "
             "if not (self._has and self._has(worker, slot[0], slot[2]))]",
         ),
     ),

@@ -16,6 +16,7 @@ from falkirk.simulate.simulation import Simulation, report
 from libraries import lindi
 from runtime.memory import Cluster
 from tests.support.profile import tries
+from tests.timely.feeding import feed_batches_in_turn
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
@@ -103,6 +104,86 @@ def test_a_query_of_each_time_is_what_python_says(name: str, fed: list[Any], wor
         assert sorted(found[epoch]) == sorted(oracle(a, b))
 
 
+def canonical(value: Any) -> Any:
+    """The value with one NaN and one zero, so that it can be counted and sorted."""
+    if isinstance(value, tuple | list):
+        return tuple(map(canonical, value))
+    return "nan" if value != value else repr(value + 0.0)
+
+
+def last(numbers: list[float], descending: bool = False) -> list[float]:
+    """The numbers in order, and then what is none."""
+    there = [n for n in numbers if n == n]
+    return sorted(there, reverse=descending) + [n for n in numbers if n != n]
+
+
+def once(records: list[Any]) -> list[Any]:
+    return list({canonical(record): record for record in records}.values())
+
+
+def by_key(records: list[float], key: Callable[[float], float], verb: Callable[[list[float]], Any]) -> list[Any]:
+    groups: dict[str, list[float]] = defaultdict(list)
+    for n in records:
+        groups[canonical(key(n))].append(n)
+    return [(key(found[0]), verb(found)) for found in groups.values()]
+
+
+# A NaN is one key, as it is in columns, and comes last wherever there is an order.
+OF_FLOATS: dict[
+    str, tuple[Callable[[lindi.Query, lindi.Query], lindi.Query], Callable[[list[float], list[float]], list[Any]]]
+] = {
+    "distinct": (lambda a, b: a.distinct(), lambda a, b: once(a)),
+    "distinct pairs": (lambda a, b: a.select(lambda n: (n, 1)).distinct(), lambda a, b: [(n, 1) for n in once(a)]),
+    "union": (lambda a, b: a.union(b), lambda a, b: once(a + b)),
+    "intersect": (lambda a, b: a.intersect(b), lambda a, b: [n for n in once(a) if canonical(n) in map(canonical, b)]),
+    "without": (lambda a, b: a.without(b), lambda a, b: [n for n in once(a) if canonical(n) not in map(canonical, b)]),
+    "join": (
+        lambda a, b: a.join(b, lambda n: n, lambda n: n),
+        lambda a, b: [(x, y) for x in a for y in b if canonical(x) == canonical(y)],
+    ),
+    "top": (lambda a, b: a.top(2), lambda a, b: last(a, descending=True)[:2]),
+    "top by a pair": (lambda a, b: a.top(2, lambda n: (0, n)), lambda a, b: last(a, descending=True)[:2]),
+    "least": (lambda a, b: a.top(3, least=True), lambda a, b: last(a)[:3]),
+    "min": (lambda a, b: a.min(), lambda a, b: last(a)[:1]),
+    "max": (lambda a, b: a.max(), lambda a, b: last(a, descending=True)[:1]),
+    "ordered": (lambda a, b: a.order_by(), lambda a, b: last(a)),
+    "ordered down": (lambda a, b: a.order_by(descending=True), lambda a, b: last(a, descending=True)),
+    "counts": (lambda a, b: a.group_by(lambda n: n * 2).count(), lambda a, b: by_key(a, lambda n: n * 2, len)),
+    "least of each": (
+        lambda a, b: a.group_by(lambda n: n * 0).min(),
+        lambda a, b: by_key(a, lambda n: n * 0, lambda found: last(found)[0]),
+    ),
+    "least of all": (
+        lambda a, b: a.group_by(lambda n: 1.0).min(),
+        lambda a, b: by_key(a, lambda n: 1.0, lambda found: last(found)[0]),
+    ),
+    "greatest of all": (
+        lambda a, b: a.group_by(lambda n: 1.0).max(),
+        lambda a, b: by_key(a, lambda n: 1.0, lambda found: last(found, descending=True)[0]),
+    ),
+}
+floats = st.sampled_from([-2.0, -0.0, 0.0, 1.5, 3.0]) | st.builds(lambda: float("nan"))
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+@some
+@given(fed=st.lists(st.tuples(*[st.lists(floats, max_size=8)] * 2), min_size=1, max_size=2), workers=st.integers(1, 3))
+def test_a_nan_is_one_value_whatever_worker_it_came_from(name: str, fed: list[Any], workers: int) -> None:
+    build, oracle = OF_FLOATS[name]
+    flow = Dataflow()
+    out = build(lindi.Query(flow.input("a")), lindi.Query(flow.input("b"))).capture("out")
+    cluster = Cluster(flow, workers)
+    for number, side in enumerate("ab"):
+        feed(cluster, side, [epoch[number] for epoch in fed])
+    cluster.run()
+    found: dict[int, list[Any]] = defaultdict(list)
+    for (epoch,), batch in cluster.captured(out):
+        found[epoch] += batch
+    for epoch, (a, b) in enumerate(fed):
+        seen, expected = (list(map(canonical, records)) for records in (found[epoch], oracle(a, b)))
+        assert seen == expected if name.startswith("ordered") else sorted(seen) == sorted(expected)
+
+
 def test_what_is_ordered_comes_in_order() -> None:
     flow = Dataflow()
     out = lindi.Query(flow.input("a")).order_by(abs, descending=True).capture("out")
@@ -143,6 +224,66 @@ def test_a_query_over_columns_is_what_polars_says(name: str, workers: int) -> No
         found = pl.concat([as_polars(batch) for time, batch in cluster.captured(out) if time == (epoch,)])
         want = oracle(*(pl.DataFrame(batches[epoch]) for batches in fed))
         assert_frame_equal(found, want, check_row_order=name in ("top", "order_by"))
+
+
+holed_rows = st.lists(
+    st.tuples(
+        st.none() | st.sampled_from(["a", "b", "ä"]),
+        st.none() | st.integers(-2, 3),
+        st.sampled_from([None, -1.5, 0.0, 2.0, float("inf"), float("nan")]),
+    ),
+    max_size=6,
+)
+holed = st.lists(st.lists(holed_rows, max_size=3), min_size=1, max_size=3)
+"""Batches of epochs."""
+HOLED = {"k": pl.String, "n": pl.Int64, "x": pl.Float64}
+
+
+def holed_frame(rows: list[Any]) -> pl.DataFrame:
+    return pl.DataFrame(rows, HOLED, orient="row")
+
+
+def of_table(
+    build: Callable[[lindi.Table], lindi.Table], fed: list[Any], workers: int
+) -> list[tuple[list[Any], pl.DataFrame]]:
+    """The rows that come out at each epoch, in their order, and those that came in."""
+    flow = Dataflow()
+    out = build(lindi.Table(flow.input("in").to_columns())).capture("out")
+    cluster = Cluster(flow, workers)
+    feed_batches_in_turn(cluster, [[holed_frame(rows) for rows in epoch] for epoch in fed])
+    found: list[list[Any]] = [[] for _ in fed]
+    for (epoch,), batch in cluster.captured(out):
+        found[epoch] += as_polars(batch).rows()
+    return [
+        (told, holed_frame([row for rows in epoch for row in rows])) for told, epoch in zip(found, fed, strict=True)
+    ]
+
+
+@some
+@given(fed=holed, columns=st.permutations(["k", "n", "x"]), descending=st.booleans(), workers=st.integers(1, 3))
+def test_rows_with_nulls_are_in_the_order_of_polars(
+    fed: list[Any], columns: list[str], descending: bool, workers: int
+) -> None:
+    for told, rows in of_table(lambda table: table.order_by(*columns, descending=descending), fed, workers):
+        assert_frame_equal(holed_frame(told), rows.sort(columns, descending=descending))
+
+
+@some
+@given(
+    fed=holed,
+    by=st.sampled_from(["k", "n", "x"]),
+    count=st.integers(1, 4),
+    least=st.booleans(),
+    workers=st.integers(1, 3),
+)
+def test_the_first_rows_are_those_of_polars_and_null_is_behind_all(
+    fed: list[Any], by: str, count: int, least: bool, workers: int
+) -> None:
+    for told, rows in of_table(lambda table: table.select(by).top(count, by, least), fed, workers):
+        values = rows.select(by)
+        want = values.bottom_k(count, by=by) if least else values.top_k(count, by=by)
+        want = want.sort(by, descending=not least, nulls_last=True)  # Polars gives them in no order
+        assert_frame_equal(pl.DataFrame(told, values.schema, orient="row"), want)
 
 
 def test_a_query_is_stateless_and_has_nothing_in_a_checkpoint() -> None:

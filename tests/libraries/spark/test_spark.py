@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import signal
 import stat
 import sys
 import time
+import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -275,6 +277,84 @@ def test_what_spark_reads_and_writes_by_itself_is_a_source_and_a_sink(tmp_path: 
 
 
 @pytest.mark.parametrize(
+    "made",
+    [
+        lambda: FileNotFoundError("not there yet"),
+        lambda: TimeoutError(),
+        lambda: MemoryError(),
+        lambda: urllib.error.URLError("unreachable"),
+        lambda: requests_like("reset"),
+    ],
+)
+def test_sink_whose_function_fails_for_want_of_a_file_memory_or_the_network_is_tried_again(
+    made: Callable[[], Exception], tmp_path: Path
+) -> None:
+    def write(df: Any, attempt: int) -> None:
+        if attempt == 0:
+            raise made()
+        df.write.parquet(f"{tmp_path}/out")
+
+    flow = Dataflow("sink")
+    spark.sink(flow.columns("in", Batches([pl.DataFrame({"k": [1]})])), write, options=OPTIONS)
+    run(flow)
+    assert pl.read_parquet(tmp_path / "out/*.parquet").rows() == [(1,)]
+
+
+def requests_like(text: str) -> Exception:
+    """An error as `requests` has them."""
+
+    class ConnectTimeout(OSError): ...
+
+    return ConnectTimeout(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["socket.gaierror", "urllib.error.URLError", "MemoryError", "pyarrow.lib.ArrowMemoryError"]
+)
+def test_function_in_a_task_that_fails_for_want_of_memory_or_the_network_is_tried_again(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def what(df: Any, attempt: int) -> Any:
+        def fails(batches: Any) -> Any:
+            yield from batches
+            if attempt == 0:
+                kind = pkgutil.resolve_name(name if "." in name else f"builtins:{name}")
+                raise kind("no\nKeyError: no") if "." in name else kind()
+
+        return totals(df.mapInArrow(fails, df.schema))
+
+    (found,) = frames_of(run(region([frame(10)], what))).values()
+    assert found.sort("k").equals(right(frame(10)))
+    assert capfd.readouterr().err.count("another one follows") == 1
+
+
+def test_what_a_function_writes_is_as_spark_writes_it_and_only_files_of_the_job_are_otherwise(tmp_path: Path) -> None:
+    def write(df: Any) -> None:
+        codec = df.sparkSession.conf.get("spark.sql.parquet.compression.codec")
+        version = df.sparkSession._jsc.hadoopConfiguration().get("mapreduce.fileoutputcommitter.algorithm.version")
+        (tmp_path / "said").write_text(f"{codec} {version}")
+        df.repartition(1).write.parquet(f"{tmp_path}/theirs")
+
+    flow = Dataflow("written")
+    cells = flow.columns("in", Batches([frame(20_000)]))
+    kept = spark.batch(cells, "select * from input", options=OPTIONS, name="kept", keep=True)
+    spark.write(kept, tmp_path / "ours")
+    spark.sink(cells, write, options=OPTIONS)
+    run(flow)
+    codec, version = (tmp_path / "said").read_text().split()
+    assert (codec, version) == ("snappy", "1")
+    assert (tmp_path / "theirs/_SUCCESS").exists()
+    assert not list((tmp_path / "ours").rglob("_SUCCESS"))
+    codecs = {
+        folder: {
+            pq.read_metadata(path).row_group(0).column(0).compression for path in (tmp_path / folder).rglob("*.parquet")
+        }
+        for folder in ("ours", "theirs")
+    }
+    assert codecs == {"ours": {"LZ4"}, "theirs": {"SNAPPY"}}
+
+
+@pytest.mark.parametrize(
     ("every", "over", "count"),
     [
         (1, "all", 4),
@@ -457,6 +537,10 @@ def _divides(df: Any) -> Any:
     return df.select(F.udf(lambda k: 1 // (k - k), LongType())("k").alias("q"))
 
 
+def _no_table(session: Any) -> Any:
+    return {}["no such table"]
+
+
 def _opens_nothing(df: Any) -> Any:
     from pyspark.sql import functions as F
     from pyspark.sql.types import LongType
@@ -594,12 +678,15 @@ def test_session_that_the_function_finds_is_the_one_of_the_region() -> None:
         ("select interval '1' month as i from input", "column 'i' is of type interval month.*cast it"),
         ("select parse_json('{}') as i from input", "column 'i' is of type variant.*cast it"),
         (lambda df: df.sparkSession.stop() or df, r"leave stop\(\) out"),
+        (_no_table, "KeyError: 'no such table'.*test_spark.py"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once_with_the_users_line(what: Any, said: str) -> None:
     began = time.monotonic()
+    tables = {"t": what} if what is _no_table else None
+    flow = region([frame(10)], "select * from t" if tables else what, tables=tables)
     with pytest.raises(FalkirkError, match=f"(?s)'history' .*test_spark.py.*{said}") as caught:
-        run(region([frame(10)], what))
+        run(flow)
     assert "has failed" not in str(caught.value)  # it was not tried again
     assert time.monotonic() - began < 60
 

@@ -46,6 +46,24 @@ def test_by_epochs_and_by_seconds_whichever_is_first() -> None:
     assert cuts.due([(8,)], 61.0) == [(0, (8,), [0])]
 
 
+@pytest.mark.parametrize("every", [GroupInfo(6, None), GroupInfo(None, 6.0)])
+def test_after_a_failure_cuts_come_early_and_then_less_and_less_so(every: GroupInfo) -> None:
+    cuts = Cuts([every], [[(0,)]], 0.0, early=True)
+    found = []
+    for now in range(30):
+        for _, cut, _ in cuts.due([(now,)], float(now)):
+            assert cut == (now,)
+            found.append(now)
+            cuts.durable(0, 0, cut)
+    assert found == [1, 3, 7, 13, 19, 25]
+
+
+def test_no_cut_is_later_than_asked_for_because_it_might_be_early() -> None:
+    cuts = Cuts([GroupInfo(None, 0.5)], [[(0,)]], 0.0, early=True)
+    assert cuts.due([(1,)], 0.4) == []
+    assert cuts.due([(1,)], 0.5) == [(0, (1,), [0])]
+
+
 def test_the_end_is_cut_at_once_and_once() -> None:
     cuts = Cuts([GroupInfo(None, 3600.0)], [[(0,)]], 0.0)
     assert cuts.due([(NEVER,)], 0.0) == [(0, (NEVER,), [0])]

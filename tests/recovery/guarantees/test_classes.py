@@ -88,6 +88,8 @@ COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
     "join as lookup": (DETERMINISTIC, lambda s: s.join(s, on="a", how="lookup", right={"a": pl.Int64})),
     "join with changes": (DETERMINISTIC, lambda s: s.join(s, on="a", how="left", changes=True)),
     "join_asof": (DETERMINISTIC, lambda s: s.join_asof(s, on="at", by="a")),
+    "join_asof with changes": (DETERMINISTIC, lambda s: s.join_asof(s, on="at", by="a", changes=True)),
+    "join_asof with a time to live": (DETERMINISTIC, lambda s: s.join_asof(s, on="at", by="a", ttl=3)),
     "join_interval": (DETERMINISTIC, lambda s: s.join_interval(s, on="at", lower=0, upper=1, by="a")[0]),
     "branch": (REPEATABLE, lambda s: s.branch(pl.col("a") > 0)[0]),
     "branch by a mean": (DETERMINISTIC, lambda s: s.branch(pl.col("a") > pl.col("a").mean())[0]),

@@ -40,8 +40,20 @@ class Lossy(Recut):
     rereadable = False
 
 
-SOURCES: dict[str, Callable[[], Any]] = {"lossy": Lossy, "recut": Recut, "steady": lambda: Iterable([1])}
-"""From the weakest on."""
+SOURCES: dict[str, Callable[[], Any]] = {
+    "lossy": Lossy,
+    "sensor": lambda: Iterable([1]),
+    "recut": Recut,
+    "steady": lambda: Iterable([1]),
+}
+"""From the weakest on. A sensor is declared: it gives something else when it is read again, whatever its class says."""
+
+
+def read(flow: Dataflow, name: str, source: str) -> Stream:
+    """The stream of one of the sources."""
+    stream = flow.source(name, SOURCES[source]())
+    return stream.nondeterministic("it reads a sensor") if source == "sensor" else stream
+
 
 OPERATORS: dict[str, Callable[[Stream], Stream]] = {
     "jobs": lambda stream: stream.unary("op", Operator, holds=True, stateful=False),
@@ -75,9 +87,9 @@ def made(source: str, operator: str, policy: object, sink: str) -> Promise:
     flow = Dataflow()
     if isinstance(policy, Eager | AtLeastOnce):
         with flow.region("region", policy=policy):
-            stream = OPERATORS[operator](flow.source("in", SOURCES[source]()))
+            stream = OPERATORS[operator](read(flow, "in", source))
     else:
-        stream = OPERATORS[operator](flow.source("in", SOURCES[source]())).policy(policy)
+        stream = OPERATORS[operator](read(flow, "in", source)).policy(policy)
     SINKS[sink](stream)
     (promise,) = promises(flow.graph)
     return promise
@@ -86,6 +98,10 @@ def made(source: str, operator: str, policy: object, sink: str) -> Promise:
 TABLE = """
 source  operator  policy    exactly    told        alike
 lossy   any       any       gap        gap         not
+sensor  any       again     divergent  divergent   not
+sensor  dice      replays   divergent  divergent   not
+sensor  any       others    precise    divergent   not
+sensor  any       firm      precise    repeating   not
 recut   map       again     repeating  repeating   records
 recut   total     again     divergent  divergent   latest
 steady  map       again     repeating  repeating   epochs
@@ -442,7 +458,7 @@ class Shape:
         streams = []
         for number, (source, policy) in enumerate(self.sources):
             with flow.region(f"source {number}", policy=POLICY[policy]()):
-                streams.append(flow.source(f"in-{number}", SOURCES[source]()))
+                streams.append(read(flow, f"in-{number}", source))
         for number, step in enumerate(self.steps):
             first, *others = (streams[at % len(streams)] for at in step.reads)
             stream = first.concat(*others) if others else first

@@ -144,7 +144,7 @@ def test_a_store_waits_for_a_descriptor(tmp_path: Path, monkeypatch: pytest.Monk
         with few_descriptors() as give_back:
             threading.Timer(0.3, give_back).start()
             assert bytes(store.get("w/b")) == b"def"
-        monkeypatch.setattr("recovery.store.local._PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr("timely.io.descriptors.PATIENCE_SECONDS", 0.1)
         with few_descriptors(), pytest.raises(StoreError, match="Too many open files"):
             store.put("w/c", [b"def"])
         assert store.names("") == ["w/a", "w/b"]

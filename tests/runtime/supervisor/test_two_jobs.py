@@ -12,19 +12,23 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import falkirk
+from libraries.spark.engine.run import Writers
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import PER_EPOCH, expected, word
 from tests.support.beside import run_beside
 from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.graph import Graph
 from timely.errors import SinkError
-from timely.io import FileSink, Iterable, Memory, Rate, SqliteSink
+from timely.io import Batches, FileSink, Iterable, Memory, Rate, SqliteSink
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDS = 900
@@ -129,6 +133,66 @@ def test_a_second_job_on_the_same_database_has_all_its_rows_and_the_first_goes_o
     job(tmp_path, "one", workers=1).run()
     assert rows(tmp_path) == once() + once()
     assert in_files(tmp_path) == in_files(tmp_path, "second-") == expected(RECORDS)
+
+
+@pytest.mark.spark
+def test_files_of_another_job_are_left_alone_by_the_engine_on_spark(tmp_path: Path) -> None:
+    """Whoever began: a run without a store is a job of its own, on either engine."""
+
+    def flow_into(sink: Any) -> Dataflow:
+        flow = Dataflow("numbers")
+        flow.columns("in", Batches([pl.DataFrame({"n": [1, 2]}), pl.DataFrame({"n": [3]})])).to(sink, name="files")
+        return flow
+
+    def files(folder: str) -> dict[str, str]:
+        return {path.name: path.read_text() for path in (tmp_path / folder).iterdir() if path.name[0] != "."}
+
+    for engine in ("falkirk", "spark"):
+        falkirk.run(partial(flow_into, FileSink(tmp_path / engine)), engine=engine)
+        before = files(engine)
+        assert len(before) == 2
+        for other in ("spark", "falkirk"):
+            with pytest.raises(
+                SinkError, match=r"sink 'files' .*: another job writes here, its files are epoch-0.*name="
+            ):
+                falkirk.run(partial(flow_into, FileSink(tmp_path / engine)), engine=other)
+        assert files(engine) == before
+        falkirk.run(partial(flow_into, FileSink(tmp_path / engine, name="again")), engine="spark")
+        assert files(engine) == before | {f"again-{name}": text for name, text in before.items()}
+
+    def twice() -> Dataflow:
+        flow = flow_into(FileSink(tmp_path / "out"))
+        flow.columns("more", Batches([pl.DataFrame({"n": [4]})])).to(FileSink(tmp_path / "out"), name="others")
+        return flow
+
+    with pytest.raises(SinkError, match=r"sink 'others' .*: sink 'files' of this job writes here, too"):
+        falkirk.run(twice, engine="spark")
+    for _ in range(2):
+        falkirk.run(lambda: flow_into(SqliteSink(tmp_path / "out.db", "t")), engine="spark")
+    connection = sqlite3.connect(tmp_path / "out.db")
+    assert sorted(connection.execute("SELECT n FROM t")) == [(1,), (1,), (2,), (2,), (3,), (3,)]
+    connection.close()
+
+
+def test_sinks_of_the_engine_on_spark_belong_to_a_job(tmp_path: Path) -> None:
+    """Without Spark, which has no part in it."""
+
+    def graph() -> Graph:
+        flow = Dataflow("numbers")
+        flow.columns("in", Batches([pl.DataFrame({"n": [1, 2]})])).to(FileSink(tmp_path / "out"), name="files")
+        return flow.graph
+
+    def write(job: str) -> None:
+        with Writers(graph(), job) as writers:
+            [writer] = writers._writers.values()
+            writer.write(0, [{"n": 1}])
+            writer.commit(0)
+            writers.close()
+
+    write("one")
+    write("one")
+    with pytest.raises(SinkError, match=r"sink 'files' .*: another job writes here, its files are epoch-0.*name="):
+        write("two")
 
 
 def test_files_of_another_job_are_left_alone_and_the_error_says_what_to_do(tmp_path: Path) -> None:

@@ -182,3 +182,33 @@ def test_what_is_no_pair_is_refused_by_keyed_verbs(record: Any, verb: str, worke
     cluster = Cluster(flow, workers)
     with pytest.raises(OperatorError, match=r"take pairs \(key, value\), and .* is none"):
         feed_in_turn(cluster, [[("a", 1)] * 3 + [record]])
+
+
+class Riddle:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("record", [("a", 1, 2), ("a",), (), Riddle(), (Riddle(), 1, 2)])
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("verb", ["count", "sum", "values", "join", "max"])
+def test_what_is_no_pair_is_refused_wherever_it_stands(record: Any, place: int, verb: str) -> None:
+    flow = Dataflow()
+    stream = flow.input("in").keyed()
+    (stream.join(stream) if verb == "join" else getattr(stream, verb)()).capture()
+    batch: list[Any] = [("a", 1)] * 3
+    batch.insert(place, record)
+    with pytest.raises(OperatorError, match=r"take pairs \(key, value\), and .* is none.*key_by"):
+        feed_in_turn(Cluster(flow, 1), [batch])
+
+
+def test_a_key_that_cannot_be_shown_does_not_hide_its_nan() -> None:
+    @dataclass(frozen=True)
+    class Hidden:
+        x: float
+
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    with pytest.raises(TypeError, match=r"Hidden.*holds a NaN"):
+        canonical(Hidden(a_nan()))

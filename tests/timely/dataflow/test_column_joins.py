@@ -26,6 +26,14 @@ rows = st.lists(
     st.tuples(st.sampled_from(["left", "right"]), st.sampled_from("ab"), st.integers(-3, 9)), min_size=2, max_size=6
 )
 epochs = st.lists(rows, min_size=3, max_size=4)
+holed = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from(["left", "right"]), st.none() | st.sampled_from("ab"), st.integers(-3, 9)), max_size=6
+    ),
+    min_size=1,
+    max_size=4,
+)
+"""The same with null keys, and epochs without rows."""
 SCHEMA = {
     "left": {"k": pl.String, "at": pl.Int64, "n": pl.Int64},
     "right": {"k": pl.String, "at": pl.Int64, "m": pl.Int64},
@@ -120,8 +128,34 @@ def test_joins_of_changes_follow_what_they_join(fed: list[Any], how: Any, which:
         )
 
 
+@some
+@given(holed, st.sampled_from(["inner", "semi", "lookup"]), st.integers(1, 3), st.integers(0, 99))
+def test_joins_that_run_on_and_take_nothing_back_are_those_of_polars(
+    fed: list[Any], how: Any, workers: int, seed: int
+) -> None:
+    """A pair comes at the later of its epochs, a semi join's row at that of its first match, and a lookup's at its own."""
+
+    def joined(left: Columns, right: Columns) -> Columns:
+        return left.join(right.select("k", "m"), on="k", how=how)
+
+    told, so_far = run(joined, fed, workers, seed)
+    before: Counter[Any] = Counter()
+    seen = 0
+    for at, sides in enumerate(so_far):
+        left, right = sides["left"], sides["right"].select("k", "m")
+        if how == "lookup":
+            wanted = Counter(left.slice(seen).join(right, on="k", how="left").rows())
+            seen = len(left)
+        else:
+            whole = Counter(left.join(right, on="k", how=how).rows())
+            wanted, before = whole - before, whole
+        assert Counter(told[at]) == wanted
+
+
 @few
-@given(epochs, st.sampled_from(["left", "right", "full", "anti", "semi"]), st.integers(1, 3), st.integers(0, 99))
+@given(
+    holed, st.sampled_from(["inner", "left", "right", "full", "anti", "semi"]), st.integers(1, 3), st.integers(0, 99)
+)
 def test_joins_within_a_time_are_those_of_polars(fed: list[Any], how: Any, workers: int, seed: int) -> None:
     told, so_far = run(lambda left, right: left.join(right, on="k", how=how, over="time"), fed, workers, seed)
     before = {name: pl.DataFrame(schema=schema) for name, schema in SCHEMA.items()}
@@ -246,9 +280,75 @@ def test_a_ttl_that_has_no_meaning_is_refused() -> None:
             "how='anti' would have to take back",
         ),
         (lambda: changed.join(right, on="k", ttl=Epochs(3)), "joins of changes have no ttl"),
+        (
+            lambda: left.join_asof(right.select("k", "at"), on="at", ttl=Epochs(3)),  # type: ignore[arg-type]
+            r"of join_asof is a length of event time, the column on=...; it is not Epochs\(n=3\)",
+        ),
+        (lambda: left.join_asof(right.select("k", "at"), on="at", ttl=-3), "a ttl is not negative, as -3 is"),
+        (lambda: left.join_asof(right.select("k", "at"), on="at", ttl=3, over="time"), "runs on over all epochs"),
+        (
+            lambda: left.join_asof(right.select("k", "at"), on="at", ttl=dt.timedelta(3)),
+            "a column of datetimes or dates",
+        ),
+        (lambda: left.select("k").join_asof(right, on="at", ttl=3), "join_asof: no column 'at'"),
     ):
         with pytest.raises(GraphError, match=rf"test_column_joins\.py:\d+: .*{why}"):
             build()
+
+
+@some
+@given(
+    epochs,
+    st.sampled_from([None, "k"]),
+    st.sampled_from(["backward", "forward", "nearest"]),
+    st.none() | st.integers(0, 4),
+    st.integers(0, 3),
+    st.sampled_from([None, "us", "ms", "ns", "day"]),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_an_as_of_join_with_a_ttl_leaves_out_late_rows_and_changes_nothing_else(
+    fed: list[Any],
+    by: str | None,
+    strategy: Any,
+    tolerance: int | None,
+    ttl: int,
+    unit: Any,
+    workers: int,
+    seed: int,
+) -> None:
+    def length(n: int) -> Any:
+        return n if unit is None else dt.timedelta(days=n) if unit == "day" else dt.timedelta(seconds=n)
+
+    def timed(stream: Columns) -> Columns:
+        kind = pl.Int64() if unit is None else pl.Date() if unit == "day" else pl.Datetime(unit)
+        at = pl.col("at") if unit is None else pl.from_epoch("at", "d" if unit == "day" else "s").cast(kind)
+        return stream.with_columns(at=at)
+
+    within = None if tolerance is None else length(tolerance)
+
+    def joined(left: Columns, right: Columns, ttl: Any) -> Columns:
+        mine, theirs = timed(left), timed(right.with_columns(found="at").select("k", "at", "found"))
+        if ttl is None:
+            mine, _, _ = mine.split_late("at", lateness=length(lateness))
+        found = mine.join_asof(theirs, on="at", by=by, strategy=strategy, tolerance=within, ttl=ttl)
+        return found.select("n", "found")
+
+    lateness = ttl
+    told, _ = run(lambda *sides: joined(*sides, length(ttl)), fed, workers, seed)
+    wanted, _ = run(lambda *sides: joined(*sides, None), fed, workers, seed)
+    places = {10 * epoch + number: at for epoch, each in enumerate(fed) for number, (_, _, at) in enumerate(each)}
+    if strategy == "nearest":  # as near before as behind
+        told, wanted = (
+            [[(n, None if at is None else abs(at - places[n])) for n, at in each] for each in found]
+            for found in (told, wanted)
+        )
+    assert [Counter(each) for each in told] == [Counter(each) for each in wanted]
+    greatest = -100
+    for epoch, each in enumerate(fed):
+        mine = {10 * epoch + number: at for number, (side, _, at) in enumerate(each) if side == "left"}
+        assert {n for n, _ in told[epoch]} == {n for n, at in mine.items() if at >= greatest - ttl}
+        greatest = max([greatest, *mine.values()])
 
 
 @pytest.mark.parametrize("lag", [0, 10])
@@ -316,3 +416,85 @@ def test_an_as_of_join_gives_each_row_what_polars_gives(
                 [(n, None if found is None else abs(found - place[n])) for n, found in each] for each in (got, expected)
             )
         assert got == expected
+
+
+@some
+@given(
+    epochs,
+    st.booleans(),
+    st.sampled_from(["backward", "forward", "nearest"]),
+    st.sampled_from([None, 0, 4]),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_an_as_of_join_with_changes_is_always_that_of_all_rows_so_far(
+    fed: list[Any], keyed: bool, strategy: Any, tolerance: int | None, workers: int, seed: int
+) -> None:
+    by = "k" if keyed else None
+    schema = {"k": pl.String, "at": pl.Int64, "found": pl.Int64}
+
+    def joined(left: Columns, right: Columns) -> Columns:
+        right = right.select("k", "at", found=pl.col("at"))
+        found = left.join_asof(
+            right, on="at", by=by, strategy=strategy, tolerance=tolerance, right=schema, changes=True
+        )
+        return found.select("n", "found")
+
+    def distances(pairs: Any, places: dict[int, int]) -> Counter[Any]:
+        return Counter((n, found if found is None else abs(found - places[n])) for n, found in pairs)
+
+    told, so_far = run(joined, fed, workers, seed)
+    there: Counter[Any] = Counter()
+    for at, sides in enumerate(so_far):
+        for *row, sign in told[at]:
+            there[tuple(row)] += sign
+        assert not -there
+        wanted = (
+            sides["left"]
+            .sort("at")
+            .join_asof(
+                sides["right"].select("k", "at", found="at").sort("at"),
+                on="at",
+                by=by,
+                strategy=strategy,
+                tolerance=tolerance,
+                check_sortedness=False,
+            )
+        )
+        places = dict(sides["left"].select("n", "at").rows())  # a row as near before as behind may be either
+        assert distances((+there).elements(), places) == distances(wanted.select("n", "found").rows(), places)
+        if strategy != "nearest":
+            assert +there == Counter(wanted.select("n", "found").rows())
+
+
+@few
+@given(epochs, st.integers(1, 3), st.integers(0, 99))
+def test_totals_of_an_as_of_join_with_changes_follow_it(fed: list[Any], workers: int, seed: int) -> None:
+    def totals(left: Columns, right: Columns) -> Columns:
+        joined = left.join_asof(right.select("k", "at", m="at"), on="at", by="k", right=SCHEMA["right"], changes=True)
+        return joined.group_by("k").agg(n=agg.count(), last=agg.max("m"), total=agg.sum("m"))
+
+    told, so_far = run(totals, fed, workers, seed)
+    known: dict[str, Any] = {}
+    for at, sides in enumerate(so_far):
+        known |= {key: result for key, *result in told[at]}
+        right = sides["right"].select("k", "at", m="at").sort("at")
+        joined = sides["left"].sort("at").join_asof(right, on="at", by="k", check_sortedness=False)
+        wanted = joined.group_by("k").agg(pl.len(), pl.col("m").max(), pl.col("m").sum().alias("total"))
+        assert known == {key: each for key, *each in wanted.rows()}
+
+
+def test_an_as_of_join_whose_changes_have_no_meaning_is_refused() -> None:
+    flow = Dataflow()
+    left, right = (flow.input(name).to_columns(schema) for name, schema in SCHEMA.items())
+    for build, why in (
+        (lambda: left.join_asof(right, on="at", over="time", changes=True), r"join_asof\(changes=True\) runs on"),
+        (
+            lambda: left.join_asof(right.with_columns(change="m"), on="at", changes=True),
+            r"join_asof\(changes=True\) gives each row a sign",
+        ),
+    ):
+        with pytest.raises(GraphError, match=rf"test_column_joins\.py:\d+: .*{why}"):
+            build()
+    joined = left.join_asof(right, on="at", changes=True)
+    assert joined.schema == pl.Schema({**SCHEMA["left"], "k_right": pl.String, "m": pl.Int64, "change": pl.Int8})

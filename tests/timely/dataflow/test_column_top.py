@@ -98,12 +98,18 @@ def test_the_first_rows_so_far_are_those_of_polars(
 
 
 @some
-@given(fed=epochs, k=st.integers(1, 3), by=orders, workers=st.integers(1, 3), seed=st.integers(0, 99))
-def test_the_first_rows_of_a_time_are_those_of_polars(fed: Any, k: int, by: list[str], workers: int, seed: int) -> None:
+@given(
+    fed=epochs, k=st.integers(1, 3), by=orders, keyed=st.booleans(), workers=st.integers(1, 3), seed=st.integers(0, 99)
+)
+def test_the_first_rows_of_a_time_are_those_of_polars(
+    fed: Any, k: int, by: list[str], keyed: bool, workers: int, seed: int
+) -> None:
+    def build(stream: Columns) -> Columns:
+        return (stream.group_by("k") if keyed else stream).top_k(k, by, over="time")
+
     batches = [[frame(batch) for batch in epoch] for epoch in fed]
-    found = run(lambda s: s.group_by("k").top_k(k, by, over="time"), batches, workers, seed)
-    for told, epoch in zip(found, batches, strict=True):
-        right = top(pl.concat([frame([]), *epoch]), ["k"], k, by, [False] * len(by))
+    for told, epoch in zip(run(build, batches, workers, seed), batches, strict=True):
+        right = top(pl.concat([frame([]), *epoch]), ["k"] if keyed else [], k, by, [False] * len(by))
         assert Counter(map(_plain, told.rows())) == Counter(right)
 
 

@@ -116,6 +116,38 @@ def test_a_verb_gives_what_polars_gives(name: str, fed: list[Any], over: Any, wo
         assert found == changes([oracle(each) if len(each) else each for each in so_far])
 
 
+@some
+@given(
+    fed=epochs,
+    over=st.sampled_from(["time", "scope"]),
+    keyed=st.booleans(),
+    ddof=st.integers(0, 2),
+    workers=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_variances_are_those_of_polars(
+    fed: list[Any], over: Any, keyed: bool, ddof: int, workers: int, seed: int
+) -> None:
+    def build(stream: Columns) -> Columns:
+        groups = stream.group_by("k") if keyed else stream.with_columns(k=pl.lit("all"))
+        totals = {"var": agg.var("n", ddof), "std": agg.std("n", ddof)}
+        return groups.agg(over=over, **totals)
+
+    found = run(build, fed, workers, seed)
+    known: dict[Any, Any] = {}
+    for at, told in enumerate(found):
+        rows = frame([row for data in (fed[: at + 1] if over == "scope" else fed[at : at + 1]) for row in data])
+        n = pl.col("n")
+        wanted = (
+            (rows if keyed else rows.with_columns(k=pl.lit(None))).group_by("k").agg(var=n.var(ddof), std=n.std(ddof))
+        )
+        known = {**(known if over == "scope" else {}), **{tuple(row[:-2]): row[-2:] for row in told}}
+        right = {(row[0],) if keyed else (): row[1:] for row in wanted.rows()}
+        assert known.keys() == right.keys()
+        for key, values in right.items():
+            assert known[key] == pytest.approx(values, abs=1e-12)
+
+
 @st.composite
 def many(draw: Any) -> list[list[pl.DataFrame]]:
     """Epochs of batches of some rows and of many, whose keys are mostly alone in some."""

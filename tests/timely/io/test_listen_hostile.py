@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.few_descriptors import few_descriptors
+from timely.errors import SourceError
 from timely.io import Chunk, End, Listen, Wait
 from timely.io import sockets as sockets_module
 from timely.io.acceptor import Acceptor
@@ -180,6 +181,42 @@ def test_callers_beyond_the_most_wait_until_one_has_gone() -> None:
     for peer in peers[2:]:
         peer.close()
     partition.close()
+
+
+def test_callers_who_say_nothing_make_room_for_others(capfd: pytest.CaptureFixture[str]) -> None:
+    """They would hold all places for good: only with `idle_seconds` are they hung up on, also if they dribble."""
+    now = [0.0]
+    source = Listen(0, most_open=3, idle_seconds=10.0, epoch_lines=100, clock=lambda: now[0])
+    [partition] = source.partitions(0, 1)
+    assert source.address is not None
+    peers = [connect(source.address) for _ in range(5)]
+    peers[4].sendall(b"waited for a place\n")
+    assert isinstance(waiting := take(partition, 0.3), Wait)
+    assert waiting.seconds == 10.0
+    now[0] = 6.0
+    peers[0].sendall(b"alive\n")
+    peers[1].sendall(b"x")
+    assert take(partition).data == ["alive"]
+    assert isinstance(waiting := take(partition, 0.3), Wait)
+    assert waiting.seconds == 4.0
+    now[0] = 10.0
+    assert take(partition).data == ["waited for a place"]
+    for peer in peers[1:3]:
+        with suppress(ConnectionResetError):
+            assert peer.recv(1) == b""
+    peers[0].sendall(b"still here\n")
+    assert take(partition).data == ["still here"]
+    assert capfd.readouterr().err.count("no line has come for 10 s") == 2
+    now[0] = 1000.0
+    assert isinstance(waiting := take(partition, 0.3), Wait)
+    assert waiting.seconds is None
+    for peer in peers:
+        peer.close()
+    partition.close()
+    with pytest.raises(
+        SourceError, match=r"test_listen_hostile.py:\d+: idle_seconds=0: must be a finite number above 0"
+    ):
+        Listen(0, idle_seconds=0)
 
 
 def test_unfinished_lines_of_many_have_a_bound_together(

@@ -436,3 +436,45 @@ def test_nothing_can_wait_for_later_than_the_end(asks: Callable[[Context, Time],
     at_the_end(lambda ctx, time, batch: asks(ctx, time) if time[0] < END and time[0] > 5 else None)
     with pytest.raises(OperatorError, match=r"'under test' .* later than \(END,\): nothing comes after END"):
         at_the_end(lambda ctx, time, batch: asks(ctx, time) if time[0] == END else None)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ctx: ctx.notify_at((END,)),
+        lambda ctx: ctx.retain((END,)).drop(),
+        lambda ctx: ctx.retain().delayed((END,)).drop(),
+        lambda ctx: ctx.send_at((END,), [1]),
+        lambda ctx: ctx.start(lambda: None, (END,)),
+    ],
+)
+def test_end_is_a_plain_number_for_the_engine(ask: Callable[[Context], Any]) -> None:
+    """No message, and no checkpoint, carries the word that users write."""
+    heard: list[Time] = []
+
+    class Listening:
+        def request(self, op: int, event: Time, time: Time, again: bool = False) -> None:
+            heard.append(time)
+
+        def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
+            heard.append(time)
+
+        def start(self, op: int, time: Time, job: Any, context: bool, own: bool = False) -> None:
+            heard.append(time)
+
+    def asked(ctx: Context, time: Time, batch: Batch) -> None:
+        engine, ctx.engine = ctx.engine, Listening()  # type: ignore[assignment]
+        try:
+            ask(ctx)
+            heard.extend(time for _, time, _ in ctx.out)
+        finally:
+            ctx.engine = engine
+            ctx.pending.clear()
+            ctx.out.clear()
+
+    flow, _ = program(asked)
+    with Session(flow) as session:
+        session.input("in").send([1])
+        session.step()
+    assert heard
+    assert {type(at) for time in heard for at in time} == {int}

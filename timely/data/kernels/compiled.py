@@ -405,6 +405,57 @@ def find_rows(wanted, hashes, heads, before, places, rows):
 
 
 @_jit
+def pack_rows(hashes, count, starts, ends, order, packed):
+    """Put the first rows, and their hashes, into the order of their slots, and in a slot into their own.
+
+    starts: by slot the place of its first row, and one entry more, all 0 at first; ends: room for an entry a slot.
+    """
+    mask = np.uint64(ends.size - 1)
+    for row in range(count):
+        starts[(hashes[row] & mask) + np.uint64(1)] += 1
+    for slot in range(ends.size):
+        ends[slot] = starts[slot]
+        starts[slot + 1] += starts[slot]
+    for row in range(count):
+        slot = hashes[row] & mask
+        order[ends[slot]] = row
+        packed[ends[slot]] = hashes[row]
+        ends[slot] += 1
+
+
+@_jit
+def find_packed_rows(wanted, starts, order, packed, hashes, heads, before, places, rows):
+    """The same as `find_rows`, where some rows are packed, and those behind them are linked."""
+    mask, linked = np.uint64(starts.size - 2), np.uint64(heads.size - 1)
+    count = 0
+    for place in range(wanted.size):
+        slot = wanted[place] & mask
+        for at in range(starts[slot], starts[slot + np.uint64(1)]):
+            if packed[at] == wanted[place]:
+                if count < rows.size:
+                    places[count] = place
+                    rows[count] = order[at]
+                count += 1
+        begin = count
+        at = heads[wanted[place] & linked]
+        while at != 0:
+            row = at - 1
+            if hashes[row] == wanted[place]:
+                if count < rows.size:
+                    places[count] = place
+                    rows[count] = row
+                count += 1
+            at = before[row]
+        if count <= rows.size and count - begin > 1:  # they came last first
+            low, high = begin, count - 1
+            while low < high:
+                rows[low], rows[high] = rows[high], rows[low]
+                low += 1
+                high -= 1
+    return count
+
+
+@_jit
 def divide_in_two(owners, first, words, out):
     """Fill `out` with the words of owner 0, which are the `first`, then with those of owner 1; without a branch."""
     before = 0

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import polars as pl
 
 from timely.data.codec.hashing import Hashes
+from timely.data.kernels.columns import whole
+from timely.data.kernels.grouping import group_numbers
 from timely.data.kernels.row_store import UNSETTLED, ColumnList, in_few_pieces, joined, take
 from timely.data.kernels.rows import KeyedFrame, Met, RowsByKey, is_plain
 from timely.data.kernels.series import frame_of
@@ -21,6 +23,12 @@ from timely.data.kernels.tables import Ids
 
 Moments: TypeAlias = npt.NDArray[Any]
 """The places of rows in an order, as numbers of 64 bits or fewer."""
+
+_FAR = int(np.iinfo(np.int64).max)
+"""A place behind all others."""
+
+_FEW = 4096
+"""Up to so many rows a piece is looked through again and again as long as some of its rows may be taken back."""
 
 _SORTED_FIRST = 256
 """From here on sorting what is looked up pays: the search then goes through memory in order."""
@@ -40,6 +48,14 @@ def moments(column: pl.Series) -> Moments:
     return numbers.to_numpy()
 
 
+def ends_of(places: Moments) -> tuple[Any, Any]:
+    """The least and the greatest place that there may be, among such places."""
+    if places.dtype.kind == "f":
+        return -np.inf, np.inf
+    limits = np.iinfo(places.dtype)
+    return limits.min, limits.max
+
+
 class _Piece:
     __slots__ = (
         "_middle",
@@ -47,6 +63,7 @@ class _Piece:
         "_order",
         "_ordered",
         "_sorted",
+        "_until",
         "at",
         "columns",
         "end",
@@ -73,6 +90,7 @@ class _Piece:
         self._order: Ids | None = None
         self._ordered: tuple[Moments, bool] | None = None
         self._numbers = numbers  # None: all from `start` to `end` are there
+        self._until: Moments | None = None
         self._middle: Any = None
 
     def __len__(self) -> int:
@@ -114,18 +132,64 @@ class _Piece:
         columns = [column.head(count) for column in self.columns]
         return _Piece(self.start, end, columns, self.hashes[:count], self.at[:count], numbers)
 
-    def behind(self, bound: int) -> _Piece:
-        """The rows that are not before `bound`; some more, as long as these are not the smaller part."""
+    def until(self, keys: Sequence[str], strategy: str, within: int | None, settled: int) -> Moments:
+        """For each row the last place for which `near` could choose it; `within` is the distance that it may have.
+
+        A row that is followed by another one with its key is not chosen by `strategy` from where that one is. That counts if
+        it is among the first `settled`.
+        """
+        if self._until is not None:
+            return self._until
+        at: Moments = np.minimum(self.at, np.uint64(_FAR)) if self.at.dtype == np.uint64 else self.at
+        at = at.astype(np.int64)
+        until = at
+        if strategy != "forward":
+            before, behind = self._neighbours(keys)
+            if self.end > settled:
+                there = self.numbers(behind) < settled
+                before, behind = before[there], behind[there]
+            until = np.full(len(at), _FAR)
+            until[before] = at[behind] - 1
+            if within is not None and within < _FAR:
+                until = np.minimum(until, np.minimum(at, _FAR - within) + within)
+            until = until if strategy == "backward" else np.maximum(until, at)
+        if self.end <= settled:
+            self._until = until
+        return until
+
+    def _neighbours(self, keys: Sequence[str]) -> tuple[Ids, Ids]:
+        """All pairs of a row and the one that follows it among those with its key."""
+        known, order, _, mixed = self.ordered(keys)
+        owners: npt.NDArray[Any] = known
+        if mixed:
+            groups = group_numbers([whole(column.to_arrow()) for column in self.columns if column.name in keys])
+            order = np.lexsort((self.at, groups))
+            owners = groups[order]
+        same = np.flatnonzero(owners[1:] == owners[:-1])
+        return order[same], order[same + 1]
+
+    def behind(self, bound: int, until: Moments | None = None) -> _Piece:
+        """The rows that are not before `bound`; some more, as long as these are not the smaller part.
+
+        Args:
+            until: the place up to which a row is wanted, for each; without it that is its own.
+        """
         if not len(self):
             return self
-        if self._middle is None:
-            self._middle = np.partition(self.at, len(self) // 2)[len(self) // 2]
-        if bound <= self._middle:
+        until = self.at if until is None else until
+        middle = self._middle
+        if middle is None:
+            middle = np.partition(until, len(self) // 2)[len(self) // 2]
+            if until is self.at or until is self._until:
+                self._middle = middle
+        if bound <= middle:
             return self
-        kept = np.flatnonzero(self.at >= bound)
-        return _Piece(
+        kept = np.flatnonzero(until >= bound)
+        piece = _Piece(
             self.start, self.end, take(self.columns, kept), self.hashes[kept], self.at[kept], self.numbers(kept)
         )
+        piece._until = None if self._until is None else self._until[kept]
+        return piece
 
     def ordered(self, keys: Sequence[str]) -> tuple[Hashes, Ids, Moments, bool]:
         """The index, what rows are ordered by in its order, and whether a hash is that of several keys."""
@@ -230,6 +294,22 @@ class OrderedRows(RowsByKey):
         """Drop rows that are before `bound` by `by`, sooner or later; the others keep their numbers."""
         self._pieces = [piece.behind(bound) for piece in self._pieces]
 
+    def evict_passed(self, bound: int, strategy: str, within: int | None, settled: int) -> None:
+        """Drop rows that `near` need not find for rows at `bound` or behind it, sooner or later; the others keep their numbers.
+
+        Args:
+            bound: in the unit of `by`.
+            strategy: as `near` is asked.
+            within: the distance beyond which a row is not wanted; None: there is none.
+            settled: the number of rows that `truncate` will never forget. No row is dropped for the sake of later ones.
+        """
+        self._pieces = [
+            piece.behind(bound, piece.until(self._keys, strategy, within, settled))
+            if piece.end <= settled or len(piece) < _FEW
+            else piece
+            for piece in self._pieces
+        ]
+
     def meet(self, given: KeyedFrame, span: tuple[Moments, Moments], by_row: bool = False) -> Met | None:
         """The rows with the keys of `given` that are, by `by`, from the first to the second value of `span` for its row.
 
@@ -298,6 +378,40 @@ class OrderedRows(RowsByKey):
             if len(rows):
                 parts.append(take(piece.columns, rows))
         return frame_of(joined(parts)) if parts else self._empty
+
+    def around(self, given: KeyedFrame) -> tuple[Moments, Moments]:
+        """Of each row of `given` two places by `by` between which no row with its key lies, but at its own place.
+
+        Rows are at these places, unless there is none before it, or behind it: then it is the end of all (`ends_of`). They may
+        be farther away where keys share a hash.
+
+        Raises:
+            TypeError: if a key column is of another type there.
+        """
+        wanted = moments(given.frame[self._by])
+        low, high = (np.full(len(wanted), end, wanted.dtype) for end in ends_of(wanted))
+        if self._empty is None or not len(wanted):
+            return low, high
+        self._check_types(given)
+        self._check_type(self._by, given.frame.get_column(self._by).dtype)
+        self._settle()
+        for piece in self._pieces:
+            known, order, at, mixed = piece.ordered(self._keys)
+            if mixed:
+                continue
+            first, last = _ranges(known, given.hashes)
+            hit = np.flatnonzero(first < last)
+            met = Met(hit, order[first[hit]], take(piece.columns, order[first[hit]]))
+            self._keep_equal(given, met)
+            of = met.places
+            begin, end = first[of], last[of]
+            before = _bisect(at, begin, end, wanted[of], right=False) - 1
+            behind = _bisect(at, begin, end, wanted[of], right=True)
+            some = before >= begin
+            low[of[some]] = np.maximum(low[of[some]], at[before[some]])
+            some = behind < end
+            high[of[some]] = np.minimum(high[of[some]], at[behind[some]])
+        return low, high
 
     def between(self, start: int, end: int) -> Iterator[tuple[pl.DataFrame, Hashes]]:
         """The rows of these numbers in order, with their hashes, some at a time."""

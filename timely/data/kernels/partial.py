@@ -144,21 +144,31 @@ def combined(
 
 
 def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> dict[str, pa.Array] | None:
-    """The same for many rows with one integer key and no nulls, without an index; None where that does not apply."""
+    """The same for many rows with one integer key and no nulls, without an index; None where that does not apply.
+
+    A part that would be a sketch may have no values at all.
+    """
     many = [added for added in many if len(added)]
     first = many[0]
     if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type):
         return None
+    bare = {
+        i for i, part in enumerate(parts) if part.kind == "sketch" and not any(len(each.values[i]) for each in many)
+    }
     for added in many:
         alike = added.keys[0].type.equals(first.keys[0].type) and added.kinds == first.kinds
-        full = not added.keys[0].null_count and all(valid is None for valid in added.valid)
-        if not alike or not full or not all(is_number(kind) or is_terms(kind) for kind in added.kinds):
+        some = [each for i, each in enumerate(zip(added.kinds, added.valid, strict=True)) if i not in bare]
+        full = not added.keys[0].null_count and all(valid is None for _, valid in some)
+        if not alike or not full or not all(is_number(kind) or is_terms(kind) for kind, _ in some):
             return None
     with scratch() as room:
         groups, values, rows = group_integers([numbers(added.keys[0]) for added in many], room)
         columns = {keys[0]: column_of(values, first.keys[0].type)}
         counted: pa.Array | None = None
         for i, part in enumerate(parts):
+            if i in bare:
+                columns[part.name] = pa.nulls(len(rows), first.kinds[i])
+                continue
             given = [added.values[i] for added in many]
             if all(map(are_ones, given)):
                 if counted is None:

@@ -1,7 +1,7 @@
 """The parts of aggregates: what must be kept of a column so that partial results can be combined in any order and grouping.
 
-A *part* is the number of rows or of values, a sum, a minimum, a maximum, the sum of squares, the number of distinct values, a
-sketch (`timely.data.kernels.sketches`) of observations. Here are their names, their types, and the values from which they
+A *part* is the number of rows or of values, a sum, a minimum, a maximum, the sum of squares, the number of distinct values, or
+a sketch (`timely.data.kernels.sketches`) of observations. Here are their names, their types, and the values from which they
 start. Sums of floats, and of squares, are not rounded (`timely.data.kernels.terms`). NaN loses against any number in a minimum
 or maximum, as in Polars.
 """

@@ -4,6 +4,10 @@ Rows are numbered as they come. Each is linked to the one before it with a hash 
 costs the same however many there are, and to forget the last ones undoes just that. Nothing is ever sorted. Few rows are in a
 dictionary of Python: a compiled loop costs more to load than it saves then. Rows are linked when somebody
 looks for them.
+
+Rows of one key that are linked lie anywhere in memory. Where many keys are sought at once, as in each iteration of a loop,
+and half as many rows were found so as there are, all are *packed*: put into the order of their slots, once. Those that come
+later are linked as before.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ from timely.data.kernels.tables import Ids, compiled_loops, read_only
 
 _FEW = 4096
 """Rows up to which there is a dictionary, and which are linked as soon as somebody looks for one."""
+
+_MANY = 16
+"""A search counts as one for many keys if it asks for one in so many of the rows that there are."""
 
 _SEVERAL = 64
 """Rows that are added and looked for from which on a compiled loop pays, if it is loaded already."""
@@ -37,6 +44,12 @@ class RowIndex:
         """By the lower bits of a hash: the last row there, and 1."""
         self._before = np.zeros(0, np.int64)
         """By row: the one before it there, and 1; or 0."""
+        self._packed = 0
+        """The number of rows, from the first on, that are packed, and not linked."""
+        self._starts = self._order = np.zeros(0, np.int64)
+        self._packed_hashes: Hashes = np.zeros(0, np.uint64)
+        self._found = 0
+        """The number of rows that were found by searches for many keys since rows were packed last."""
 
     def __len__(self) -> int:
         return self._count
@@ -62,7 +75,10 @@ class RowIndex:
 
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` rows."""
-        if count < self._linked:
+        if count < self._packed:
+            self._packed = self._linked = 0
+            self._heads = np.zeros(0, np.int64)
+        elif count < self._linked:
             if self._few is None:
                 compiled_loops().unlink_rows(read_only(self._hashes), count, self._linked, self._heads, self._before)
             else:
@@ -78,15 +94,37 @@ class RowIndex:
             found = [(place, rows) for place, rows in enumerate(known) if rows]
             places = np.array([place for place, _ in found], np.intp).repeat([len(rows) for _, rows in found])
             return places, np.array([row for _, rows in found for row in rows], np.intp)
-        loop, wanted = compiled_loops().find_rows, read_only(np.ascontiguousarray(hashes))
-        known_hashes, heads, before = read_only(self._hashes), read_only(self._heads), read_only(self._before)
-        room = 2 * len(hashes)
+        wanted, many = read_only(np.ascontiguousarray(hashes)), len(hashes) * _MANY >= self._count
+        if many and self._found > self._count // 2:
+            self._pack()
+        linked = [read_only(each) for each in (self._hashes, self._heads, self._before)]
+        packed = [read_only(each) for each in (self._starts, self._order, self._packed_hashes)]
+        room = max(2 * len(hashes), self._count) if many else 2 * len(hashes)  # each row once, if no key comes twice
         while True:
             places, rows = np.empty(room, np.intp), np.empty(room, np.intp)
-            count = loop(wanted, known_hashes, heads, before, places, rows)
+            if self._packed:
+                count = compiled_loops().find_packed_rows(wanted, *packed, *linked, places, rows)
+            else:
+                count = compiled_loops().find_rows(wanted, *linked, places, rows)
             if count <= room:
-                return places[:count], rows[:count]
+                break
             room = count
+        if many:
+            self._found += count
+        return places[:count], rows[:count]
+
+    def _pack(self) -> None:
+        """Pack all rows."""
+        self._found = 0
+        if self._packed < self._linked:
+            slots = 1 << self._linked.bit_length()
+            self._starts, self._order = np.zeros(slots + 1, np.int64), np.empty(self._linked, np.int64)
+            self._packed_hashes = np.empty(self._linked, np.uint64)
+            ends = np.empty(slots, np.int64)
+            known = read_only(self._hashes)
+            compiled_loops().pack_rows(known, self._linked, self._starts, ends, self._order, self._packed_hashes)
+            self._packed = self._linked
+            self._heads[:] = 0
 
     def _link(self, asked: int) -> None:
         """Link all rows, where so many are asked for."""
@@ -101,12 +139,13 @@ class RowIndex:
         if len(self._before) < len(self._hashes):
             self._before = _longer(self._before, len(self._hashes))
         if self._count > len(self._heads):
-            self._heads, first = np.zeros(1 << (2 * self._count).bit_length(), np.int64), 0
+            self._heads, first = np.zeros(1 << (2 * self._count).bit_length(), np.int64), self._packed
         compiled_loops().link_rows(read_only(self._hashes), first, self._count, self._heads, self._before)
 
     def nbytes(self) -> int:
         """Bytes held, roughly."""
-        return self._hashes.nbytes + self._heads.nbytes + self._before.nbytes + 100 * len(self._few or ())
+        packed = self._starts.nbytes + self._order.nbytes + self._packed_hashes.nbytes if self._packed else 0
+        return self._hashes.nbytes + self._heads.nbytes + self._before.nbytes + packed + 100 * len(self._few or ())
 
 
 def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

@@ -6,6 +6,7 @@ own parts is used instead is tried when this is loaded; where a version lacks th
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -22,6 +23,22 @@ def series_of(name: str, values: pl.Series | Array) -> pl.Series:
         return values if values.name == name else values.alias(name)
     make = _MAKERS.get(values.dtype.char)
     return pl.Series(name, values) if make is None else pl.Series._from_pyseries(make(name, values, False))
+
+
+def series_of_values(name: str, values: list[Any], types: set[type], kind: Any = None) -> pl.Series | None:
+    """A series of Python's values, whose types are these; `kind` is the type that it is to have, None: the one that fits.
+
+    Datetimes must all be without a time zone.
+
+    None where it takes more than to put them one after the other.
+    """
+    for held, (given, make) in _OF_VALUES.items():
+        if types <= given and held in types and (kind is None or kind == _KINDS[held]):
+            try:
+                return pl.Series._from_pyseries(make(name, values, True))
+            except (TypeError, OverflowError, ValueError):
+                return None
+    return None
 
 
 def rows_at(rows: npt.NDArray[np.integer[Any]]) -> pl.Series:
@@ -78,6 +95,31 @@ def _makers() -> Mapping[str, Callable[[str, Array, bool], Any]]:
         return {}
 
 
+_KINDS: dict[type, Any] = {
+    int: pl.Int64,
+    float: pl.Float64,
+    str: pl.String,
+    bool: pl.Boolean,
+    dt.datetime: pl.Datetime("us"),
+}
+
+
+def _of_values() -> Mapping[type, tuple[set[type], Callable[[str, list[Any], bool], Any]]]:
+    names = {int: "opt_i64", float: "opt_f64", str: "str", bool: "opt_bool", dt.datetime: "from_any_values"}
+    try:
+        from polars._plr import PySeries
+
+        made = {kind: ({kind, type(None)}, getattr(PySeries, f"new_{name}")) for kind, name in names.items()}
+        for kind, (_, make) in made.items():
+            values = [dt.datetime(2024, 1, 2, microsecond=3) if kind is dt.datetime else kind(1), None]
+            found = pl.Series._from_pyseries(make("x", values, True))
+            if found.to_list() != values or found.dtype != _KINDS[kind] or found.name != "x":
+                return {}
+        return made
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return {}
+
+
 def _gathers() -> bool:
     try:
         rows = pl.Series([2, None], dtype=pl.UInt32)
@@ -97,5 +139,6 @@ def _stacks() -> bool:
 
 
 _MAKERS = _makers()
+_OF_VALUES = _of_values()
 _GATHERS = _gathers()
 _STACKS = _stacks()

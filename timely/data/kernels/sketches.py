@@ -120,7 +120,7 @@ def _values(buckets: Integers, error: float) -> Floats:
 
 def of_groups(groups: npt.NDArray[np.intp], count: int, observed: Integers) -> Sketches:
     """A sketch for each of `count` groups; groups (n) says to which each of the observations (n) belongs."""
-    return _sketches(groups, count, observed >> 1, 1 - 2 * (observed & 1))
+    return of_pairs(groups, count, observed >> 1, 1 - 2 * (observed & 1))
 
 
 def of_rows(observed: Integers) -> Sketches:
@@ -131,11 +131,11 @@ def of_rows(observed: Integers) -> Sketches:
 
 def merged(groups: npt.NDArray[np.intp], count: int, sketches: Sketches) -> Sketches:
     """A sketch for each of `count` groups; groups (n) says to which each of the sketches (n) belongs."""
-    pairs, lengths = _pairs(sketches)
-    return _sketches(np.repeat(groups, lengths), count, pairs[:, 0], pairs[:, 1])
+    pairs, lengths = pairs_of(sketches)
+    return of_pairs(np.repeat(groups, lengths), count, pairs[:, 0], pairs[:, 1])
 
 
-def _pairs(sketches: Sketches) -> tuple[Integers, npt.NDArray[np.intp]]:
+def pairs_of(sketches: Sketches) -> tuple[Integers, npt.NDArray[np.intp]]:
     """All pairs of some sketches, and how many each has.
 
     Raises:
@@ -155,7 +155,8 @@ def _pairs(sketches: Sketches) -> tuple[Integers, npt.NDArray[np.intp]]:
     return pairs, lengths
 
 
-def _sketches(groups: npt.NDArray[np.intp], count: int, buckets: Integers, counts: Integers) -> Sketches:
+def of_pairs(groups: npt.NDArray[np.intp], count: int, buckets: Integers, counts: Integers) -> Sketches:
+    """A sketch for each of `count` groups; groups (n) says to which each of the pairs (n) belongs."""
     place = (groups.astype(np.int64) << 32) + (buckets + _SHIFT)
     order = np.argsort(place, kind="stable")
     place = place[order]
@@ -178,7 +179,7 @@ def _cut(pairs: Integers, ends: npt.NDArray[np.intp]) -> Sketches:
 
 def quantiles(sketches: Sketches, quantile: float, interpolation: Interpolation, error: float) -> pa.Array:
     """The quantile of each sketch, null where it has no values."""
-    pairs, lengths = _pairs(sketches)
+    pairs, lengths = pairs_of(sketches)
     there = np.flatnonzero(lengths)
     if not len(there):
         return pa.nulls(len(lengths), pa.float64())

@@ -32,6 +32,8 @@ class Result(NamedTuple):
     """Its number."""
     by: int | None = None
     """The number of the part by which it is divided."""
+    whole: bool = False
+    """The part is the result of integers alone; of floats there is more to it."""
 
 
 class Totals:
@@ -69,9 +71,8 @@ class Totals:
         if count > len(self._arrays[0]):
             size = max(64, 2 * count, self._expected)
             for i, array in enumerate(self._arrays):
-                larger = np.empty(
-                    (size, *array.shape[1:]), array.dtype
-                )  # which takes memory only from where it is written
+                # Memory is taken only from where it is written.
+                larger = np.empty((size, *array.shape[1:]), array.dtype)
                 larger[: self._begun] = array[: self._begun]
                 self._arrays[i] = larger
         if count > self._begun:
@@ -233,13 +234,13 @@ class Totals:
 
         For a few rows that costs much less than Arrow. None if there is more to it than 64-bit numbers and little text.
         """
-        kinds = [self._kinds[result.part] for result in named]
-        if not all(kind.id in PLAIN or terms.is_terms(kind) for kind in kinds):
+        kinds = [(self._kinds[result.part], result.whole) for result in named]
+        if not all(kind.id in PLAIN or (terms.is_terms(kind) and not whole) for kind, whole in kinds):
             return None
         columns = self.index.series(self.keys, ids)
         if columns is None:
             return None
-        for name, i, by in named:
+        for name, i, by, _ in named:
             found, count = values[i], self._counts[i]
             if found.dtype.kind == "f":
                 found = terms.rounded(found) if found.ndim > 1 else found + 0.0  # one zero
@@ -270,6 +271,8 @@ def _adds_up(kind: pa.DataType) -> bool:
 
 def _merge(held: Numbers, ids: Ids, values: Numbers) -> None:
     """Add sketches to those that `held` has for `ids`."""
+    if not len(ids):
+        return
     touched, at = np.unique(ids, return_inverse=True)
     groups = np.concatenate([np.arange(len(touched)), at])
     held[touched] = sketches.merged(groups, len(touched), np.concatenate([held[touched], values]))

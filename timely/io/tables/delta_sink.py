@@ -29,6 +29,10 @@ class DeltaSink:
     Exactly once: Delta's own transaction identifier says in the commit which epoch of which job it is, and an epoch that is
     there is not appended again. A job is known by its store. That holds for any program, deterministic or not, and
     after compaction, checkpoints and cleaning of the table's log. `storage_options` go to the storage, as in `deltalake`.
+
+    Raises:
+        SinkError: deltalake is not installed; `path` or `partition_by` is none.
+        GraphError: `schema` names a type that columns do not have.
     """
 
     exactly_once: ClassVar[bool] = True

@@ -38,6 +38,10 @@ class IcebergSink:
 
     A commit takes time in proportion to the snapshots that a table has. In a table that the sink makes, old ones expire, so
     that the newest `keep_snapshots` stay, or up to twice as many; None keeps all.
+
+    Raises:
+        SinkError: pyiceberg is not installed; `table`, `catalog` or `partition_by` is none.
+        GraphError: `schema` names a type that columns do not have.
     """
 
     exactly_once: ClassVar[bool] = True

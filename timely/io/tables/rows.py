@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from timely.data.batch import Batch, as_arrow
+from timely.data.from_records import table_of_records
 from timely.errors import SinkError
 
 
@@ -71,11 +72,9 @@ def _table_of(batch: Batch, schema: pa.Schema | None, where: str) -> pa.Table:
         if record.keys() != wanted:
             _same_columns(list(record), names, where)
     try:
-        return pa.Table.from_pylist(batch, schema=schema)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise SinkError(
-            f"{where}: a value does not fit its column: {error}. Convert it before the sink, or give types with schema=."
-        ) from error
+        return table_of_records(batch, schema)
+    except TypeError as error:
+        raise SinkError(f"{where}: {error}") from error
 
 
 def _same_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> None:

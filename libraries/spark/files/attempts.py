@@ -1,0 +1,29 @@
+"""The numbers of attempts at an epoch: each is given once, whoever asks, and whoever of those before has died.
+
+A file stands for each, among the input files of the epoch (`libraries.spark.files.parquet`), and goes with them.
+
+    in/<epoch>-<number>.attempt
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+
+from libraries.spark.files.parquet import named_by, sync_folder
+
+
+def claim_attempt(folder: Path, epoch: int, durable: bool) -> int:
+    """The number of a new attempt at an epoch: one more than the last."""
+    for number in count():
+        try:
+            os.close(
+                os.open(folder / f"{named_by(epoch)}-{number}.attempt", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            )
+        except FileExistsError:
+            continue
+        if durable:
+            sync_folder(folder)
+        return number
+    raise AssertionError  # there is always one more

@@ -1,0 +1,158 @@
+"""What goes wrong in Spark, or in a function of the user's: whether it may pass, and what the user is told of it."""
+
+from __future__ import annotations
+
+import builtins
+import pkgutil
+import re
+import sys
+import traceback
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    ParseException,
+    PySparkException,
+    PythonException,
+    UnsupportedOperationException,
+)
+
+from libraries.spark.errors import SparkError, SparkLost
+
+_USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
+"""Errors of a query that come again the next time."""
+
+_USELESS_STATES = ("0A", "21", "22", "23", "38", "39", "42")
+"""Classes of SQLSTATE that blame the query, its data, or a function of the user's; others blame files, memory, the network."""
+
+_USELESS_CLASSES = (
+    "ClassNotFoundException",
+    "NoClassDefFoundError",
+    "IllegalArgumentException",
+    "NumberFormatException",
+)
+"""Java's own errors for settings and names that are wrong."""
+
+_OF_SPARK = ("pyspark.errors.exceptions.captured", "pyspark.errors.exceptions.connect")
+
+_OF_FUNCTIONS = "38000"
+"""The SQLSTATE of what a function of the user's raises, which does not come over Spark Connect."""
+
+_NAMED = re.compile(r"\(([\w.$]+)\) ")
+"""The class of an error of Java's, as Spark Connect tells it."""
+
+_DETAILS = re.compile(r'RPC that terminated with:.*?details = "(.*?)"\n', re.DOTALL)
+"""The part of an error of gRPC's that tells something."""
+
+_TRACE = "Traceback (most recent call last):"
+_RAISED = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
+"""The class of an exception, at the beginning of the line that tells it."""
+
+_PASSING = (OSError, MemoryError, EOFError)
+"""Errors that blame memory, files, the network, or a Spark that is gone, with all classes that are made from these."""
+
+_MOST_TEXT = 2000
+
+
+def told(error: BaseException) -> str:
+    """An error in a few lines: Spark's messages can be as long as a page."""
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    if isinstance(error, SparkError | SparkLost):
+        return f"{error}{notes}"
+    text = str(error).strip() or type(error).__name__
+    if (details := _DETAILS.search(text)) is not None:
+        text = details[1]
+    causes = [line for line in (getattr(error, "_stackTrace", None) or "").splitlines() if line.startswith("Caused by")]
+    lines = [
+        line for line in [*text.splitlines(), *causes[-1:]] if line.strip() and not line.lstrip().startswith("at ")
+    ]
+    short = "\n".join(lines)
+    if len(short) > _MOST_TEXT:  # the cause stands at the end of what Python workers tell, the rest at the beginning
+        short = short[: _MOST_TEXT // 2] + "\n...\n" + short[-_MOST_TEXT // 2 :]
+    places = [frame for frame in traceback.extract_tb(error.__traceback__) if _users(frame.filename)]
+    where = f" (at {places[-1].filename}:{places[-1].lineno})" if places else ""
+    return f"{type(error).__name__}: {short}{where}{notes}"
+
+
+def own(error: BaseException) -> bool:
+    """True for an error of a function's own that would come again; False for Spark's, and for what may pass."""
+    others = (SparkError, SparkLost, PySparkException, *_PASSING)
+    return not (isinstance(error, others) or type(error).__module__.startswith("py4j"))
+
+
+def hopeless(error: BaseException) -> bool:
+    """True if what failed would fail again: it was refused before any work was done, or the query or its data are to blame."""
+    if isinstance(error, PySparkException) and not _from_spark(error):
+        return error.getCondition() != "JAVA_GATEWAY_EXITED"  # it may have been killed: what it printed tells (host)
+    if isinstance(error, _USELESS) or _java_class(error).endswith(_USELESS_CLASSES):
+        return True
+    return _sql_state(error).startswith(_USELESS_STATES) and not _may_pass(error)
+
+
+def _from_spark(error: BaseException) -> bool:
+    """True for an exception of Spark's, which PySpark hands through; False for one of its own."""
+    return any(each.__module__ in _OF_SPARK for each in type(error).__mro__)
+
+
+def _sql_state(error: BaseException) -> str:
+    """The SQLSTATE of an error, also of one that pyspark hands through as Java's; empty for one without."""
+    source: Any = getattr(error, "java_exception", error)
+    try:
+        return str(source.getSqlState() or (_OF_FUNCTIONS if isinstance(error, PythonException) else ""))
+    except Exception:  # it has none, or Java is gone
+        return ""
+
+
+def _java_class(error: BaseException) -> str:
+    """The class of the exception that pyspark hands through as Java's; empty for another error."""
+    try:
+        return str(error.java_exception.getClass().getName())  # type: ignore[attr-defined]
+    except Exception:  # it came over Spark Connect, there is none, or Java is gone
+        named = _NAMED.match(str(error)) if _from_spark(error) else None
+        return named[1] if named is not None else ""
+
+
+def _may_pass(error: BaseException) -> bool:
+    """True if a function in one of Spark's tasks failed for want of memory, or of something outside: a file, the network."""
+    kind = _class_named(raised_in(str(error))) if isinstance(error, PythonException) else None
+    return isinstance(kind, type) and issubclass(kind, _PASSING)
+
+
+def raised_in(text: str) -> str:
+    """The class of the exception that a Python traceback in `text` ends with, as tracebacks name it; empty if there is none.
+
+    >>> raised_in("Oh:\\nTraceback (most recent call last):\\n  File ...\\nsocket.gaierror: unknown\\nSQLSTATE: 38000")
+    'socket.gaierror'
+    >>> raised_in("Traceback (most recent call last):\\n  File ...\\nMemoryError")
+    'MemoryError'
+    """
+    _, found, after = text.rpartition(_TRACE)
+    said = [line for line in after.splitlines() if line and not line.startswith(" ")] if found else []
+    named = _RAISED.match(said[0]) if said else None
+    return named[1] if named is not None else ""
+
+
+def _class_named(name: str) -> object:
+    """The class that tracebacks name so, unless it is one of the user's: to import a program here would be to run it."""
+    if "." not in name:
+        return getattr(builtins, name, None)
+    try:
+        return pkgutil.resolve_name(name) if _is_installed(name.partition(".")[0]) else None
+    except Exception:  # it is not there, or does not load
+        return None
+
+
+def _is_installed(module: str) -> bool:
+    if module in sys.stdlib_module_names:
+        return True
+    spec = find_spec(module)
+    places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
+    return any("site-packages" in place or "dist-packages" in place for place in places)
+
+
+def _users(file: str) -> bool:
+    own = str(Path(__file__).parents[1])
+    return not (file.startswith((own, "<frozen")) or "site-packages" in file or "/lib/python3" in file)

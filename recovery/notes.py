@@ -1,0 +1,19 @@
+"""Notes: what a correct program does otherwise than its author may expect, in words, before it runs."""
+
+from __future__ import annotations
+
+from recovery.policies import Eager
+from timely.dataflow.graph import Graph
+
+
+def notes_of(graph: Graph) -> list[str]:
+    """A note for each thing that is worth one.
+
+    Sources that give all in one epoch feed eager regions: there every epoch is made durable when it is over.
+    """
+    return [
+        f"the {node} gives all that it reads as one epoch, and Eager() lets nothing out before an epoch is over: here, before "
+        "all was read. Make epochs of it, for example with epoch_every=100"
+        for node in graph.nodes
+        if isinstance(node.policy, Eager) and getattr(node.source, "one_epoch", False)
+    ]

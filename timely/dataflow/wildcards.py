@@ -1,0 +1,84 @@
+"""Expressions in which "all columns" leaves one out: the sign of changes is not among the columns that a user means.
+
+Polars expands `pl.all()`, `pl.exclude("x")`, selectors and patterns by the columns that a frame has, wherever they stand in an
+expression. So they are changed in the tree of the expression, before it meets a frame.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import polars as pl
+import polars.selectors as cs
+
+from timely.errors import GraphError, user_site
+
+
+def sparing(column: str, verb: str, exprs: Iterable[Any]) -> list[Any]:
+    """The arguments of a verb of Polars, in which nothing but its name stands for `column`.
+
+    Raises:
+        GraphError: with the user's line, if it cannot be told what an argument means.
+    """
+    found = []
+    for each in exprs:
+        several = isinstance(each, list | tuple | Iterator)
+        found.append(sparing(column, verb, each) if several else _spared(column, verb, each))
+    return found
+
+
+def sparing_named(column: str, verb: str, named: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of arguments by name."""
+    return dict(zip(named, sparing(column, verb, named.values()), strict=True))
+
+
+def _spared(column: str, verb: str, given: Any) -> Any:
+    expr = pl.col(given) if isinstance(given, str) and _is_pattern(given) else given
+    if not isinstance(expr, pl.Expr):
+        return given
+    try:
+        tree = _tree(expr)
+    except (
+        TypeError,
+        ValueError,
+        pl.exceptions.PolarsError,
+    ) as error:  # a function of the user's may not be written down
+        if expr.meta.has_multiple_outputs():
+            raise GraphError(
+                f"{user_site()}: {verb} of changes: an expression of several columns that calls a function; name its columns"
+            ) from error
+        return given
+    found = _without(column, tree)
+    if found == tree:
+        return given
+    return pl.Expr.deserialize(io.StringIO(json.dumps(found)), format="json")
+
+
+def _tree(expr: pl.Expr) -> Any:
+    return json.loads(expr.meta.serialize(format="json"))
+
+
+def _is_pattern(name: str) -> bool:
+    return name == "*" or (name.startswith("^") and name.endswith("$"))
+
+
+def _without(column: str, tree: Any) -> Any:
+    """The tree of an expression, whose selections leave `column` out."""
+    match tree:
+        case {"Literal": _} | {"Selector": {"ByName": {"strict": True}}}:
+            return tree
+        case {"Selector": selection}:
+            _, left_out = _tree(pl.exclude(column))["Selector"]["Difference"]
+            return {"Selector": {"Difference": [selection, left_out]}}
+        case {"Column": "*"}:
+            return _tree(pl.exclude(column))
+        case {"Column": str(name)} if _is_pattern(name):
+            return _tree((cs.matches(name) - cs.by_name(column, require_all=False)).as_expr())
+        case dict():
+            return {key: _without(column, each) for key, each in tree.items()}
+        case list():
+            return [_without(column, each) for each in tree]
+    return tree
