@@ -116,7 +116,8 @@ def test_changes_add_up_to_what_polars_finds_in_all_rows_so_far(
     events = [event for event in events if len(event[2])]
     wanted = []
     for t in range(10):
-        known = pl.concat([right[0].clear(), *right[: t + 1]]).sort("at", maintain_order=True)
+        there = [each.sort("at", "k", "r") for each in right[: t + 1]]
+        known = pl.concat([right[0].clear(), *there]).sort("at", maintain_order=True)
         mine = pl.concat([left[0].clear(), *left[: t + 1]]).sort("at", maintain_order=True)
         found = mine.join_asof(
             known, on="at", by=by or None, strategy=strategy, tolerance=tolerance, check_sortedness=False
