@@ -20,6 +20,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import networkx as nx
 from msgspec.structs import replace
 
 from recovery.at_least_once import check_at_least_once, given_anew, sending_anew
@@ -352,6 +353,7 @@ def _repeating(plan: Plan, edges: Iterable[EdgeInfo], operators: Sequence[Operat
     """The processors that send the same when they do a time again.
 
     What one declares of an operator holds for the function by which its records find their worker, too: so its senders do not.
+    Behind an exchange records come in other batches when they come again: what looks at whole batches may give something else.
     """
     repeats = {
         processor.index
@@ -359,7 +361,16 @@ def _repeating(plan: Plan, edges: Iterable[EdgeInfo], operators: Sequence[Operat
         if all(_repeats(node, operator) for node in processor.nodes)
     }
     declared = {p.index for p in plan.processors if any(node.nondeterministic is not None for node in p.nodes)}
-    return repeats - {edge.source for edge in edges if edge.spread and edge.target in declared}
+    repeats -= {edge.source for edge in edges if edge.spread and edge.target in declared}
+    by_batch = {p.index for p in plan.processors if any(stage.by_batch for node in p.nodes for stage in node.stages)}
+    return repeats - (by_batch & _behind_exchanges(edges))
+
+
+def _behind_exchanges(edges: Iterable[EdgeInfo]) -> set[int]:
+    """The processors to which something comes that was between workers."""
+    graph: nx.DiGraph[int] = nx.DiGraph((edge.source, edge.target) for edge in edges)
+    begins = {edge.target for edge in edges if edge.spread}
+    return begins.union(*(nx.descendants(graph, begin) for begin in begins))
 
 
 def _repeats(node: Node, operator: Operator | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import networkx as nx
 
-from falkirk.simulate.judging import order_of, shown
+from falkirk.simulate.judging import exactly, shown
 from falkirk.simulate.outside import Violation
 from recovery.layout import Layout
 from recovery.metadata import Bound, holds
@@ -14,14 +14,16 @@ from timely.data.batch import Batch
 from timely.io.memory import rows_of
 from timely.time import Time
 
-Key = tuple[int, int, Time, Time]
-"""The key of what an event sent at a time: (processor, output port, event, time)."""
+Key = tuple[int, int, Time, Time, int | None]
+"""The key of what an event sent at a time: (processor, output port, event, time, None); and of the part of it for one worker:
+(processor, edge, event, time, worker)."""
 
 
 class Sends:
     """Everything that the processors of one worker have sent, in any of its processes, as far as it should be repeated.
 
     Compared are records, not batches, of events that are complete; and only of operators that repeat, as all before them do.
+    They must be equal to the last digit of a float, and go to the same workers.
     """
 
     def __init__(self, layout: Layout, worker: int) -> None:
@@ -39,7 +41,12 @@ class Sends:
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
         """An event sends a batch."""
         if processor in self._watched:
-            self._now.setdefault((processor, port, event, time), []).append(batch)
+            self._now.setdefault((processor, port, event, time, None), []).append(batch)
+
+    def routed(self, processor: int, edge: int, event: Time, time: Time, receiver: int, batch: Batch) -> None:
+        """A part of that goes to one worker."""
+        if processor in self._watched:
+            self._now.setdefault((processor, edge, event, time, receiver), []).append(batch)
 
     def taken_back(self, processor: int, bound: Bound, complete: Bound) -> None:
         """A processor goes back to `bound`; what came before `complete` was complete there."""
@@ -54,14 +61,15 @@ class Sends:
         """Everything before `upto` is complete at a processor: compare. Raises Violation."""
         for key in [key for key in self._before if key[0] == processor and holds(upto, key[2])]:
             before, now = _rows(self._before.pop(key)), _rows(self._now.get(key, []))
-            if list(map(order_of, before)) != list(map(order_of, now)):
-                info = self._layout.processors[processor]
+            if list(map(exactly, before)) != list(map(exactly, now)):
+                info, receiver = self._layout.processors[processor], key[4]
+                to = "" if receiver is None else f" to worker {receiver}"
                 raise Violation(
-                    f"{info.kind} {info.name!r} of worker {self._worker} ({info.site}) sent {shown(before)} at {key[3]}, and "
-                    f"{shown(now)} when it did this again. If it cannot help that, declare why: by .nondeterministic(reason), "
-                    "or in its region"
+                    f"{info.kind} {info.name!r} of worker {self._worker} ({info.site}) sent {shown(before)}{to} at {key[3]}, "
+                    f"and {shown(now)} when it did this again. If it cannot help that, declare why: by "
+                    ".nondeterministic(reason), or in its region"
                 )
 
 
 def _rows(batches: Iterable[Batch]) -> list[object]:
-    return sorted((row for batch in batches for row in rows_of(batch)), key=order_of)
+    return sorted((row for batch in batches for row in rows_of(batch)), key=exactly)

@@ -19,6 +19,8 @@ from recovery.store.interface import Buffer
 from runtime.recovery_driver import RecoveryDriver
 from timely.data.batch import Batch
 from timely.data.messages import Captured, CommitSink, Effect
+from timely.dataflow.plan import Route
+from timely.operators.channels import Exchange
 from timely.time import Time, leq, maximal
 
 _Output = tuple[int, Time]
@@ -95,6 +97,11 @@ class Closed:
         """An event sends a batch."""
         if self._sends is not None:
             self._sends.sent(processor, port, event, time, batch)
+
+    def routed(self, processor: int, edge: int, event: Time, time: Time, receiver: int, batch: Batch) -> None:
+        """A part of that goes to one worker."""
+        if self._sends is not None:
+            self._sends.routed(processor, edge, event, time, receiver, batch)
 
     def lost(self) -> None:
         """Another process has taken the place of this one: all that it has done may be done again."""
@@ -367,6 +374,9 @@ class Checks:
             before.lost()
         closed = self._closed[process.owner] = self._newest[index] = Closed(layout, index, self.decisions, sends)
         send, sent = link.send, recorder.sent
+        queue, split = worker._queue, worker._outbox.split
+        sources = {edge.edge: edge.source for edge in layout.edges}
+        going: tuple[Time, Time] = ((), ())
         gates = {edge.target: edge.source for edge in layout.edges if edge.target in worker.gates}
 
         def on_delivered(processor: int, port: int, time: Time, batch: Batch) -> None:
@@ -387,6 +397,22 @@ class Checks:
             closed.sent(processor, port, event, time, batch)
             sent(processor, port, event, time, batch)
 
+        def on_queued(route: Route, event: Time, time: Time, batch: Batch) -> None:
+            nonlocal going
+            going = event, time
+            queue(route, event, time, batch)
+
+        def on_split(route: Route, batch: Batch) -> list[Batch | None]:
+            parts = split(route, batch)
+            edge, channel = route.edge, route.edge.channel
+            if (
+                isinstance(channel, Exchange) and channel.combine is None
+            ):  # what is combined depends on the division into batches
+                for receiver, part in enumerate(parts):
+                    if part is not None and len(part):
+                        closed.routed(sources[edge.index], edge.index, *going, receiver, part)
+            return parts
+
         def on_notified(processor: int, time: Time) -> None:
             closed.at(worker.generation)
             self._handled(index, worker.generation, processor, time, "a notification")
@@ -402,6 +428,8 @@ class Checks:
 
         recorder.delivered = on_delivered  # type: ignore[method-assign]
         recorder.sent = on_sent  # type: ignore[method-assign]
+        worker._queue = on_queued  # type: ignore[method-assign]
+        worker._outbox.split = on_split  # type: ignore[method-assign]
         recorder.notified = on_notified  # type: ignore[method-assign]
         link.send = on_send  # type: ignore[method-assign]
 

@@ -148,6 +148,17 @@ def order_of(record: Any) -> str:
     return repr(record)
 
 
+def exactly(record: Any) -> str:
+    """Equal for what is equal in each digit, and of one type. Sets come in an order of their own."""
+    if isinstance(record, list | tuple):
+        return f"{type(record).__name__}({', '.join(map(exactly, record))})"
+    if isinstance(record, dict):
+        return f"{{{', '.join(f'{key!r}: {exactly(value)}' for key, value in record.items())}}}"
+    if isinstance(record, set | frozenset):
+        return f"{{{', '.join(sorted(map(exactly, record)))}}}"
+    return repr(record)
+
+
 def beyond(records: Iterable[Any], others: Iterable[Any], repeats: bool) -> list[Any]:
     """The records that are not among `others`, or with `repeats` false not as often."""
     left: dict[Hashable, int] = {}

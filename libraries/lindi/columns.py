@@ -9,7 +9,7 @@ import polars as pl
 
 from libraries.lindi.query import Base
 from timely.data.batch import Batch, as_polars, columns_of
-from timely.data.kernels.sorted_rows import sorted_rows
+from timely.data.kernels.sorted_rows import in_content_order, sorted_rows
 from timely.dataflow.columns import Columns
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
@@ -97,9 +97,12 @@ class Table(Base[Columns]):
             raise GraphError(f"{user_site()}: aggregate takes Polars expressions by name: aggregate('key', n=pl.len())")
         if keys:
             return self._rows(
-                "aggregate", name, keys, lambda frame: frame.group_by(keys, maintain_order=True).agg(**named)
+                "aggregate",
+                name,
+                keys,
+                lambda frame: in_content_order(frame).group_by(keys, maintain_order=True).agg(**named),
             )
-        return self._rows("aggregate", name, (), lambda frame: frame.select(**named))
+        return self._rows("aggregate", name, (), lambda frame: in_content_order(frame).select(**named))
 
     def distinct(self, *keys: str, name: str | None = None) -> Table:
         """Each row once, for tables whose columns `keys` tell which rows can be equal.
@@ -120,7 +123,7 @@ class Table(Base[Columns]):
             raise GraphError(
                 f"{user_site()}: distinct of columns takes the names of those that bring equal rows together"
             )
-        return self._rows("distinct", name, keys, lambda frame: frame.unique(maintain_order=True))
+        return self._rows("distinct", name, keys, lambda frame: in_content_order(frame).unique(maintain_order=True))
 
     def join(
         self, other: Table, *on: str, how: Literal["inner", "left", "semi", "anti"] = "inner", name: str | None = None

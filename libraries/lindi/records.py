@@ -16,6 +16,7 @@ from libraries.lindi.query import Base
 from timely.data.batch import Batch
 from timely.data.content import by_content, in_order
 from timely.data.keys import are_canonical, canonical
+from timely.data.unrounded import lowered, lowered_all, total_of
 from timely.dataflow.stream import Stream, records_of
 from timely.dataflow.wire import check_callable
 from timely.errors import GraphError, user_site
@@ -253,7 +254,7 @@ class Query(Base[Stream]):
         return ones.sum(name)
 
     def sum(self, name: str | None = None) -> Query:
-        """The sum of the records.
+        """The sum of the records; of floats the exact sum, rounded once.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -262,7 +263,11 @@ class Query(Base[Stream]):
         >>> falkirk.run(flow).captured("out")
         [((0,), [6])]
         """
-        return self.aggregate(lambda a, b: a + b, name)
+
+        def early(batch: Batch) -> Batch:
+            return [total_of(records_of(batch))]
+
+        return self._each_time("aggregate", name, _by(_one_place, early), lambda batch: lowered_all(early(batch)))
 
     def min(self, key: Key = _itself, name: str | None = None) -> Query:
         """A record with the least `key(record)`.
@@ -351,7 +356,7 @@ class Groups:
         return self.aggregate(lambda record: 1, lambda a, b: a + b, name)
 
     def sum(self, of: Key = _itself, name: str | None = None) -> Query:
-        """The sum of `of(record)`.
+        """The sum of `of(record)`; of floats the exact sum, rounded once.
 
         Raises:
             GraphError: `of` is no function.
@@ -363,7 +368,17 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 7), ('b', 5)])]
         """
-        return self.aggregate(of, lambda a, b: a + b, name)
+        check_callable(of, "sum")
+        key = self.key
+        pairs = self.query.select(lambda record: (key(record), of(record)))
+
+        def early(batch: Batch) -> Batch:
+            return [(key, total_of(values)) for key, values in grouped([records_of(batch)]).items()]
+
+        def whole(batch: Batch) -> Batch:
+            return [(key, lowered(total)) for key, total in early(batch)]
+
+        return pairs._each_time("aggregate", name, Exchange(prepare=records_of, combine=early), whole)
 
     def min(self, of: Key = _itself, name: str | None = None) -> Query:
         """The least `of(record)`.

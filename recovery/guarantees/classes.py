@@ -101,8 +101,7 @@ def gives_each_once(node: Node) -> bool:
 
 
 def _handles_records(stage: Stage) -> bool:
-    # What is simple enough for few rows sees one row at a time; a verb that fills gives a row for each batch.
-    by_row = stage.few is not None and not stage.fills
+    by_row = stage.plan is not None and not stage.by_batch
     return stage.each is not None or stage.kind in _BY_RECORD or by_row
 
 

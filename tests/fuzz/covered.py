@@ -47,8 +47,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "runtime.links.frames:_decoder": ("frame", "unix link", "host link"),
     "runtime.links.frames:decode_frame": ("frame", "unix link", "host link"),
     "runtime.links.zeromq:ZmqLink._take": ("host link",),
-    "timely.data.kernels.exact:totals": ("exact sum",),
-    "timely.data.kernels.sketches:pairs_of": ("sketch", "exact sum"),
+    "timely.data.kernels.sketches:pairs_of": ("sketch", "special values"),
     "timely.dataflow.fingerprint:_outlines": ("host greeting", "from child", "join"),
     "timely.io.claim:owner_of": ("owner of output",),
     "timely.io.csv_files:CsvBlocks._convert": ("csv", "csv as records"),
@@ -71,6 +70,7 @@ _OWN_SERVER = (
     "orders and numbers between a process and the fork server that it has started, over sockets that nobody else has"
 )
 _MEMORY = "views of memory that this process has made itself"
+_EXPRESSION = "the tree of an expression, as this process's Polars has just written it"
 _TABLE = "the page's table of a worker's numbers, of which a wrong one is caught where views are made"
 
 NO_NEED: dict[str, str] = {
@@ -113,4 +113,6 @@ NO_NEED: dict[str, str] = {
     "timely.data.kernels.crc:hash_each": _MEMORY,
     "timely.data.kernels.tables:_NO_BYTES": _MEMORY,
     "timely.data.kernels.tables:_layout": _MEMORY,
+    "timely.data.kernels.elementwise:_is": _EXPRESSION,
+    "timely.dataflow.wildcards:_tree": _EXPRESSION,
 }

@@ -71,7 +71,8 @@ from tests.recovery.store.owners import memory_disk
 from timely.data.codec import decode, decode_batch, encode, encode_batch, register
 from timely.data.codec.batches import ARROW, POLARS, RECORDS
 from timely.data.codec.typed import Typed
-from timely.data.kernels import exact, sketches
+from timely.data.kernels import sketches
+from timely.data.kernels.signed import signed, with_special
 from timely.data.messages import Frame, Message
 from timely.dataflow.fingerprint import read_outline
 from timely.io import Csv, JsonLines, Parquet
@@ -231,20 +232,20 @@ def use_sketch(data: bytes) -> None:
             len(sketches.quantiles(found, quantile, "linear", 0.01).to_pylist())
 
 
-def sum_samples() -> list[bytes]:
-    """Exact sums of few floats and of many."""
-    numbers = [np.array([1.5, -2.0, 1e300, float("inf"), float("nan")]), np.arange(-50.0, 5000.0, 7.1)]
+def special_samples() -> list[bytes]:
+    """Counts of one infinity, and of values of all kinds that are special."""
+    numbers = [pa.array([1.5, float("inf")]), pa.array([float("inf"), float("-inf"), float("nan"), float("nan"), None])]
     return [
-        exact.of_groups(np.zeros(len(found), np.intp), 1, found)[0]
-        for found in (exact.observations(each, np.ones(len(each), np.int64)) for each in numbers)
+        sketches.of_groups(np.zeros(len(found), np.intp), 1, found.to_numpy())[0]
+        for found in (signed(each, pa.array(np.ones(len(each), np.int64)), "special").drop_null() for each in numbers)
     ]
 
 
-def use_sum(data: bytes) -> None:
-    """Merge a sum from elsewhere with one of our own, take both together, and ask for the floats."""
-    held = np.array([data, *sum_samples(), None], object)
+def use_special(data: bytes) -> None:
+    """Merge counts from elsewhere with some of our own, take both together, and ask for the floats."""
+    held = np.array([data, *special_samples(), None], object)
     for found in (held, sketches.merged(np.array([0, 0, 1, 1]), 2, held)):
-        exact.totals(found)
+        with_special(np.zeros(len(found)), found)
 
 
 # Messages
@@ -958,7 +959,7 @@ TARGETS = {
         Target("arrow", _table_samples, plain(partial(read_batch, ARROW))),
         Target("polars", _frame_samples, plain(partial(read_batch, POLARS))),
         Target("sketch", sketch_samples, plain(use_sketch)),
-        Target("exact sum", sum_samples, plain(use_sum)),
+        Target("special values", special_samples, plain(use_special)),
         Target("frame", frames, plain(read_frame), change=change_frame),
         Target("ends of epochs", lambda: [encode_ends(ENDS)], plain(decode_ends), msgpack=True),
         Target(

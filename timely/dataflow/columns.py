@@ -13,6 +13,7 @@ from typing import Any, cast, get_args
 import polars as pl
 
 from timely.data.batch import Batch, as_polars, columns_of, divide
+from timely.data.kernels.elementwise import are_elementwise
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
 from timely.dataflow.asof_joins import check_asof_ttl, expiring_asof_join
@@ -112,7 +113,7 @@ class Columns(Wire):
         [[('n', 5)], [('s', 6)]]
         """
         chosen = _kept(predicates)
-        given = flat(chosen)
+        given = [*flat(chosen), *constraints.values()]
         few = compiled("filter", chosen, constraints)
         return self._plan("filter", name, lambda frame: frame.filter(*chosen, **constraints), given, few)
 
@@ -126,14 +127,23 @@ class Columns(Wire):
         fills: bool = False,
     ) -> Columns:
         """A stage that is a verb of Polars, which takes frames, lazy or not, and was `given` expressions."""
-        schema = schemas.after(kind, plan, self.schema, given)
+        expressions = list(given)
+        schema = schemas.after(kind, plan, self.schema, expressions)
+        by_batch = fills or (few is None and not are_elementwise(expressions))
         return self._stage(
-            kind, name, lambda batch: plan(as_polars(batch)), schema=schema, plan=plan, few=few, fills=fills
+            kind,
+            name,
+            lambda batch: plan(as_polars(batch)),
+            schema=schema,
+            plan=plan,
+            few=few,
+            fills=fills,
+            by_batch=by_batch,
         )
 
     def _choose(self, kind: str, *exprs: Any) -> Columns:
         """A stage of our own that selects."""
-        return self._plan(kind, None, lambda frame: frame.select(*exprs), few=compiled("select", exprs, {}))
+        return self._plan(kind, None, lambda frame: frame.select(*exprs), exprs, compiled("select", exprs, {}))
 
     def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Columns:
         """Polars' `drop`: the rows without some columns. `strict`: one that is not there is an error.
@@ -463,7 +473,7 @@ class Columns(Wire):
             return divide(batch, mask)
 
         verb = verbs.Split(predicate)
-        by_row = compiled("filter", [predicate], {}) is not None
+        by_row = compiled("filter", [predicate], {}) is not None or are_elementwise([predicate])
         node = self._attach("branch", name, factory=lambda: Branch(split, by_row), outputs=2, verb=verb)
         return self._of(node, 0, self.schema), self._of(node, 1, self.schema)
 
@@ -616,7 +626,7 @@ class Columns(Wire):
         """With a column that is the same in all rows."""
         mark = pl.lit(0, pl.Int64).alias(ALL)  # of 64 bits, as few rows go without Arrow then
         few = compiled("with_columns", [mark], {})
-        return self._plan("mark", None, lambda frame: frame.with_columns(mark), few=few)
+        return self._plan("mark", None, lambda frame: frame.with_columns(mark), [mark], few)
 
     def _unmarked(self) -> Columns:
         """Without that column."""

@@ -10,7 +10,7 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
-from timely.operators.keyed import Combine, Fold, KeyedJoin, Reduce, combiner, greatest, least, pairs_of
+from timely.operators.keyed import PLUS, Combine, Fold, KeyedJoin, Reduce, combiner, greatest, least, pairs_of
 
 if TYPE_CHECKING:
     from timely.dataflow.stream import Stream
@@ -53,10 +53,10 @@ class Keyed(Wire):
         [((0,), [('a', 12), ('b', 5)])]
         """
         check_callable(combine, "reduce")
-        return self._reduce("reduce", combine, over, name)
+        return self._reduce("reduce", PLUS if combine is operator.add else combine, over, name)
 
     def sum(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The sum of the values of each key.
+        """The sum of the values of each key. Of floats it is the exact sum, rounded once: it does not depend on their order.
 
         Raises:
             GraphError: `over` is neither "scope" nor "time".
@@ -67,7 +67,7 @@ class Keyed(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 7), ('b', 5)])]
         """
-        return self._reduce("sum", operator.add, over, name)
+        return self._reduce("sum", PLUS, over, name)
 
     def min(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The least value of each key. NaN loses against any number.
@@ -110,7 +110,7 @@ class Keyed(Wire):
         [((0,), [('a', 1)]), ((1,), [('a', 2)])]
         """
         ones = self._stage("ones", None, lambda batch: [(key, 1) for key, _ in pairs_of(batch)])
-        return ones._reduce("count", operator.add, over, name)
+        return ones._reduce("count", PLUS, over, name)
 
     def fold(
         self,

@@ -13,7 +13,7 @@ from timely.dataflow.wire import Wire, check_at_root, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Exchange
-from timely.operators.keyed import Combine, greatest, least, pairs_of
+from timely.operators.keyed import PLUS, Combine, greatest, least, pairs_of
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, RecordLateness, RecordTimes
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window, behind
 from timely.operators.windows import (
@@ -172,7 +172,7 @@ class Windowed:
         return self._aggregate("count", name, counting())
 
     def sum(self, name: str | None = None) -> Keyed:
-        """The sum of the values.
+        """The sum of the values; of floats the exact sum, rounded once.
 
         >>> flow = falkirk.Dataflow()
         >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
@@ -182,7 +182,7 @@ class Windowed:
         >>> falkirk.run(flow).captured("out")
         [((2,), [(('ann', Window(start=0, end=10)), 5)]), ((END,), [(('ann', Window(start=10, end=20)), 12)])]
         """
-        return self._aggregate("sum", name, reducing(operator.add))
+        return self._aggregate("sum", name, reducing(PLUS))
 
     def min(self, name: str | None = None) -> Keyed:
         """The least value.
@@ -225,7 +225,7 @@ class Windowed:
         [((2,), [(('ann', Window(start=0, end=10)), 4)]), ((END,), [(('ann', Window(start=10, end=20)), 12)])]
         """
         check_callable(combine, "reduce")
-        return self._aggregate("reduce", name, reducing(combine))
+        return self._aggregate("reduce", name, reducing(PLUS if combine is operator.add else combine))
 
     def fold(
         self,

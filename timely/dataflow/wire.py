@@ -220,6 +220,7 @@ class Wire:
         """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table.
 
         How records of a time are divided into batches is not fixed, so what comes of all of them must not depend on that.
+        Behind an exchange survivors of a failure go back with it, for a function may give something else of other batches.
 
         Raises:
             GraphError: `function` is no function.
@@ -239,7 +240,7 @@ class Wire:
                 )
             return result
 
-        return self._stage("map_batches", name, apply)
+        return self._stage("map_batches", name, apply, by_batch=True)
 
     def concat(self, *others: Self) -> Self:
         """This stream and `others` as one. Order between them is not kept.

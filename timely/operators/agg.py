@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from timely.data.kernels import exact
+from timely.data.kernels.added import plain_values
 from timely.data.kernels.columns import Numbers, pairs, second
 from timely.data.kernels.parts import EXACT, Kind, Part, compared_kind, name_of, squared_kind, sum_kind
-from timely.data.kernels.signed import What, signed
+from timely.data.kernels.signed import What, signed, with_special
 from timely.data.kernels.sketches import (
     GREATEST_ERROR,
     LEAST_ERROR,
@@ -30,6 +31,7 @@ from timely.data.kernels.sketches import (
     quantiles,
     sketched_kind,
 )
+from timely.data.kernels.terms import is_terms, rounded, spreads, terms_of
 from timely.errors import GraphError, user_site
 
 _NULL, _EXACT = pa.null().id, EXACT.id
@@ -50,8 +52,8 @@ _PARTS: Mapping[str, tuple[Kind, ...]] = {
 """Of each aggregate the partial ones from which it is combined."""
 
 _SIGNED: Mapping[str, tuple[tuple[Kind, What], ...]] = {
-    "sum": (("sum", "sum"), ("digits", "digits")),
-    "mean": (("sum", "number"), ("sum", "sum"), ("digits", "digits")),
+    "sum": (("sum", "sum"), ("sketch", "special")),
+    "mean": (("sum", "number"), ("sum", "sum"), ("sketch", "special")),
 }
 """The same of rows with a sign, each with what it is of."""
 
@@ -136,32 +138,34 @@ class Aggregate:
 
     @property
     def summed(self) -> Part:
-        """Of a sum and of a mean: the part that is the sum, but for that of floats with a sign."""
+        """Of a sum and of a mean: the part that is the sum, of floats with a sign that of the finite ones."""
         return self._parts[-1 if self.sign is None else -2]
 
     def finishing(self) -> list[Part]:
         """Those of its parts that `finish` needs as columns."""
         if self.kind in ("var", "std"):
-            return [Part("values", self.column), Part("squares", self.column)]
+            return self.parts()
         return self.parts() if self.kind == "mean" or self.sign is not None else self.parts()[-1:]
 
     def finish(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         """The aggregate, from the columns of its parts by name."""
         if self.kind in ("var", "std"):
-            found = self._variances(*(columns[part.name].to_numpy() for part in self.finishing()))
+            found = self._variances(*(plain_values(columns[part.name]) for part in self.finishing()))
             return pa.array(found, mask=columns[name_of("values", self.column)].to_numpy() <= self.ddof)
-        column = columns[self._parts[-1].name]
+        column, special = columns[self._parts[-1].name], None
         if self.sketch is not None:
             return self._quantiles(_objects(column))
         if self.order_by is not None:
             column = second(column)
         if self.kind in _SIGNED and self.sign is not None:
-            digits, column = column, columns[self.summed.name]
-            if pa.types.is_floating(column.type):
-                column = pa.array(column.to_numpy() + exact.totals(_objects(digits)))
+            special, column = _objects(column), columns[self.summed.name]
+        if is_terms(column.type):
+            column = pa.array(with_special(rounded(terms_of(column)), special))
         if self.kind == "mean":
             counts = columns[self._parts[0].name].to_numpy()
             return pa.array(_floats(column) / np.where(counts == 0, 1, counts), mask=counts == 0)
+        if pa.types.is_floating(column.type):
+            return pc.add(column, pa.scalar(0.0, column.type))  # one zero, whichever came first
         if column.type.id == _NULL:  # no value was ever met
             return pa.array(np.zeros(len(column), np.int64), mask=np.full(len(column), self.kind != "sum"))
         return column.cast(pa.int64()) if column.type.id == _EXACT else column
@@ -198,8 +202,8 @@ class Aggregate:
         if self.kind == "sum":
             return _differ(self._sums(before), self._sums(after))
         if self.kind in ("var", "std"):
-            values, squares = self.finishing()
-            was, now = (self._variances(parts[values], parts[squares]) for parts in (before, after))
+            values, *others = self.finishing()
+            was, now = (self._variances(parts[values], *(parts[each] for each in others)) for parts in (before, after))
             few, still = before[values] <= self.ddof, after[values] <= self.ddof
             either: npt.NDArray[np.bool_] = _differ(was, now) | (few != still)
             return either
@@ -222,18 +226,19 @@ class Aggregate:
 
     def _sums(self, parts: Mapping[Part, Numbers]) -> Numbers:
         found = parts[self.summed]
-        if self.sign is None or found.dtype.kind != "f":
+        if found.ndim == 1:
             return found
-        exactly: Numbers = found + exact.totals(parts[self._parts[-1]])
-        return exactly
+        return with_special(rounded(found), None if self.sign is None else parts[self._parts[-1]])
 
     def _means(self, parts: Mapping[Part, Numbers]) -> Numbers:
         counts, sums = parts[self._parts[0]], self._sums(parts).astype(np.float64)
         return np.where(counts == 0, np.nan, sums / np.where(counts == 0, 1, counts))
 
-    def _variances(self, counts: Numbers, squares: Numbers) -> Numbers:
+    def _variances(self, counts: Numbers, sums: Numbers, squares: Numbers) -> Numbers:
         """Variances, or their roots; 0 where there are too few values."""
-        found: Numbers = np.where(counts > self.ddof, squares, 0) / np.maximum(counts - self.ddof, 1)
+        found: Numbers = np.zeros(len(counts))
+        many = np.flatnonzero(counts > self.ddof)
+        found[many] = spreads(counts[many], sums[many], squares[many]) / (counts[many] - self.ddof)
         if self.kind == "std":
             found = np.sqrt(found)
         return found

@@ -25,6 +25,7 @@ from timely.data.kernels.index import Encoder
 from timely.data.kernels.partial import combine, combined, partial
 from timely.data.kernels.parts import Part
 from timely.data.kernels.series import frame_of, series_of
+from timely.data.kernels.sorted_rows import in_content_order
 from timely.data.kernels.totals import Result
 from timely.data.span import Span
 from timely.errors import GraphError, user_site
@@ -414,7 +415,8 @@ class ExpressionAggregate(Operator):
                 wide[name] = str(item.column)
                 expression = pl.col(wide[name]).cast(pl.Int128).sum()
             expressions.append(expression.alias(name))
-        result = frame.group_by(self._keys, maintain_order=True).agg(expressions)
+        # An expression may depend on the order of rows: a sum of floats does.
+        result = in_content_order(frame).group_by(self._keys, maintain_order=True).agg(expressions)
         for name, column in wide.items():
             try:
                 result = result.with_columns(pl.col(name).cast(pl.Int64))

@@ -19,12 +19,16 @@ from timely.data.absent import ABSENT
 from timely.data.batch import Batch
 from timely.data.content import by_content, ordered_by
 from timely.data.keys import are_canonical, canonical
+from timely.data.unrounded import Terms, add_up, lowered, lowered_pairs, plus
 from timely.errors import shown
 from timely.operators.base import Context, Operator
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.time import Time
 
 Combine = Callable[[Any, Any], Any]
+
+PLUS: Combine = plus
+"""The `combine` of sums, in which floats are not rounded (`timely.data.unrounded`)."""
 
 
 def pairs_of(batch: Batch) -> list[Any]:
@@ -48,9 +52,12 @@ def _check_pairs(batch: list[Any]) -> None:
             )
 
 
-def add_pairs(totals: dict[Hashable, Any], batch: Batch, combine: Combine) -> None:
-    """Combine the pairs of a batch into `totals`."""
-    for key, value in pairs_of(batch):
+def add_pairs(totals: dict[Hashable, Any], pairs: Iterable[tuple[Any, Any]], combine: Combine) -> None:
+    """Combine pairs into `totals`."""
+    if combine is PLUS:
+        add_up(totals, pairs)
+        return
+    for key, value in pairs:
         if key in totals:
             totals[key] = combine(totals[key], value)
         else:
@@ -58,24 +65,35 @@ def add_pairs(totals: dict[Hashable, Any], batch: Batch, combine: Combine) -> No
 
 
 def combiner(combine: Combine) -> Callable[[Batch], Batch]:
-    """The function that reduces a batch to one pair a key before it travels."""
+    """The function that reduces a batch to one pair a key before it travels. Sums of floats travel unrounded."""
 
     def apply(batch: Batch) -> Batch:
         totals: dict[Hashable, Any] = {}
-        add_pairs(totals, batch, combine)
+        add_pairs(totals, pairs_of(batch), combine)
         return list(totals.items())
 
     return apply
 
 
 def least(a: Any, b: Any) -> Any:
-    """The smaller of two; NaN loses against any number, so that order does not matter."""
-    return a if a <= b or b != b else b
+    """The smaller of two, whichever comes first: NaN loses against any number, and of 0.0, -0.0 and 0 one wins."""
+    if a < b:
+        return a
+    return b if b < a else _first(a, b)
 
 
 def greatest(a: Any, b: Any) -> Any:
-    """The larger of two; NaN loses against any number."""
-    return a if a >= b or b != b else b
+    """The larger of two; NaN loses against any number, and of what is equal one wins."""
+    if a > b:
+        return a
+    return b if b > a else _first(a, b)
+
+
+def _first(a: Any, b: Any) -> Any:
+    """One of two of which none is less, the same whichever comes first: no NaN, if it can be."""
+    if type(a) is type(b) is int or b != b:
+        return a
+    return a if a == a and (type(a).__name__, repr(a)) <= (type(b).__name__, repr(b)) else b
 
 
 _MUTABLE = (list, dict, set, bytearray)
@@ -104,27 +122,30 @@ class Reduce(Operator):
         totals = self._now.at(time)
         if not totals:
             ctx.notify_at()
-        add_pairs(totals, batch, self._combine)
+        add_pairs(totals, pairs_of(batch), self._combine)
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         new = self._now.pop(time)
         if self._totals is None:
-            ctx.send(list((new if are_canonical(new) else self._merged(new)).items()))
+            ctx.send(lowered_pairs(new if are_canonical(new) else self._merged(new)))
             return
         old = self._totals.read(time)
-        changed, unknown = self._changes(old, new)
+        changed, alike, unknown = self._changes(old, new)
         if unknown and not are_canonical(unknown):  # only a key that is not known can be a NaN
-            changed, _ = self._changes(old, self._merged(new))
+            changed, alike, _ = self._changes(old, self._merged(new))
         if changed:
-            ctx.send(list(changed.items()))
-            self._totals.write(time, changed)
+            ctx.send(lowered_pairs(changed))
+        if changed or alike:
+            self._totals.write(time, changed | alike)
 
     def _changes(
         self, old: Mapping[Hashable, Any], new: dict[Hashable, Any]
-    ) -> tuple[dict[Hashable, Any], list[Hashable]]:
-        """The totals that are new or have changed, and the keys that are new."""
-        combine = self._combine
+    ) -> tuple[dict[Hashable, Any], dict[Hashable, Any], list[Hashable]]:
+        """The totals that are new or have changed; those that are shown as before, although they have; and the keys that are
+        new."""
+        combine, adds = self._combine, self._combine is PLUS
         changed: dict[Hashable, Any] = {}
+        alike: dict[Hashable, Any] = {}
         unknown: list[Hashable] = []
         for key, value in new.items():
             before = old.get(key, ABSENT)
@@ -132,10 +153,16 @@ class Reduce(Operator):
                 changed[key] = value
                 unknown.append(key)
                 continue
+            if adds and type(value) is int and type(before) is int:
+                if value:
+                    changed[key] = before + value
+                continue
             after = combine(before, value)
-            if after != before if type(after) is int else differs(before, after):
+            if type(after) is Terms or type(before) is Terms:
+                (changed if differs(lowered(before), lowered(after)) else alike)[key] = after
+            elif after != before if type(after) is int else differs(before, after):
                 changed[key] = after
-        return changed, unknown
+        return changed, alike, unknown
 
     def _merged(self, new: dict[Hashable, Any]) -> dict[Hashable, Any]:
         """`new`, in which several keys may be NaN, with one key for them."""

@@ -37,6 +37,8 @@ class Stage:
     """The same for few rows, where it is simple enough."""
     fills: bool = False
     """It may make rows of none, as a sum does: so it begins a plan, as a batch without rows goes no further."""
+    by_batch: bool = False
+    """It may make something else of a row when that comes in another batch."""
 
 
 class Stateless(Operator):

@@ -19,15 +19,16 @@ from functools import reduce
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from operator import add, itemgetter
-from typing import Any
+from typing import Any, cast
 
 from timely.data.absent import ABSENT
 from timely.data.batch import Batch
 from timely.data.content import Item, in_order
 from timely.data.keys import are_canonical, canonical
 from timely.data.routing import shard_of, stable_hash
+from timely.data.unrounded import add_up, lowered
 from timely.operators.base import Context, Operator
-from timely.operators.keyed import Combine, grouped, pairs_of
+from timely.operators.keyed import PLUS, Combine, grouped, pairs_of
 from timely.operators.window_shapes import Aligned, Epochs, Session, Sliding, Span, Tumbling, Window
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.state.interface import Rows, Run
@@ -76,7 +77,9 @@ def counting() -> WindowAggregate:
 
 
 def reducing(combine: Combine) -> WindowAggregate:
-    """All values combined; `combine` is associative and commutative."""
+    """All values combined; `combine` is associative and commutative. By `PLUS` floats are rounded once, at the end."""
+    if combine is PLUS:
+        return _summing()
 
     def add(total: Any, items: list[Item]) -> Any:
         values = map(itemgetter(1), items)
@@ -89,6 +92,20 @@ def reducing(combine: Combine) -> WindowAggregate:
         return totals
 
     return WindowAggregate(add, combine, gather=gather)
+
+
+def _summing() -> WindowAggregate:
+    def adding(total: Any, items: list[Item]) -> Any:
+        totals: dict[Hashable, Any] = {} if total is ABSENT else {None: total}
+        add_up(totals, ((None, value) for _, value in items))
+        return totals[None]
+
+    def gather(slots: Iterable[Slot], values: Iterable[Any]) -> Mapping[Slot, Any]:
+        totals: dict[Hashable, Any] = {}
+        add_up(totals, zip(slots, values))
+        return cast("Mapping[Slot, Any]", totals)
+
+    return WindowAggregate(adding, PLUS, lowered, gather=gather)
 
 
 def folding(start: Callable[[], Any], step: Combine, merge: Combine | None) -> WindowAggregate:

@@ -15,6 +15,7 @@ from timely.data.kernels.columns import Numbers, whole
 from timely.data.kernels.grouping import union
 from timely.data.kernels.parts import Part
 from timely.data.kernels.tables import Ids
+from timely.data.kernels.terms import assigned, stacked
 from timely.data.kernels.totals import Result, Totals
 from timely.data.routing import hash_columns, shards_of
 from timely.state.interface import Rows, Run, Runs
@@ -56,7 +57,7 @@ class Changed:
     def signed(self) -> tuple[Changed, npt.NDArray[np.int8]]:
         """The former totals, of keys that are not new, and then the present ones; and a sign for each: -1 for the former."""
         there = np.flatnonzero(self.ids < self.known)
-        values = [np.concatenate([was[there], now]) for was, now in zip(self.before, self.values, strict=True)]
+        values = [stacked([was[there], now]) for was, now in zip(self.before, self.values, strict=True)]
         signs = np.ones(len(there) + len(self), np.int8)
         signs[: len(there)] = -1
         return Changed(self.totals, np.concatenate([self.ids[there], self.ids]), values), signs
@@ -212,17 +213,20 @@ class _Replaced:
             ids = ids[order]
             first = np.flatnonzero(np.diff(ids, prepend=-1))
             chosen = order[first]
-            run = (ids[first], [np.concatenate(pair)[chosen] for pair in zip(older[1], run[1], strict=True)])
+            run = (ids[first], [stacked(pair)[chosen] for pair in zip(older[1], run[1], strict=True)])
         self._runs.append(run)
 
-    def put(self, ids: Ids, values: Sequence[Numbers]) -> None:
+    def put(self, ids: Ids, values: list[Numbers]) -> None:
         """Set the parts of the keys `ids`, which rise, to what they were, where that was added."""
         for known, parts in reversed(self._runs):
             first, last = np.searchsorted(known, (ids[0], ids[-1] + 1))
             at = np.searchsorted(ids, known[first:last])
             met = np.flatnonzero(ids[at] == known[first:last])
-            for array, old in zip(values, parts, strict=True):
-                array[at[met]] = old[first + met]
+            for i, old in enumerate(parts):
+                if values[i].ndim > 1:
+                    values[i] = assigned(values[i], at[met], old[first + met])
+                else:
+                    values[i][at[met]] = old[first + met]
 
 
 def _ranges(start: int, count: int, rows: Rows) -> Iterator[Ids]:

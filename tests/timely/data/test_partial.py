@@ -18,6 +18,7 @@ from timely.data.kernels import partial as partials
 from timely.data.kernels.added import grouped, table_of, ungrouped
 from timely.data.kernels.partial import combine, partial
 from timely.data.kernels.parts import EXACT, Part
+from timely.data.kernels.terms import is_terms, rounded, terms_of
 
 VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any], bool]] = [
     (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1), True),
@@ -51,9 +52,27 @@ def parts_for(adds: bool) -> list[Part]:
 
 
 def rows_of(table: pa.Table) -> list[str]:
-    """As text, for NaN equals NaN; the order of keys does not count, nor that a sum may be of more than 64 bits."""
+    """As text, for NaN equals NaN; the order of keys does not count, nor that a sum may be of more than 64 bits, or of several
+    terms."""
+    table = shown(table)
     exact = [name for name, kind in zip(table.column_names, table.schema.types, strict=True) if kind.equals(EXACT)]
     return sorted(repr({**row, **{name: int(row[name]) for name in exact}}) for row in table.to_pylist())
+
+
+def shown(table: pa.Table) -> pa.Table:
+    """With sums of floats rounded."""
+    for number, column in enumerate(table.columns):
+        if is_terms(column.type):
+            table = table.set_column(number, table.column_names[number], rounded_column(column))
+    return table
+
+
+def rounded_column(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    empty = whole.is_null().to_numpy(zero_copy_only=False)
+    found = np.zeros(len(whole))
+    found[~empty] = rounded(terms_of(whole.drop_null()))
+    return pa.array(found, mask=empty)
 
 
 @st.composite
@@ -153,4 +172,4 @@ def test_many_rows_in_pieces_come_to_what_polars_makes_of_them_and_stay_so(
 
 
 def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return list(zip(*(column.to_pylist() for column in shown(table).columns), strict=True))

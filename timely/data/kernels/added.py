@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Columns, as_arrow
-from timely.data.kernels import exact, sketches
+from timely.data.kernels import sketches
 from timely.data.kernels.columns import (
     PLAIN,
     TINY,
@@ -23,7 +23,8 @@ from timely.data.kernels.columns import (
     objects,
     whole,
 )
-from timely.data.kernels.parts import SKETCHED, Part, dtype_of, kind_of
+from timely.data.kernels.parts import Part, dtype_of, kind_of
+from timely.data.kernels.terms import is_terms, squares, terms_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +100,11 @@ class RowReader:
             if of is None or kind == "values":
                 values.append(ones if mask is None else mask.astype(np.int64))
                 valid.append(None)
-            elif kind in SKETCHED:
-                values.append((sketches if kind == "sketch" else exact).of_rows(plain[of]))
+            elif kind == "sketch":
+                values.append(sketches.of_rows(plain[of]))
                 valid.append(mask)
             else:
-                values.append(np.zeros(len(plain[of])) if kind == "squares" else plain[of])
+                values.append(squares(plain[of]) if kind == "squares" else plain[of])
                 valid.append(mask)
         return Added([_array(at(key)) for key in self._keys], self._kinds, values, valid)
 
@@ -166,7 +167,7 @@ def table_of(added: Added, keys: Sequence[str], parts: Sequence[Part]) -> pa.Tab
     columns = [*added.keys]
     for kind, values, valid in zip(added.kinds, added.values, added.valid, strict=True):
         if valid is not None:  # places without a value get any
-            filled = np.zeros(len(valid), values.dtype)
+            filled = np.zeros((len(valid), *values.shape[1:]), values.dtype)
             filled[valid] = values
             values = filled
         columns.append(column_of(values, kind, None if valid is None else ~valid))
@@ -181,7 +182,9 @@ def present_values(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | 
 
 
 def plain_values(column: pa.Array) -> Numbers:
-    """The values of a column without nulls, as numbers or as objects in their own order."""
+    """The values of a column without nulls, as numbers, as sums, or as objects in their own order."""
     if is_number(column.type):
         return numbers(column)
+    if is_terms(column.type):
+        return terms_of(column)
     return np.zeros(0, np.int64) if pa.types.is_null(column.type) else objects(column)

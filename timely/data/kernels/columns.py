@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 
 from timely.data.batch import Batch, as_arrow
 from timely.data.kernels.series import frame_of
+from timely.data.kernels.terms import column_of_terms, is_terms
 
 TINY = 512
 """Smaller batches are handled by Python alone: a compiled loop, or a plan of Polars, costs more to enter than it saves."""
 
 Numbers = npt.NDArray[Any]
-"""An int64 or float64 array, or one of objects: Python's integers, or values that are compared but never added."""
+"""An int64 or float64 array, or one of objects: Python's integers, or values that are compared but never added. Sums of floats
+have two dimensions (`timely.data.kernels.terms`)."""
 
 
 def select(batch: Batch, names: list[str]) -> pa.Table:
@@ -125,6 +127,8 @@ def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
     types = pa.types
     if empty is not None and not np.count_nonzero(empty):
         empty = None
+    if is_terms(kind):
+        return column_of_terms(values, empty)
     if empty is None and kind.id in PLAIN and values.dtype == PLAIN[kind.id] and values.flags.c_contiguous:
         # The same as `pa.array(values)`, twice as fast.
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

@@ -523,14 +523,6 @@ def numbers_of_values(values, low, places, groups):
 
 
 @_jit
-def sum_groups(groups, values, sums):
-    """Add each value to its group's sum. False: nothing went wrong."""
-    for at in range(groups.size):
-        sums[groups[at]] += values[at]
-    return False
-
-
-@_jit
 def sum_integers(groups, values, sums):
     """Add each value to its group's sum; True if one of them left 64 bits, and then the result means nothing."""
     left = np.int64(0)
@@ -568,3 +560,191 @@ def max_groups(groups, values, most):
         before = most[group]
         most[group] = value if value > before else before
     return met_nan
+
+
+_HUGE = 2.0**960
+
+
+@_jit
+def _grow(parts, count, value):
+    """Add a value to the sum of the first `count` of `parts`, which rise in size and share no digits; their number then."""
+    kept = 0
+    for at in range(count):
+        part = parts[at]
+        if abs(value) < abs(part):
+            value, part = part, value
+        high = value + part
+        low = part - (high - value)
+        if low != 0.0:
+            parts[kept] = low
+            kept += 1
+        value = high
+    if value != 0.0:
+        parts[kept] = value
+        kept += 1
+    return kept
+
+
+@_jit
+def _pack(parts, count):
+    """Make `parts` few and each as large as it can be, in the same order; how many they are then (Shewchuk's Compress)."""
+    if count == 0:
+        return 0
+    bottom = count - 1
+    high = parts[bottom]
+    for at in range(count - 2, -1, -1):
+        total = high + parts[at]
+        low = parts[at] - (total - high)
+        high = total
+        if low != 0.0:
+            parts[bottom] = high
+            bottom -= 1
+            high = low
+    parts[bottom] = high
+    top = 0
+    for at in range(bottom + 1, count):
+        total = parts[at] + high
+        low = high - (total - parts[at])
+        high = total
+        if low != 0.0:
+            parts[top] = low
+            top += 1
+    parts[top] = high
+    return top + 1
+
+
+@_jit
+def _rounded(parts, count):
+    """The float that is nearest to the sum of such parts: of two that are as near the one that is even."""
+    if count == 0:
+        return 0.0
+    at = count - 1
+    high = parts[at]
+    low = 0.0
+    while at > 0:
+        at -= 1
+        before = high
+        high = before + parts[at]
+        low = parts[at] - (high - before)
+        if low != 0.0:
+            break
+    if at > 0 and ((low < 0.0 and parts[at - 1] < 0.0) or (low > 0.0 and parts[at - 1] > 0.0)):
+        twice = 2.0 * low
+        other = high + twice
+        if other - high == twice:
+            high = other
+    return high
+
+
+@_jit
+def _settle(terms, row, width, value):
+    """Add a value for which the terms of a row have no room as they are, by making fewer of them; what is still left."""
+    parts = np.empty(width + 1, np.float64)
+    count = 0
+    for place in range(width):
+        count = _grow(parts, count, terms[row, place])
+    count = _pack(parts, _grow(parts, count, value))
+    for place in range(width):
+        terms[row, place] = parts[count - 1 - place] if place < count else 0.0
+    return parts[0] if count > width else 0.0
+
+
+@_jit
+def add_terms(groups, values, begin, terms, width, far, rest):
+    """Add each value from `begin` on to the terms of its group, of which there are `width`. `far`: the numbers of values from
+    2**960 up, and of those that are no number, which are left out.
+
+    Returns (row, found): stops behind the first row of which something found no room, which is then `rest[0]`, for the caller
+    to make more; how many `far` has. `rest[0]` is 0 where all is done.
+    """
+    found = 0
+    rest[0] = 0.0
+    for at in range(begin, groups.size):
+        value = values[at]
+        if not abs(value) < _HUGE:
+            far[found] = at
+            found += 1
+            continue
+        group = groups[at]
+        first = terms[group, 0]
+        second = terms[group, 1]
+        after = first + value
+        part = after - first
+        value = (first - (after - part)) + (value - part)
+        terms[group, 0] = after
+        after = second + value
+        part = after - second
+        value = (second - (after - part)) + (value - part)
+        terms[group, 1] = after
+        place = 2
+        while place < width and value != 0.0:
+            before = terms[group, place]
+            after = before + value
+            part = after - before
+            value = (before - (after - part)) + (value - part)
+            terms[group, place] = after
+            place += 1
+        if value != 0.0:
+            value = _settle(terms, group, width, value)
+            if value != 0.0:
+                rest[0] = value
+                return at + 1, found
+    return groups.size, found
+
+
+@_jit
+def round_terms(terms, width, sums):
+    """Fill `sums` with the floats that are nearest to the sums of the first `width` terms of each row."""
+    parts = np.empty(width, np.float64)
+    for row in range(sums.size):
+        count = 0
+        for place in range(width):
+            count = _grow(parts, count, terms[row, place])
+        sums[row] = _rounded(parts, count) + 0.0
+
+
+@_jit
+def _halves(value):
+    scaled = value * 134217729.0
+    high = scaled - (scaled - value)
+    return high, value - high
+
+
+@_jit
+def square_terms(values, squares):
+    """Fill `squares` with the square of each value, and with what is rounded off of it."""
+    for row in range(values.size):
+        value = values[row]
+        product = value * value
+        a, b = _halves(value)
+        rest = ((a * a - product) + 2.0 * (a * b)) + b * b
+        squares[row, 0] = product
+        squares[row, 1] = rest if rest - rest == 0.0 else 0.0
+
+
+@_jit
+def _grow_by_product(parts, count, one, other):
+    """Add a product."""
+    product = one * other
+    a, b = _halves(one)
+    c, d = _halves(other)
+    rest = ((a * c - product) + a * d + b * c) + b * d
+    return _grow(parts, _grow(parts, count, rest), product)
+
+
+@_jit
+def spread_terms(counts, sums, squares, spreads):
+    """Fill `spreads` with the squares of distances from the mean, added up, of so many values with these sums and squares."""
+    parts = np.empty(sums.shape[1] * (sums.shape[1] + 1) + 2 * squares.shape[1], np.float64)
+    for row in range(counts.size):
+        number = np.float64(counts[row])
+        count = 0
+        for place in range(squares.shape[1]):
+            if squares[row, place] != 0.0:
+                count = _grow_by_product(parts, count, squares[row, place], number)
+        for place in range(sums.shape[1]):
+            if sums[row, place] != 0.0:
+                count = _grow_by_product(parts, count, -sums[row, place], sums[row, place])
+                for other in range(place):
+                    count = _grow_by_product(parts, count, -2.0 * sums[row, place], sums[row, other])
+        spreads[row] = max(_rounded(parts, count), 0.0) / number

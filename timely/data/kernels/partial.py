@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from timely.data.kernels import exact, sketches
+from timely.data.kernels import sketches
 from timely.data.kernels.added import Added, are_ones, plain_values, present_values, ungrouped
 from timely.data.kernels.columns import (
     TINY,
@@ -25,9 +25,10 @@ from timely.data.kernels.columns import (
     whole,
 )
 from timely.data.kernels.grouping import group, group_integers
-from timely.data.kernels.parts import ADDS, SKETCHED, Kind, Part, compared_kind, sum_kind, sums_column
-from timely.data.kernels.reduce import MANY, count_rows, reduce, reduce_pieces, squares_from_mean
+from timely.data.kernels.parts import ADDS, Kind, Part, compared_kind, sum_kind, sums_column
+from timely.data.kernels.reduce import MANY, count_rows, reduce, reduce_pieces
 from timely.data.kernels.tables import Ids
+from timely.data.kernels.terms import is_terms, squares
 from timely.data.kernels.totals import Totals
 
 
@@ -59,16 +60,17 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
             columns.append(rows_column if filled is None else pa.array(filled))
             continue
         if part.kind == "squares":
-            result = squares_from_mean(of.groups, count, of.to_add())
-            columns.append(pa.array(result if full else result[present]))
+            result = reduce("sum", of.groups, count, squares(of.to_add()))
+            columns.append(sums_column(result if full else result[present], pa.float64()))
             continue
-        if part.kind in SKETCHED:
-            made = (sketches if part.kind == "sketch" else exact).of_groups(of.groups, count, of.to_add())
+        if part.kind == "sketch":
+            made = sketches.of_groups(of.groups, count, of.to_add())
             columns.append(pa.array((made if full else made[present]).tolist(), sketches.KIND))
             continue
         result = reduce(part.kind, of.groups, count, of.to_add() if part.kind == "sum" else of.to_compare())
         if not full:
-            result = pooled_take(result, present) if result.dtype.kind != "O" else result[present]
+            plain = result.dtype.kind != "O" and result.ndim == 1
+            result = pooled_take(result, present) if plain else result[present]
         empty = None if filled is None else filled == 0
         columns.append(sums_column(result, of.kind) if part.kind == "sum" else of.compared(result, empty))
     names = [*keys, *(part.name for part in parts)]
@@ -148,16 +150,16 @@ def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) 
     """
     many = [added for added in many if len(added)]
     first = many[0]
-    if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type) or any(part.kind == "squares" for part in parts):
+    if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type):
         return None
     bare = {
-        i for i, part in enumerate(parts) if part.kind in SKETCHED and not any(len(each.values[i]) for each in many)
+        i for i, part in enumerate(parts) if part.kind == "sketch" and not any(len(each.values[i]) for each in many)
     }
     for added in many:
         alike = added.keys[0].type.equals(first.keys[0].type) and added.kinds == first.kinds
         some = [each for i, each in enumerate(zip(added.kinds, added.valid, strict=True)) if i not in bare]
         full = not added.keys[0].null_count and all(valid is None for _, valid in some)
-        if not alike or not full or not all(is_number(kind) for kind, _ in some):
+        if not alike or not full or not all(is_number(kind) or is_terms(kind) for kind, _ in some):
             return None
     with scratch() as room:
         groups, values, rows = group_integers([numbers(added.keys[0]) for added in many], room)

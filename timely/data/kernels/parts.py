@@ -1,9 +1,9 @@
 """The parts of aggregates: what must be kept of a column so that partial results can be combined in any order and grouping.
 
-A *part* is the number of rows or of values, a sum, a minimum, a maximum, the squares of distances from the mean, the number of
-distinct values, a sketch (`timely.data.kernels.sketches`) of observations, or the digits of a sum of floats that may be taken
-back (`timely.data.kernels.exact`). Here are their names, their types, and the values
-from which they start. NaN loses against any number in a minimum or maximum, as in Polars.
+A *part* is the number of rows or of values, a sum, a minimum, a maximum, the sum of squares, the number of distinct values, or
+a sketch (`timely.data.kernels.sketches`) of observations. Here are their names, their types, and the values from which they
+start. Sums of floats, and of squares, are not rounded (`timely.data.kernels.terms`). NaN loses against any number in a minimum
+or maximum, as in Polars.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from timely.data.kernels import sketches
+from timely.data.kernels import sketches, terms
 from timely.data.kernels.columns import (
     Numbers,
     column_of,
@@ -24,7 +24,7 @@ from timely.data.kernels.columns import (
     whole_type,
 )
 
-Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct", "sketch", "digits"]
+Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct", "sketch"]
 
 
 class Part(NamedTuple):  # of which the hash costs little
@@ -50,9 +50,6 @@ EXACT = pa.decimal256(76, 0)
 
 LIMIT = 1 << 63
 """Integers from here on leave 64 bits."""
-
-SKETCHED = ("sketch", "digits")
-"""Kinds of parts that are bytes, of pairs which are merged."""
 
 ADDS = ("rows", "values", "sum", "squares", "distinct")
 """Kinds of parts that are combined by adding."""
@@ -125,9 +122,11 @@ def compared_kind(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def sums_column(sums: Numbers, kind: pa.DataType) -> pa.Array:
-    """Sums of values of type `kind` as a column."""
+    """Sums of values of type `kind` as a column; of floats unrounded."""
     if pa.types.is_null(kind):
         return pa.nulls(len(sums))
+    if sums.ndim > 1:
+        return terms.column_of_terms(sums)
     if sums.dtype.kind != "O":
         return pa.array(sums)
     return column_of(sums, pa.decimal128(38, kind.scale) if pa.types.is_decimal(kind) else EXACT)
@@ -137,16 +136,20 @@ def kind_of(part: Part, schema: pa.Schema) -> pa.DataType:
     """The type of a column of such parts of a column in `schema`."""
     if part.column is None or part.kind in ("values", "distinct"):
         return pa.int64()
-    if part.kind in SKETCHED:
+    if part.kind == "sketch":
         return sketches.KIND
     kind = whole_type(schema.field(part.column).type)
     if part.kind == "squares":
-        return squared_kind(kind, part.column)
-    return sum_kind(kind, part.column) if part.kind == "sum" else compared_kind(kind, part.column)
+        squared_kind(kind, part.column)
+        return terms.TERMS
+    if part.kind == "sum":
+        kind = sum_kind(kind, part.column)
+        return terms.TERMS if pa.types.is_floating(kind) else kind
+    return compared_kind(kind, part.column)
 
 
 def dtype_of(kind: pa.DataType) -> npt.DTypeLike:
     """The type of an array of values of type `kind`: 64-bit numbers, or objects."""
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(kind) or terms.is_terms(kind):
         return np.float64
     return np.int64 if is_number(kind) or pa.types.is_null(kind) else object

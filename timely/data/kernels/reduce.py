@@ -1,7 +1,8 @@
-"""One value for each group of rows: sums, minima, maxima, squares and counts, by NumPy or by compiled loops.
+"""One value for each group of rows: sums, minima, maxima and counts, by NumPy or by compiled loops.
 
-Integer sums are exact. They are 64-bit integers while they fit, and Python's own integers (arrays of objects, and columns of
-type `EXACT`) from where one does not: that is found out from bounds, and costs next to nothing while nothing is near them.
+Sums are exact. Of floats see `timely.data.kernels.terms`. Integers are 64-bit while they fit, and Python's own (arrays of
+objects, and columns of type `EXACT`) from where one does not: that is found out from bounds, and costs next to nothing while
+nothing is near them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from timely.data.kernels.columns import (
 )
 from timely.data.kernels.parts import LIMIT, Kind, identity, ufunc_of
 from timely.data.kernels.tables import Ids, compiled_loops, read_only
+from timely.data.kernels.terms import sums
 
 MANY = 8192
 """From here on compiled loops pay for a group-by; smaller batches are NumPy's."""
@@ -29,6 +31,8 @@ def reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
 
 def reduce_pieces(kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers]) -> Numbers:
     """The same of several pieces."""
+    if kind == "sum" and values[0].dtype.kind == "f":
+        return sums(groups, count, values)
     if sum(map(len, groups)) >= MANY and values[0].dtype.kind != "O":
         result = _compiled_reduce(kind, groups, count, values)
         if result is not None:
@@ -41,9 +45,6 @@ def _flat(pieces: Sequence[Numbers]) -> Numbers:
 
 
 def _plain_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
-    if kind == "sum" and values.dtype.kind == "f":
-        # Without any values the weights are ignored, and counts come out.
-        return np.bincount(groups, values, count).astype(np.float64, copy=False)
     if kind == "sum" and values.dtype.kind == "i" and reach_of(values) * len(values) >= LIMIT:
         return _exact_sums(groups, count, values)
     result = np.full(count, identity(kind, values.dtype), values.dtype)
@@ -51,18 +52,11 @@ def _plain_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbe
     return result
 
 
-def squares_from_mean(groups: Ids, count: int, values: Numbers) -> Numbers:
-    """The sum of the squares of the distances from the mean, of each group."""
-    values = values.astype(np.float64, copy=False)
-    means = np.bincount(groups, values, count) / np.maximum(np.bincount(groups, minlength=count), 1)
-    return np.bincount(groups, (values - means[groups]) ** 2, count).astype(np.float64, copy=False)
-
-
 def _compiled_reduce(kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers]) -> Numbers | None:
     """The same for many rows; None if there are NaNs, which minima and maxima must pass over, or a sum left 64 bits."""
     loops, dtype = compiled_loops(), values[0].dtype
     if kind == "sum":
-        loop = loops.sum_groups if dtype.kind == "f" else loops.sum_integers
+        loop = loops.sum_integers
         result = pooled_full(count, 0, dtype)
     else:
         limits = (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(np.int64).max, np.iinfo(np.int64).min)

@@ -1,10 +1,16 @@
-"""Rows in the order of some columns, then of all others: the same in whatever order they came."""
+"""Rows in an order that follows from what stands in them: the same in whatever order they came."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import polars as pl
+
+from timely.data.content import content_of
+from timely.errors import CodecError
+
+_BY_VALUE = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Categorical, pl.Enum)
+"""Types that Polars sorts by in another way than by what stands there, or not at all."""
 
 
 def sorted_rows(
@@ -19,10 +25,27 @@ def sorted_rows(
     others = [name for name in frame.columns if name not in columns]
     if not others or not _tied(found.select(columns)):
         return found
-    flags = [descending] * len(columns) + [False] * len(others)
-    return frame.sort(
-        [*columns, *others], descending=flags, nulls_last=[nulls_last] * len(columns) + [False] * len(others)
-    )
+    return in_content_order(frame).sort(columns, descending=descending, nulls_last=nulls_last, maintain_order=True)
+
+
+def in_content_order(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows in the order of all columns, the first one first.
+
+    What cannot be encoded, and so neither travels nor is saved, stays in the order in which it is.
+
+    >>> in_content_order(pl.DataFrame({"a": [2, 1, 1], "b": [[1], [3], [2]]})).rows()
+    [(1, [2]), (1, [3]), (2, [1])]
+    """
+    if len(frame) < 2 or not frame.width:
+        return frame
+    if any(isinstance(kind, _BY_VALUE) for kind in frame.dtypes):
+        try:
+            content = list(map(content_of, frame.rows()))
+        except CodecError:
+            return frame
+        return frame[sorted(range(len(frame)), key=content.__getitem__)]
+    columns = [name for name, kind in frame.schema.items() if kind != pl.Null]
+    return frame.sort(columns) if columns else frame
 
 
 def _tied(rows: pl.DataFrame) -> bool:

@@ -314,7 +314,12 @@ def warm_tables() -> None:
     loops.find_packed_rows(*frozen, np.zeros(8, np.intp), np.zeros(8, np.intp))
     one = np.uint64(1)
     loops.owners_of_integers(groups, np.int64(1), one, one, one, np.zeros(8, np.uint8))
-    for values in (read_only(np.zeros(8)), read_only(np.zeros(8, np.int64))):
-        sums = loops.sum_groups if values.dtype.kind == "f" else loops.sum_integers
-        for loop in (sums, loops.min_groups, loops.max_groups):
+    floats, terms = read_only(np.zeros(8)), np.zeros((1, 2))
+    loops.add_terms(groups, floats, 0, terms, 2, np.zeros(8, np.int64), np.zeros(1))
+    loops.round_terms(read_only(terms), 2, np.zeros(1))
+    loops.square_terms(floats, np.zeros((8, 2)))
+    loops.spread_terms(read_only(np.ones(1, np.int64)), read_only(terms), read_only(terms), np.zeros(1))
+    loops.sum_integers(groups, read_only(np.zeros(8, np.int64)), np.zeros(1, np.int64))
+    for values in (floats, read_only(np.zeros(8, np.int64))):
+        for loop in (loops.min_groups, loops.max_groups):
             loop(groups, values, np.zeros(1, values.dtype))

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from timely.data.kernels import sketches
+from timely.data.kernels import sketches, terms
 from timely.data.kernels.added import Added, plain_values
 from timely.data.kernels.columns import (
     PLAIN,
@@ -18,7 +18,7 @@ from timely.data.kernels.columns import (
     whole,
 )
 from timely.data.kernels.index import KeyIndex
-from timely.data.kernels.parts import EXACT, LIMIT, SKETCHED, Kind, Part, dtype_of, identity, ufunc_of
+from timely.data.kernels.parts import EXACT, LIMIT, Kind, Part, dtype_of, identity, ufunc_of
 from timely.data.kernels.reduce import reach_of
 from timely.data.kernels.series import frame_of, series_of
 from timely.data.kernels.tables import Ids
@@ -54,7 +54,6 @@ class Totals:
         counts = {part.column: i for i, part in enumerate(self.parts) if part.kind == "values"}
         self._counts = [counts[part.column] if part.kind in ("min", "max") else None for part in self.parts]
         """Of a minimum or maximum: the number of the part that counts its values."""
-        self._squares = [i for i, part in enumerate(self.parts) if part.kind == "squares"]
 
     def __len__(self) -> int:
         return len(self.index)
@@ -64,7 +63,7 @@ class Totals:
         ids = self.index.ids(keys)
         if not self._arrays:
             self._kinds = kinds
-            self._arrays = [np.zeros(0, dtype_of(kind)) for kind in kinds]
+            self._arrays = [_nothing(kind) for kind in kinds]
             self._reach = [0] * len(kinds)
         elif kinds != self._kinds:
             self._widen(kinds)
@@ -72,7 +71,8 @@ class Totals:
         if count > len(self._arrays[0]):
             size = max(64, 2 * count, self._expected)
             for i, array in enumerate(self._arrays):
-                larger = np.empty(size, array.dtype)  # which takes memory only from where it is written
+                # Memory is taken only from where it is written.
+                larger = np.empty((size, *array.shape[1:]), array.dtype)
                 larger[: self._begun] = array[: self._begun]
                 self._arrays[i] = larger
         if count > self._begun:
@@ -91,17 +91,27 @@ class Totals:
                 continue
             if pa.types.is_null(old):
                 dtype = np.dtype(dtype_of(new))
-                self._arrays[i] = np.full(len(self._arrays[i]), identity(part.kind, dtype), dtype)
+                rows = len(self._arrays[i])
+                none = terms.blank(rows) if terms.is_terms(new) else np.full(rows, identity(part.kind, dtype), dtype)
+                self._arrays[i] = none
                 self._kinds[i] = new
                 continue
-            if not all(pa.types.is_integer(k) or pa.types.is_floating(k) or k.equals(EXACT) for k in (old, new)):
+            if not all(map(_adds_up, (old, new))):
                 raise TypeError(f"column {part.column!r} was of type {old} and is now {new}; cast it to one type")
-            if pa.types.is_floating(old) or pa.types.is_floating(new):
+            if terms.is_terms(old):  # which takes integers as well
+                continue
+            if terms.is_terms(new):
+                self._arrays[i] = self._as_terms(self._arrays[i])
+                self._kinds[i] = terms.TERMS
+            elif pa.types.is_floating(old) or pa.types.is_floating(new):
                 self._to_floats(i)
             elif EXACT in (old, new):
                 self._to_objects(i)
             else:
                 self._kinds[i] = pa.int64()
+
+    def _as_terms(self, array: Numbers) -> Numbers:
+        return terms.assigned(terms.blank(len(array)), slice(0, self._begun), array[: self._begun])
 
     def _to_floats(self, i: int) -> None:
         array = self._arrays[i]
@@ -118,13 +128,12 @@ class Totals:
 
     def add(self, ids: Ids, added: Added, unique: bool) -> None:
         """Add rows that have `ids`; `unique` if none occurs twice."""
-        for i in self._squares:
-            self._add_squares(i, ids, added)
         for i, (part, values, valid) in enumerate(zip(self.parts, added.values, added.valid, strict=True)):
-            if part.kind == "squares":
-                continue
             of = ids if valid is None else ids[valid]
-            if part.kind in SKETCHED:
+            if self._arrays[i].ndim > 1:
+                self._arrays[i] = terms.added(self._arrays[i], of, values, unique)
+                continue
+            if part.kind == "sketch":
                 _merge(self._arrays[i], of, values)
                 continue
             if part.kind == "sum" and self._arrays[i].dtype.kind == "i":
@@ -138,27 +147,6 @@ class Totals:
                 array[of] = ufunc(array[of], values.astype(array.dtype, copy=False))
             else:
                 ufunc.at(array, of, values.astype(array.dtype, copy=False))
-
-    def _add_squares(self, i: int, ids: Ids, added: Added) -> None:
-        """Add squares of distances from means, which move: before the numbers and sums that the means are made of.
-
-        What the parts have of each other is their numbers times the squares of the distances of their means (Chan, Golub and
-        LeVeque, *Updating Formulae*, 1979).
-        """
-        column = self.parts[i].column
-        n_at, sum_at = self.parts.index(Part("values", column)), self.parts.index(Part("sum", column))
-        some = added.values[n_at] > 0
-        if (valid := added.valid[i]) is not None:
-            some &= valid
-        chosen = some if valid is None else some[valid]
-        touched, at = np.unique(ids[some], return_inverse=True)
-        numbers, sums = added.values[n_at][some].astype(np.float64), added.values[sum_at][chosen].astype(np.float64)
-        there, of = self._arrays[n_at][touched].astype(np.float64), self._arrays[sum_at][touched].astype(np.float64)
-        count = len(touched)
-        means = (of + np.bincount(at, sums, count)) / (there + np.bincount(at, numbers, count))
-        far = added.values[i][chosen] + numbers * (sums / numbers - means[at]) ** 2
-        moved = there * (of / np.maximum(there, 1) - means) ** 2
-        self._arrays[i][touched] += np.bincount(at, far, count) + moved
 
     def _make_room(self, i: int, values: Numbers, times: int) -> None:
         """Go on in Python's integers where `values`, of which so many may come to one key, could leave 64 bits."""
@@ -179,9 +167,16 @@ class Totals:
 
     def put(self, ids: Ids, values: Sequence[Numbers]) -> None:
         """Set the parts of `ids`."""
-        for i, (array, new) in enumerate(zip(self._arrays, values, strict=True)):
-            array[ids] = new
-            self._reached(i, new)
+        for i, new in enumerate(values):
+            self._set(i, ids, new)
+
+    def _set(self, i: int, ids: Ids | slice, values: Numbers) -> None:
+        """Set part `i` of some keys."""
+        if self._arrays[i].ndim > 1:
+            self._arrays[i] = terms.assigned(self._arrays[i], ids, values)
+            return
+        self._arrays[i][ids] = values
+        self._reached(i, values)
 
     def _reached(self, i: int, values: Numbers) -> None:
         """Note that part `i` of some keys is now `values`."""
@@ -202,15 +197,14 @@ class Totals:
         first, count = (int(ids[0]), len(ids)) if len(ids) else (0, 0)
         rising = count > 0 and int(ids[-1]) == first + count - 1 and bool((np.diff(ids) == 1).all())
         where: Ids | slice = slice(first, first + count) if rising else ids
-        for i, (part, array) in enumerate(zip(self.parts, self._arrays, strict=True)):
-            column = whole(table[part.name])
+        for i, part in enumerate(self.parts):
+            column, at = whole(table[part.name]), where
             if column.null_count:  # a group that had no values
+                array = self._arrays[i]
                 array[where] = identity(part.kind, array.dtype)
-                array[ids[column.is_valid().to_numpy(zero_copy_only=False)]] = plain_values(column.drop_null())
-                continue
-            values = plain_values(column)
-            array[where] = values
-            self._reached(i, values)
+                at = ids[column.is_valid().to_numpy(zero_copy_only=False)]
+                column = column.drop_null()
+            self._set(i, at, plain_values(column))
 
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` keys."""
@@ -241,13 +235,15 @@ class Totals:
         For a few rows that costs much less than Arrow. None if there is more to it than 64-bit numbers and little text.
         """
         kinds = [(self._kinds[result.part], result.whole) for result in named]
-        if any(kind.id not in PLAIN or (whole and pa.types.is_floating(kind)) for kind, whole in kinds):
+        if not all(kind.id in PLAIN or (terms.is_terms(kind) and not whole) for kind, whole in kinds):
             return None
         columns = self.index.series(self.keys, ids)
         if columns is None:
             return None
         for name, i, by, _ in named:
             found, count = values[i], self._counts[i]
+            if found.dtype.kind == "f":
+                found = terms.rounded(found) if found.ndim > 1 else found + 0.0  # one zero
             if by is not None:
                 count = by
                 found = found.astype(np.float64) / np.maximum(values[by], 1)
@@ -260,8 +256,17 @@ class Totals:
     def nbytes(self) -> int:
         """Bytes held, roughly."""
         arrays = zip(self.parts, self._arrays, strict=bool(self._arrays))
-        sketched = sum(sketches.size_of(array[: len(self)]) for part, array in arrays if part.kind in SKETCHED)
+        sketched = sum(sketches.size_of(array[: len(self)]) for part, array in arrays if part.kind == "sketch")
         return self.index.nbytes() + sum(array.nbytes for array in self._arrays) + sketched
+
+
+def _nothing(kind: pa.DataType) -> Numbers:
+    return terms.blank(0) if terms.is_terms(kind) else np.zeros(0, dtype_of(kind))
+
+
+def _adds_up(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or kind.equals(EXACT) or terms.is_terms(kind))
 
 
 def _merge(held: Numbers, ids: Ids, values: Numbers) -> None:

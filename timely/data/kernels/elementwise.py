@@ -1,0 +1,94 @@
+"""Polars expressions that give for each row what follows from this row alone, however rows are divided into batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+_WITHIN = frozenset(
+    {
+        "Abs",
+        "AsStruct",
+        "Ceil",
+        "Clip",
+        "Coalesce",
+        "Exp",
+        "FillNull",
+        "Floor",
+        "Hash",
+        "Log",
+        "Log1p",
+        "MaxHorizontal",
+        "MeanHorizontal",
+        "MinHorizontal",
+        "Negate",
+        "Pow",
+        "RepeatBy",
+        "Replace",
+        "ReplaceStrict",
+        "Round",
+        "RoundSF",
+        "Sign",
+        "StructExpr",
+        "SumHorizontal",
+        "TemporalExpr",
+        "ToPhysical",
+        "Trigonometry",
+    }
+)
+"""Functions, and families of functions, of the values in one row."""
+
+_MOSTLY: dict[str, frozenset[str]] = {
+    "Boolean": frozenset({"Any", "All", "IsUnique", "IsDuplicated", "IsFirstDistinct", "IsLastDistinct"}),
+    "StringExpr": frozenset({"ConcatVertical"}),
+    "ListExpr": frozenset({"Sample", "Shuffle"}),
+    "ArrayExpr": frozenset({"Shuffle"}),
+}
+"""Families of which all but these are."""
+
+
+def are_elementwise(given: Iterable[Any]) -> bool:
+    """True if all arguments of a verb, expressions or names of columns or values, are. In doubt, no."""
+    try:
+        return all(_is(each) for each in given)
+    except Exception:  # a tree that this does not know, in whatever way
+        return False
+
+
+def _is(given: Any) -> bool:
+    if isinstance(given, list | tuple):
+        return all(map(_is, given))
+    if not isinstance(given, pl.Expr):
+        return not isinstance(given, pl.Series)
+    return _within_rows(json.loads(given.meta.serialize(format="json")))
+
+
+def _within_rows(tree: Any) -> bool:
+    match tree:
+        case {"Column": _} | {"Selector": _}:
+            return True
+        case {"Literal": literal}:
+            return not (isinstance(literal, dict) and "Series" in literal)
+        case {"Alias": [inner, _]} | {"Cast": {"expr": inner}} | {"Eval": {"expr": inner}} | {"KeepName": inner}:
+            return _within_rows(inner)
+        case {"BinaryExpr": {"left": left, "right": right}}:
+            return _within_rows(left) and _within_rows(right)
+        case {"Ternary": {"predicate": predicate, "truthy": truthy, "falsy": falsy}}:
+            return all(map(_within_rows, (predicate, truthy, falsy)))
+        case {"Function": {"input": inputs, "function": function}}:
+            return _is_within(function) and all(map(_within_rows, inputs))
+    return False
+
+
+def _is_within(function: Any) -> bool:
+    name, details = next(iter(function.items())) if isinstance(function, dict) else (function, None)
+    if name in _MOSTLY:
+        return _name(details) not in _MOSTLY[name]
+    return name in _WITHIN
+
+
+def _name(details: Any) -> Any:
+    return next(iter(details)) if isinstance(details, dict) else details
