@@ -380,27 +380,34 @@ def unlink_rows(hashes, first, end, heads, before):
 
 
 @_jit
+def _follow(at, place, wanted, hashes, before, places, rows, count):
+    """Put the linked rows with a hash behind the pairs that there are, as far as there is room; how many there are then."""
+    begin = count
+    while at != 0:
+        row = at - 1
+        if hashes[row] == wanted:
+            if count < rows.size:
+                places[count] = place
+                rows[count] = row
+            count += 1
+        at = before[row]
+    if count <= rows.size and count - begin > 1:  # they came last first
+        low, high = begin, count - 1
+        while low < high:
+            rows[low], rows[high] = rows[high], rows[low]
+            low += 1
+            high -= 1
+    return count
+
+
+@_jit
 def find_rows(wanted, hashes, heads, before, places, rows):
     """Fill places and rows with the pairs of equal hashes, as far as there is room; how many there are."""
     mask = np.uint64(heads.size - 1)
     count = 0
     for place in range(wanted.size):
-        begin = count
         at = heads[wanted[place] & mask]
-        while at != 0:
-            row = at - 1
-            if hashes[row] == wanted[place]:
-                if count < rows.size:
-                    places[count] = place
-                    rows[count] = row
-                count += 1
-            at = before[row]
-        if count <= rows.size and count - begin > 1:  # they came last first
-            low, high = begin, count - 1
-            while low < high:
-                rows[low], rows[high] = rows[high], rows[low]
-                low += 1
-                high -= 1
+        count = _follow(at, place, wanted[place], hashes, before, places, rows, count)
     return count
 
 
@@ -436,22 +443,8 @@ def find_packed_rows(wanted, starts, order, packed, hashes, heads, before, place
                     places[count] = place
                     rows[count] = order[at]
                 count += 1
-        begin = count
         at = heads[wanted[place] & linked]
-        while at != 0:
-            row = at - 1
-            if hashes[row] == wanted[place]:
-                if count < rows.size:
-                    places[count] = place
-                    rows[count] = row
-                count += 1
-            at = before[row]
-        if count <= rows.size and count - begin > 1:  # they came last first
-            low, high = begin, count - 1
-            while low < high:
-                rows[low], rows[high] = rows[high], rows[low]
-                low += 1
-                high -= 1
+        count = _follow(at, place, wanted[place], hashes, before, places, rows, count)
     return count
 
 
