@@ -20,11 +20,10 @@ import json
 from collections.abc import Iterable, Sequence
 
 import msgspec
-import networkx as nx
 from msgspec.structs import replace
 
 from recovery.at_least_once import check_at_least_once, given_anew, sending_anew
-from recovery.edges import joined
+from recovery.edges import behind, joined
 from recovery.guarantees.demands import check_demands
 from recovery.guarantees.promises import Promise, promises
 from recovery.loops import WITHIN, cut_within_epochs
@@ -368,9 +367,8 @@ def _repeating(plan: Plan, edges: Iterable[EdgeInfo], operators: Sequence[Operat
 
 def _behind_exchanges(edges: Iterable[EdgeInfo]) -> set[int]:
     """The processors to which something comes that was between workers."""
-    graph: nx.DiGraph[int] = nx.DiGraph((edge.source, edge.target) for edge in edges)
     begins = {edge.target for edge in edges if edge.spread}
-    return begins.union(*(nx.descendants(graph, begin) for begin in begins))
+    return begins | behind([(edge.source, edge.target) for edge in edges], begins)
 
 
 def _repeats(node: Node, operator: Operator | None) -> bool:

@@ -155,7 +155,7 @@ def test_of_a_table_beside_a_region_the_files_outlive_those_of_the_region(tmp_pa
 
 
 def test_files_of_shared_and_handed_rows_go_when_no_run_can_need_them_any_more() -> None:
-    world = World(lambda: program(times=2), 1, 3)
+    world = World(lambda: program(times=2), 1, 1)
     world.run()
     oldest: dict[str, int] = {}
     for path in world._files.path.rglob("*.parquet"):

@@ -89,6 +89,10 @@ OF_COLUMNS: dict[str, Verb] = {
     "join as lookup": lambda s: s.join(s.select("a", d="c"), on="a", how="lookup"),
     "least by a column": lambda s: lindi.Table(s).top(2, by="a", least=True).stream,
     "greatest by a column": lambda s: lindi.Table(s).top(3, by="at").stream,
+    "rename": lambda s: s.rename({"a": "z"}),
+    "explode": lambda s: s.with_columns(both=pl.concat_list("a", "c")).explode("both"),
+    "unnest": lambda s: s.select(pl.struct("a", "c").alias("both")).unnest("both"),
+    "match_to_schema": lambda s: s.match_to_schema({"a": int, "b": str, "at": int, "c": int, "f": float}),
     "distinct of a table": lambda s: lindi.Table(s).distinct("a").stream,
 }
 

@@ -132,7 +132,7 @@ for _name, _says, _change in (
         "sends merge only for equal (τ, t)",
         Change(Outbox, "add", "(route.edge.index, event, time)", "(route.edge.index, event, event)"),
     ),
-    ("logged as sent", NUMBERS, Change(Outbox, "_encode", "self._recorder.shipped(...)", GONE)),
+    ("logged as sent", NUMBERS, Change(Outbox, "_message", "self._recorder.shipped(...)", GONE)),
 ):
     rule(_name, _says, merged, MERGED, _change)
 
