@@ -289,7 +289,7 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                 )
 
 
-def _logged(plan: Plan, edge: Edge, policy: Policy, behind: Policy) -> bool:
+def _logged(plan: Plan, edge: Edge, policy: Policy, target_policy: Policy) -> bool:
     """A region logs what leaves it; operators with a policy of their own log what leaves them, as a loop does as one.
 
     What comes to a region that is saved as one is always logged: those in front need not be cut as often as it is.
@@ -297,7 +297,7 @@ def _logged(plan: Plan, edge: Edge, policy: Policy, behind: Policy) -> bool:
     source, target = plan.graph.nodes[edge.source.node], plan.graph.nodes[edge.target.node]
     if isinstance(policy, _SAVES_NOTHING) or not plan.standing_open.isdisjoint((source.index, target.index)):
         return False
-    if isinstance(behind, Eager | Snapshot) and target.region is not source.region:
+    if isinstance(target_policy, Eager | Snapshot) and target.region is not source.region:
         return True
     if not policy.log_outputs:
         return False

@@ -49,21 +49,19 @@ def check_own_intervals(plan: Plan, policies: Sequence[Policy], members: Sequenc
     Parts in front that log nothing belong to the group of what follows; two such groups become one by them.
 
     Args:
-        members: the processors of each group that was given an interval by the program.
+        members: the processors of each group, without those that the program gave no policy.
     """
     for group in members:
-        nodes = {p: plan.processors[p].node for p in group}
-        snapshots = [node for p, node in nodes.items() if isinstance(policies[p], Snapshot)]
-        if not snapshots:
+        given = [(plan.processors[p].node, policies[p]) for p in group]
+        region = next((node.region for node, policy in given if isinstance(policy, Snapshot)), None)
+        if region is None:
             continue
-        region = snapshots[0].region
-        assert region is not None
-        others = [n for p, n in nodes.items() if isinstance(policies[p], Lazy | LogHistory | Snapshot)]
-        other = next((node for node in others if node.region is not region), None)
-        bare = next((node for p, node in nodes.items() if isinstance(policies[p], Ephemeral | AtLeastOnce)), None)
+        saved = (node for node, policy in given if isinstance(policy, Lazy | LogHistory | Snapshot))
+        other = next((node for node in saved if node.region is not region), None)
+        bare = next((each for each in given if isinstance(each[1], Ephemeral | AtLeastOnce)), None)
         if other is not None and bare is not None:
             raise GraphError(
-                f"the {bare} is {type(policies[plan.of_node[bare.index]]).__name__} and logs nothing, so the snapshot region "
+                f"the {bare[0]} is {type(bare[1]).__name__} and logs nothing, so the snapshot region "
                 f"{region.name!r} and the {other} would be saved together, at the shorter of their intervals: give it "
                 "Batch(), or put it into one of the two regions"
             )

@@ -146,7 +146,7 @@ class SourceDriver:
         self._note: Callable[[str], None] = (lambda text: None) if files is None else files.note
         self._rereadable = getattr(source, "rereadable", True)
         self._recognised = self._rereadable and node.nondeterministic is None
-        """What was read before a place must be what it was then."""
+        """True if the input before a place must be as it was when it was read first."""
         opened = self._open(source, files)
         if rereads and not self._rereadable:
             opened = [KeptPartition(partition) for partition in opened]

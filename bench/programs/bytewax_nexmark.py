@@ -259,7 +259,7 @@ class Streams:
         self.flow, self.frames = flow, frames
 
     def of(self, kind: str, made: Callable[[int, DataFrame], Any]) -> Any:
-        """What is made of each epoch of a kind: one item."""
+        """One item for each epoch of a kind, as `made` makes it."""
         read = op.input(kind, self.flow, House(self.frames[kind]))
         return op.map(f"{kind} made", read, lambda item: made(*item))
 
@@ -274,7 +274,7 @@ def started(frame: DataFrame) -> DataFrame:
 
 
 def by_key(name: str, items: Any, logic: Callable[[], Logic]) -> Any:
-    """What the logic of each key gives, with keys."""
+    """The outputs of the logic of each key, with keys."""
     return op.stateful_batch(name, items, lambda state: logic())
 
 

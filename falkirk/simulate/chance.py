@@ -51,7 +51,7 @@ _KEPT = "a random generator that it keeps"
 _SEEDING = {random.Random.seed.__code__, random.Random.setstate.__code__}
 _EVENTS = {name for name in vars(Operator) if name.startswith("on_")}
 _READING = {"partitions", "read", "read_until", "seek"}
-"""What a source of the user's does by itself: it may wait by a clock."""
+"""Methods of a source of the user's in which it may wait by a clock."""
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 

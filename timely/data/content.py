@@ -18,7 +18,7 @@ from timely.data.codec import encode
 from timely.errors import CodecError
 
 Item = tuple[Any, Any]
-"""What counts first, and a value."""
+"""A value, behind that by which it is ordered first."""
 
 _PLAIN = {int, bool, str, bytes, dt.date, dt.timedelta}
 """Types whose values have a total order in which only equal ones tie."""

@@ -42,7 +42,7 @@ def _matching(declared: pl.Schema) -> Callable[[Batch], Batch]:
 
 
 def _difference(found: pl.Schema, declared: pl.Schema) -> str:
-    """What is not as declared, for users; nothing if only the order is another one."""
+    """The columns that are not as declared, in words for users; empty if only the order is another one."""
     said = [f"column {name!r} is declared, and not there" for name in declared if name not in found]
     said += [f"column {name!r} is there, and not declared" for name in found if name not in declared]
     said += [

@@ -8,7 +8,9 @@ leaves it and comes back, which has to wait for what is persisted in front of th
 
 from __future__ import annotations
 
-from timely.dataflow.graph import Graph, Region
+from collections.abc import Sequence
+
+from timely.dataflow.graph import Edge, Graph, Region
 from timely.operators.channels import PIPELINE
 
 
@@ -23,7 +25,7 @@ def standing_open(graph: Graph, workers: int, stays: frozenset[int]) -> frozense
         assert region is not None
         followers = [graph.nodes[edge.target.node] for edge in outgoing[gate.index]]
         if any(node.region is not region for node in followers):
-            if _leads_to(graph, gate.index, region):
+            if _leads_to(graph, outgoing, gate.index, region):
                 shut.add(region)
             continue
         within.setdefault(region, []).append(gate.index)
@@ -32,9 +34,8 @@ def standing_open(graph: Graph, workers: int, stays: frozenset[int]) -> frozense
     return frozenset(gate for region, gates in within.items() if region not in shut for gate in gates)
 
 
-def _leads_to(graph: Graph, start: int, region: Region) -> bool:
+def _leads_to(graph: Graph, outgoing: Sequence[Sequence[Edge]], start: int, region: Region) -> bool:
     """True if a way from a node leads to one of `region`."""
-    outgoing = graph.outgoing()
     todo, seen = [start], {start}
     while todo:
         for edge in outgoing[todo.pop()]:

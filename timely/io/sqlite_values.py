@@ -94,7 +94,7 @@ def _value(value: Any, where: str) -> Any:
 
 
 def _affinity(declared: str) -> str:
-    """What SQLite makes of a declared type, by its own rules and in their order."""
+    """The affinity that SQLite gives a declared type, by its own rules and in their order."""
     kind = declared.upper()
     if "INT" in kind:
         return "INTEGER"

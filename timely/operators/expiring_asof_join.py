@@ -27,7 +27,7 @@ from timely.time import Frontier, Time
 _MARK = "mark"
 
 _UNITS = {"ms": Fraction(1, 1000), "us": Fraction(1), "ns": Fraction(1000)}
-"""What a microsecond is in the units of instants."""
+"""A microsecond in each unit of instants."""
 
 
 class ExpiringAsofJoin(AsofJoin):
@@ -75,7 +75,7 @@ class ExpiringAsofJoin(AsofJoin):
 
 
 def _microsecond(kind: pl.DataType) -> Fraction:
-    """What a microsecond is in the numbers of a column of dates or datetimes; of integers, 1."""
+    """A microsecond in the numbers of a column of dates or datetimes; of integers, 1."""
     if isinstance(kind, pl.Date):
         return Fraction(1, 86_400_000_000)
     return _UNITS[kind.time_unit] if isinstance(kind, pl.Datetime) else Fraction(1)

@@ -33,7 +33,7 @@ _ANSWERS = (
     *("spark.sql.parquet.datetimeRebase", "spark.sql.parquet.inferTimestampNTZ", "spark.sql.parquet.writeLegacyFormat"),
     *("spark.sql.parquet.fieldId.", "spark.sql.parquet.mergeSchema", "spark.sql.parquet.respectSummaryFiles"),
 )
-"""What answers rest on, and types: these are the same on all machines, so that a program gives the same."""
+"""Settings on which answers and types rest: they are the same on all machines, so that a program gives the same."""
 
 LEVEL = "spark.log.level"
 _OF_LOG4J = (".properties", ".xml", ".yaml", ".yml", ".json", ".jsn")

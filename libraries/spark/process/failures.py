@@ -1,4 +1,4 @@
-"""What goes wrong in Spark, or in a function of the user's: whether it may pass, and what the user is told of it."""
+"""Errors of Spark, and of functions of the user's: those that may pass, and the words in which the user is told of them."""
 
 from __future__ import annotations
 

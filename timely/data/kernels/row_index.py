@@ -97,15 +97,15 @@ class RowIndex:
         wanted, many = read_only(np.ascontiguousarray(hashes)), len(hashes) * _MANY >= self._count
         if many and self._found > self._count // 2:
             self._pack()
-        linked = [read_only(each) for each in (self._hashes, self._heads, self._before)]
-        packed = [read_only(each) for each in (self._starts, self._order, self._packed_hashes)]
+        held = [read_only(each) for each in (self._hashes, self._heads, self._before)]
+        loop = compiled_loops().find_rows
+        if self._packed:  # else these would be made for each search of a few keys
+            held = [*map(read_only, (self._starts, self._order, self._packed_hashes)), *held]
+            loop = compiled_loops().find_packed_rows
         room = max(2 * len(hashes), self._count) if many else 2 * len(hashes)  # each row once, if no key comes twice
         while True:
             places, rows = np.empty(room, np.intp), np.empty(room, np.intp)
-            if self._packed:
-                count = compiled_loops().find_packed_rows(wanted, *packed, *linked, places, rows)
-            else:
-                count = compiled_loops().find_rows(wanted, *linked, places, rows)
+            count = loop(wanted, *held, places, rows)
             if count <= room:
                 break
             room = count

@@ -27,7 +27,7 @@ _INFINITY, _MINUS_INFINITY, _NAN = range(3)
 
 
 def signed(column: pa.Array, signs: pa.Array, what: What) -> pa.Array:
-    """What is added up of a column of numbers or decimals, to a sum of that kind. Null is no value.
+    """The terms of a sum of a column of numbers or decimals, by their signs. Null is no value.
 
     Raises:
         OverflowError: if a number, or its negative, is beyond 64 bits.
