@@ -20,6 +20,7 @@ from libraries.spark.errors import SparkError
 from libraries.spark.process.class_cache import options_to_use
 from libraries.spark.process.java import find_java, home_for_spark
 from libraries.spark.process.session import SparkOptions, check_master, environment, open_session, settings
+from libraries.spark.process.submitted import submitted
 from runtime.scratch import Scratch
 from timely.errors import PACKAGES
 
@@ -38,9 +39,6 @@ _BARRIER = {
     # Tasks that are not wanted any more end at once: the next attempt needs their place.
     "spark.python.task.killTimeout": "1s",
 }
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""The environment variable that a program of `spark-submit` has: its Java is there, with the settings that the user gave."""
-
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 _shipped: weakref.WeakKeyDictionary[SparkContext, Path] = weakref.WeakKeyDictionary()
@@ -96,7 +94,7 @@ def driver(on: On | None, resources: ExitStack) -> SparkSession:
     """
     from pyspark.sql import SparkSession
 
-    if on is None and ((found := SparkSession.getActiveSession()) is not None or _SUBMITTED in os.environ):
+    if on is None and ((found := SparkSession.getActiveSession()) is not None or submitted()):
         on = found or SparkSession.builder.getOrCreate()
     options = SparkOptions() if on is None else SparkOptions(master=on) if isinstance(on, str) else on
     if getattr(options, "connect", None) is not None or type(options).__module__.startswith("pyspark.sql.connect"):

@@ -301,8 +301,8 @@ class SparkHost:
                 raise SparkLost(f"Spark did not start within {limit:g} s{process.last_words()}")
         if not self._said and self._options.connect is None and (left := left_out(self._options)):
             self._note(
-                "these settings of spark-defaults.conf do not hold here, as answers rest on them, or a job says where it runs: "
-                f"{', '.join(left)}. Those of SparkOptions(config=) do"
+                "these settings of spark-defaults.conf, or of spark-submit, do not hold here, as answers rest on them, "
+                f"or a job says where it runs: {', '.join(left)}. Those of SparkOptions(config=) do"
             )
         self._said = True
         if process.ready is not None and process.ready.page not in (None, self._page):

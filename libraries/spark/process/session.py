@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -22,6 +23,9 @@ from libraries.spark.errors import SparkError
 from libraries.spark.process.defaults import LEVEL, holds, logs_by_itself, read_defaults
 from libraries.spark.process.fence import end_what_others_began
 from libraries.spark.process.protocol import JavaUp
+from libraries.spark.process.submitted import held
+from libraries.spark.process.submitted import master as submitted_master
+from libraries.spark.process.submitted import settings as submitted_settings
 from timely.errors import at_line
 
 if TYPE_CHECKING:
@@ -59,7 +63,8 @@ class SparkOptions:
 
     Args:
         master: what Spark calls the master: local[*] for this machine, spark://host:port for a cluster. A cluster must see
-            the folder in which the job keeps its files.
+            the folder in which the job keeps its files. By default local[*], or, in a program that `spark-submit` runs, the
+            master and the settings that it was given.
         memory: the heap of Spark's driver, which does all the work where the master is local, for example "2g". By default
             half of the memory, at most 4 GB.
         config: settings of Spark, by name; they win over those made here, and options for Java are added to those made
@@ -76,7 +81,7 @@ class SparkOptions:
             default: it is found out.
     """
 
-    master: str = "local[*]"
+    master: str = ""
     memory: str | None = None
     config: tuple[tuple[str, str], ...] = ()
     limit: float = 3600.0
@@ -90,6 +95,11 @@ class SparkOptions:
     def __post_init__(self) -> None:
         if isinstance(self.config, Mapping):
             object.__setattr__(self, "config", tuple(sorted((k, str(v)) for k, v in self.config.items())))
+        given = self.master
+        if not given and self.connect is None:
+            object.__setattr__(self, "config", tuple(sorted((held() | dict(self.config)).items())))
+        if not given:
+            object.__setattr__(self, "master", submitted_master() if self.connect is None else "local[*]")
         if self.memory is not None and not re.fullmatch(r"\d+[kmgt]b?", self.memory.lower()):
             raise SparkError(
                 at_line(f'memory={self.memory!r}: give the heap of Spark as a number and a unit, as in "2g" or "900m"')
@@ -101,7 +111,7 @@ class SparkOptions:
                 raise SparkError(at_line("shared= is about a Spark Connect server: name it with connect="))
         elif not isinstance(self.connect, str) or not _SERVER.fullmatch(self.connect):
             raise SparkError(at_line('connect=: must be "sc://host:port", or "sc://host:port/;name=value;name=value"'))
-        elif (self.master, self.memory, self.spare) != ("local[*]", None, False):
+        elif (given, self.memory, self.spare) not in (("", None, False), ("local[*]", None, False)):
             raise SparkError(
                 at_line("master=, memory= and spare= are for a Spark that is started here, not with connect=")
             )
@@ -176,11 +186,11 @@ def settings(options: SparkOptions, folder: Path, again: bool = False, level: st
 def left_out(options: SparkOptions) -> list[str]:
     """The settings of the user's own Spark that do not hold for one with these options, which would be others there."""
     made = settings(options, Path())
-    found = read_defaults(_conf_folder(os.environ)).items()
+    found = {**read_defaults(_conf_folder(os.environ)), **submitted_settings()}
     return sorted(
         name
-        for name, value in found
-        if not holds(name) and made.get(name) != value and name not in dict(options.config)
+        for name, value in found.items()
+        if not holds(name) and made.get(name) not in (value, with_tries(value)) and name not in dict(options.config)
     )
 
 
@@ -232,15 +242,26 @@ def environment(
     else:
         if (folder := _conf_folder(made)) is not None:
             made["SPARK_CONF_DIR"] = folder  # its settings do, and how it logs
-        made.pop("SPARK_HOME", None)  # another Spark than the one that pyspark brings does not fit it
+        if not _brings_pyspark(made.get("SPARK_HOME")):
+            made.pop("SPARK_HOME", None)  # another Spark than the one that pyspark brings does not fit it
     made["JAVA_HOME"] = str(java_home)
-    made["PYSPARK_PYTHON"] = made["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    made["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if options.local or not made.get("PYSPARK_PYTHON"):  # that of a cluster is elsewhere
+        made["PYSPARK_PYTHON"] = sys.executable
     made["PYTHONPATH"] = python_path()
     if java_options:
         made["SPARK_SUBMIT_OPTS"] = f"{java_options} {made.get('SPARK_SUBMIT_OPTS', '')}".strip()
     if options.local:
         made["SPARK_LOCAL_IP"] = "127.0.0.1"
     return made
+
+
+def _brings_pyspark(home: str | None) -> bool:
+    """True if the pyspark of this process is in this SPARK_HOME, as in a program that `spark-submit` runs (in an archive)."""
+    found = find_spec("pyspark")
+    if not home or found is None or found.origin is None:
+        return False
+    return Path(found.origin).resolve().is_relative_to(Path(home, "python").resolve())
 
 
 def python_path() -> str:

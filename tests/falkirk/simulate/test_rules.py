@@ -425,7 +425,7 @@ EAGER = {
         Change(
             recovery.layout,
             "_logged",
-            "isinstance(behind, Eager | Snapshot) and target.region is not source.region",
+            "isinstance(target_policy, Eager | Snapshot) and target.region is not source.region",
             "False",
         ),
     ),
