@@ -139,7 +139,10 @@ class Chance:
         line: Site | None = None
         doing: tuple[Stage, ...] = ()
         paces = False
+        collecting = {getattr(callback, "__code__", None) for callback in gc.callbacks}
         while frame is not None:
+            if frame.f_code in collecting:
+                return  # of whoever watches Python's collector, which comes at a moment of its own
             known = frame.f_locals.get("self")
             if not after and _is_the_users(frame):
                 line = line or Site(frame.f_code.co_filename, frame.f_lineno)

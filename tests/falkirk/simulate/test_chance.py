@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import re
@@ -133,6 +134,20 @@ def test_generators_that_an_operator_keeps_are_named() -> None:
     (line,) = found(lambda s: s.unary("op", Draws))
     assert line.startswith("unary 'op'")
     assert "calls a random generator that it keeps" in line
+
+
+def test_who_watches_the_collector_is_no_part_of_the_operator_in_which_it_comes() -> None:
+    seen: list[float] = []
+
+    def collecting(phase: str, info: dict[str, int]) -> None:
+        seen.append(time.perf_counter())
+
+    gc.callbacks.append(collecting)
+    try:
+        assert not found(lambda s: s.map(lambda n: gc.collect(), name="op"))
+    finally:
+        gc.callbacks.remove(collecting)
+    assert seen
 
 
 def test_every_event_of_an_operator_is_watched() -> None:
