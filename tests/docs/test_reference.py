@@ -58,9 +58,9 @@ ELSEWHERE = {
         ("Columns", "GroupBy", "Keyed", "Stream", "Windowed", "WindowedColumns", "agg"), "its methods have them"
     ),
     **dict.fromkeys(("differential.Collection", "lindi.Groups", "lindi.Query", "lindi.Table"), "its methods have them"),
-    **{f"spark.{name}": "docs/spark.md, which runs" for name in ("SparkError", "SparkOptions", "Stream", "batch")},
+    **{f"spark.{name}": "docs/spark_*.md, which run" for name in ("SparkError", "SparkOptions", "Stream", "batch")},
     "spark.register": "docs/tables.md: it needs a session of the user's",
-    **{f"spark.{name}": "docs/spark.md, which runs" for name in ("sink", "source", "stop", "write")},
+    **{f"spark.{name}": "docs/spark_*.md, which run" for name in ("sink", "source", "stop", "write")},
 }
 """Names without an example of their own, and why."""
 

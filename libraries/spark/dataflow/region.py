@@ -58,7 +58,7 @@ def batch(
     what Spark writes is dealt out among the workers, in files of at most 65,536 rows, where an operator takes it; a region
     or a table is given the files; and where one region alone takes the rows, it may do this one's step as part of its own
     query, and no files are written. What Spark must do again after a failure, and what never, depends on the policy of the
-    region around: see docs/spark.md.
+    region around: see docs/spark_regions.md.
 
     Args:
         inputs: a stream of columns, or a `view`, called "input"; or several by name.
