@@ -37,7 +37,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "timely.data.codec.standard:_zone": _VALUES,
     "timely.data.codec.tables:_field": ("arrow", "polars"),
     "timely.data.codec.tables:_refuse_compressed": ("arrow", "polars"),
-    "timely.data.codec.tables:read_table": ("arrow", "polars"),
+    "timely.data.codec.tables:read_table": ("arrow", "polars", "sums of floats"),
     "runtime.processes.monitor:LAYOUT": ("to child",),
     "runtime.host_file:HostFile.keys": ("key file",),
     "runtime.host_file:HostFile.load": ("host file",),

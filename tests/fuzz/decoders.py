@@ -71,7 +71,7 @@ from tests.recovery.store.owners import memory_disk
 from timely.data.codec import decode, decode_batch, encode, encode_batch, register
 from timely.data.codec.batches import ARROW, POLARS, RECORDS
 from timely.data.codec.typed import Typed
-from timely.data.kernels import sketches
+from timely.data.kernels import sketches, terms
 from timely.data.kernels.signed import signed, with_special
 from timely.data.messages import Frame, Message
 from timely.dataflow.fingerprint import read_outline
@@ -246,6 +246,26 @@ def use_special(data: bytes) -> None:
     held = np.array([data, *special_samples(), None], object)
     for found in (held, sketches.merged(np.array([0, 0, 1, 1]), 2, held)):
         with_special(np.zeros(len(found)), found)
+
+
+def sum_samples() -> list[bytes]:
+    """Columns of sums of floats: all of one width, of several, with values that are far, and with nulls beside them."""
+    ids, values = np.arange(4) % 2, np.array([0.1, 1e30, 1e-300, -1.0])
+    near = terms.sums([ids], 2, [values])
+    far = terms.added(near.copy(), np.array([0]), np.array([1.7e308]))
+    several = pa.concat_arrays([terms.column_of_terms(each) for each in (near, far, np.array([1.5, 2.5]))])
+    columns = (terms.column_of_terms(near), several, terms.column_of_terms(near, np.array([True, False])))
+    return [joined(pa.table({"sum": column}))[1] for column in columns]
+
+
+def use_sums(data: bytes) -> None:
+    """Read columns of sums from elsewhere, add to them, and round them."""
+    for column in decode_batch(ARROW, data).combine_chunks().columns:
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            if terms.is_terms(chunk.type) and len(chunk) < 10_000:
+                found = terms.terms_of(chunk.drop_null()).copy()
+                found = terms.added(found, np.arange(len(found)), np.full(len(found), 0.1))
+                terms.rounded(terms.assigned(found, slice(0, len(found)), terms.blank(len(found))))
 
 
 # Messages
@@ -958,6 +978,7 @@ TARGETS = {
         Target("records", _record_samples, plain(partial(read_batch, RECORDS)), msgpack=True),
         Target("arrow", _table_samples, plain(partial(read_batch, ARROW))),
         Target("polars", _frame_samples, plain(partial(read_batch, POLARS))),
+        Target("sums of floats", sum_samples, plain(use_sums)),
         Target("sketch", sketch_samples, plain(use_sketch)),
         Target("special values", special_samples, plain(use_special)),
         Target("frame", frames, plain(read_frame), change=change_frame),

@@ -25,6 +25,7 @@ from timely.data.kernels import terms
 from timely.data.unrounded import add_up, lowered, plus, total_of
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
+from timely.errors import CodecError
 from timely.io.memory import rows_of
 from timely.operators import agg
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
@@ -252,3 +253,27 @@ def test_add_up_leaves_other_values_alone() -> None:
     totals: dict[Any, Any] = {"words": "a"}
     add_up(totals, [("words", "b"), ("n", 2), ("n", 3), ("both", 1), ("both", 0.5)])
     assert {key: lowered(value) for key, value in totals.items()} == {"words": "ab", "n": 5, "both": 1.5}
+
+
+@pytest.mark.parametrize(
+    "damaged", [[[]], [[1.0, None]], [[0.0] * 65], [[1.0, 0.0], []]], ids=["none", "null", "many", "one"]
+)
+def test_columns_that_are_no_sums_are_refused(damaged: list[list[float | None]]) -> None:
+    with pytest.raises(CodecError, match="a damaged sum of floats"):
+        terms.terms_of(pa.array(damaged, terms.TERMS))
+
+
+def test_sums_have_fewer_terms_than_what_is_refused() -> None:
+    """Floats of all sizes, added in any order, with what they are taken back by."""
+    chance = np.random.default_rng(1)
+    found = terms.blank(20)
+    for step in range(40):
+        ids, exponents = chance.integers(0, 20, 400), chance.integers(-1074, 1000, 400)
+        given = np.ldexp((chance.random(400) + 1) * chance.choice([-1, 1], 400), exponents)
+        if step % 2:
+            ids, given = np.concatenate([ids, ids[::-1]]), np.concatenate([given, -given[::-1]])
+        found = terms.added(found, ids, given)
+    assert 30 < found.shape[1] < 50
+    assert bits(terms.rounded(terms.terms_of(terms.column_of_terms(found))).tolist()) == bits(
+        terms.rounded(found).tolist()
+    )

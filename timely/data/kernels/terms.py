@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from timely.data.kernels.tables import Ids, compiled_loops, read_only
+from timely.errors import CodecError
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[Any]
@@ -29,6 +30,9 @@ TERMS = pa.list_(pa.float64())
 
 _WIDTH = 2
 """Terms to begin with: enough while the digits of a sum come to 106 bits, from its first to the last of any value."""
+
+_WIDEST = 64
+"""Terms that a sum has at most: 40 of 53 bits each reach from the least float to the greatest, and there are the far ones."""
 
 _FAR = 3
 _HUGE = 2.0**960
@@ -57,12 +61,19 @@ def blank(rows: int) -> Floats:
 
 
 def terms_of(column: pa.Array) -> Floats:
-    """The terms in a column without nulls, each row filled up to the same width."""
+    """The terms in a column without nulls, each row filled up to the same width.
+
+    Raises:
+        CodecError: for what is no column of sums: without terms, with more than a sum can have, or with nulls among them.
+    """
     if not len(column):
         return blank(0)
     offsets = column.offsets.to_numpy()
-    values = column.values.to_numpy()[offsets[0] : offsets[-1]]
+    given = column.values.slice(offsets[0], offsets[-1] - offsets[0])
     widths = np.diff(offsets)
+    if given.null_count or not pa.types.is_float64(given.type) or widths.min() < 1 or widths.max() > _WIDEST:
+        raise CodecError("a damaged sum of floats: it has no terms, or too many, or one that is no float")
+    values = given.to_numpy()
     first = int(widths[0])
     if (widths == first).all():
         alike: Floats = values.reshape(len(column), first)
@@ -70,8 +81,7 @@ def terms_of(column: pa.Array) -> Floats:
     found = blank(len(column))
     for width in np.unique(widths).tolist():
         rows = np.flatnonzero(widths == width)
-        given = values[(offsets[rows] - offsets[0])[:, None] + np.arange(width)]
-        found = assigned(found, rows, given)
+        found = assigned(found, rows, values[(offsets[rows] - offsets[0])[:, None] + np.arange(width)])
     return found
 
 
