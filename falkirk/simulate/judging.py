@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -137,26 +138,24 @@ def _close(one: Any, other: Any) -> bool:
 
 def order_of(record: Any) -> str:
     """Equal for what is equal but for the last digits of floats. Sets come in an order of their own."""
-    if isinstance(record, float):
-        return f"{record:.6g}"
-    if isinstance(record, list | tuple):
-        return f"({', '.join(map(order_of, record))})"
-    if isinstance(record, dict):
-        return f"{{{', '.join(f'{key!r}: {order_of(value)}' for key, value in record.items())}}}"
-    if isinstance(record, set | frozenset):
-        return f"{{{', '.join(sorted(map(order_of, record)))}}}"
-    return repr(record)
+    return _text(record, lambda each: f"{each:.6g}" if isinstance(each, float) else repr(each), lambda each: "")
 
 
 def exactly(record: Any) -> str:
     """Equal for what is equal in each digit, and of one type. Sets come in an order of their own."""
+    return _text(record, repr, lambda each: type(each).__name__)
+
+
+def _text(record: Any, single: Callable[[Any], str], name: Callable[[Any], str]) -> str:
+    """A record in words: what is not a collection by `single`, and a sequence with its `name`."""
+    of = partial(_text, single=single, name=name)
     if isinstance(record, list | tuple):
-        return f"{type(record).__name__}({', '.join(map(exactly, record))})"
+        return f"{name(record)}({', '.join(map(of, record))})"
     if isinstance(record, dict):
-        return f"{{{', '.join(f'{key!r}: {exactly(value)}' for key, value in record.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {of(value)}' for key, value in record.items())}}}"
     if isinstance(record, set | frozenset):
-        return f"{{{', '.join(sorted(map(exactly, record)))}}}"
-    return repr(record)
+        return f"{{{', '.join(sorted(map(of, record)))}}}"
+    return single(record)
 
 
 def beyond(records: Iterable[Any], others: Iterable[Any], repeats: bool) -> list[Any]:
