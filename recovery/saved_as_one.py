@@ -58,13 +58,14 @@ def check_own_intervals(plan: Plan, policies: Sequence[Policy], members: Sequenc
             continue
         saved = (node for node, policy in given if isinstance(policy, Lazy | LogHistory | Snapshot))
         other = next((node for node in saved if node.region is not region), None)
-        bare = next((each for each in given if isinstance(each[1], Ephemeral | AtLeastOnce)), None)
-        if other is not None and bare is not None:
-            raise GraphError(
-                f"the {bare[0]} is {type(bare[1]).__name__} and logs nothing, so the snapshot region "
-                f"{region.name!r} and the {other} would be saved together, at the shorter of their intervals: give it "
-                "Batch(), or put it into one of the two regions"
-            )
+        if other is None:
+            continue
+        # Whatever else comes to a snapshot, or leaves it, is logged.
+        bare, policy = next(each for each in given if isinstance(each[1], Ephemeral | AtLeastOnce))
+        raise GraphError(
+            f"the {bare} is {type(policy).__name__} and logs nothing, so the snapshot region {region.name!r} and the {other} "
+            "would be saved together, at the shorter of their intervals: give it Batch(), or put it into one of the two regions"
+        )
 
 
 def _check_region(node: Node, policy: Eager | Snapshot) -> None:

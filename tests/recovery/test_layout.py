@@ -371,3 +371,13 @@ def test_what_comes_from_several_operators_is_declared_one_by_one() -> None:
     stream = words(Dataflow())
     with pytest.raises(GraphError, match=r"nondeterministic\(\) of Stream\(.*several operators"):
         stream.map(str).concat(stream).nondeterministic("chance")
+
+
+def test_what_looks_at_whole_batches_repeats_unless_they_came_by_an_exchange() -> None:
+    flow = Dataflow()
+    stream = words(flow)
+    stream.policy(Batch(log_outputs=True)).map_batches(list, name="beside").policy(Lazy()).capture("out")
+    stream.exchange(by=len, name="spread").map_batches(list, name="behind").capture("far")
+    repeats = {info.name: info.repeats for info in laid_out(flow).processors}
+    assert repeats["beside"]
+    assert not repeats["behind" if "behind" in repeats else "spread"]

@@ -52,6 +52,11 @@ def test_what_keeps_nothing_in_front_is_cut_with_it() -> None:
     assert any({"moves", "parse", "sum", "max"} <= group for group in groups(layout))
 
 
+def test_what_keeps_nothing_may_be_cut_with_regions_that_are_no_snapshots() -> None:
+    layout = stock(Lazy(every=9), Ephemeral())
+    assert any({"moves", "parse", "sum"} <= group for group in groups(layout))
+
+
 @pytest.mark.parametrize("between", [Ephemeral(), AtLeastOnce()])
 @pytest.mark.parametrize("other", [Lazy(every=1), LogHistory(every=1), Snapshot(every=1)])
 def test_it_is_not_cut_with_another_region_because_what_both_are_given_is_not_logged(
@@ -76,3 +81,20 @@ def test_it_is_not_cut_with_another_region_because_what_both_are_given_is_not_lo
     layout = fan_out(Batch(log_outputs=True))
     of = {info.name: layout.groups[info.group] for info in layout.processors}
     assert (of["sum"].epochs, of["seen"].epochs) == (9, 1)
+
+
+def test_what_logs_nothing_is_named_where_something_that_is_saved_comes_before_it() -> None:
+    flow = Dataflow()
+    moves = flow.source("moves", Iterable([1])).policy(Lazy(every=1)).map(abs, name="parse").policy(Ephemeral())
+    with flow.region("stock", policy=Snapshot(every=9)):
+        moves.key_by(abs).sum(name="sum").records().capture("out")
+    with pytest.raises(GraphError, match=r"the map 'parse' \(.*\) is Ephemeral and logs nothing.*'moves'"):
+        laid_out(flow)
+
+
+def test_what_has_no_policy_may_be_cut_with_it() -> None:
+    flow = Dataflow()
+    moves = flow.source("moves", Iterable([1])).map(abs, name="parse").policy(Ephemeral())
+    with flow.region("stock", policy=Snapshot(every=9)):
+        moves.key_by(abs).sum(name="sum").records().capture("out")
+    assert any({"moves", "parse", "sum"} <= group for group in groups(laid_out(flow)))
