@@ -16,7 +16,6 @@ from timely.operators.column_join import ColumnJoin
 from timely.operators.gate import Gate
 from timely.operators.keyed import Distinct, KeyedJoin, Reduce
 from timely.operators.shaping import AttemptOperator, Branch
-from timely.operators.stateless import Stage
 from timely.state import is_transient
 
 
@@ -33,30 +32,6 @@ class OperatorClass(IntEnum):
     """The records that it gives follow from all that it was given, in whatever epochs."""
 
 
-_BY_RECORD = {
-    "exchange",
-    "broadcast",
-    "ones",
-    "values",
-    "to_records",
-    "to_columns",
-    "inspect",
-    "key_by",
-    "mark",
-    "drop",
-    "drop_columns",
-    "rename",
-    "match_to_schema",
-    "cast",
-    "drop_nulls",
-    "drop_nans",
-    "fill_null",
-    "fill_nan",
-    "explode",
-    "unnest",
-}
-"""Kinds of stages that handle each record by itself, although they have no function of one record."""
-
 _SAME_KEYS = {"exchange", "broadcast", "inspect", "map_values", "drop"}
 """Kinds of stages behind which a pair, or a row, has the key that it had before."""
 
@@ -69,7 +44,7 @@ def class_of(node: Node) -> OperatorClass:
     if why_arbitrary(node) is not None:
         return OperatorClass.ARBITRARY
     if node.stages:
-        by_record = all(map(_handles_records, node.stages))
+        by_record = not any(stage.by_batch for stage in node.stages)
         return OperatorClass.REPEATABLE if by_record else OperatorClass.DETERMINISTIC
     return OperatorClass.DETERMINISTIC if node.factory is None else _class_of_operator(node, node.factory())
 
@@ -98,11 +73,6 @@ def gives_each_once(node: Node) -> bool:
     """True if it gives each record once, however often that is given to it."""
     operator = node.factory() if node.factory is not None else None
     return isinstance(operator, Distinct) and node.scope.depth == 1 and _runs_on(operator)
-
-
-def _handles_records(stage: Stage) -> bool:
-    by_row = stage.plan is not None and not stage.by_batch
-    return stage.each is not None or stage.kind in _BY_RECORD or by_row
 
 
 def _class_of_operator(node: Node, operator: Operator) -> OperatorClass:

@@ -202,7 +202,7 @@ def _leaving(node: Node, state: _State) -> _State:
     arbitrary = why_arbitrary(node)
     if node.source is not None:
         state = _of_source(node, arbitrary)
-        if recovers.anew:
+        if recovers.anew and state.broken is None:  # what cannot be read again does not come twice
             state = _sent_anew(node, state)
     elif arbitrary is not None:
         state = _through_arbitrary(node, state, arbitrary, recovers)
@@ -247,7 +247,7 @@ def _sent_anew(node: Node, state: _State) -> _State:
         Alike.RECORDS,
         "what is not safe yet when something fails is sent once more, in a later epoch",
     )
-    if state.again == Alike.NOT and state.broken is None:
+    if state.again == Alike.NOT:
         assert state.unsteady is not None
         grade, seen, reason = Grade.DIVERGENT, Alike.NOT, f"{reason}, beside what had come; and {state.unsteady.reason}"
     twice = _cause(grade, node, reason, mend)

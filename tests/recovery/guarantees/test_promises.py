@@ -330,6 +330,13 @@ def test_what_comes_twice_is_counted_twice_by_all_that_does_not_handle_single_re
     assert of(lambda s: s.distinct().unary("n", Operator)) == (Grade.DIVERGENT, Alike.NOT, "n")
 
 
+def test_what_cannot_be_read_again_does_not_come_twice() -> None:
+    promise = made("lossy", "map", AtLeastOnce(), "exactly")
+    assert [(cause.grade, cause.name) for cause in promise.causes] == [(Grade.GAP, "in")]
+    assert made("lossy", "map", AtLeastOnce(), "told").again == Alike.NOT
+    assert [cause.grade for cause in made("sensor", "map", AtLeastOnce(), "exactly").causes] == [Grade.DIVERGENT]
+
+
 def test_what_comes_twice_is_blamed_for_being_counted_twice_or_for_coming_later() -> None:
     def reason(verb: Callable[[Stream], Stream]) -> str:
         flow = Dataflow()
