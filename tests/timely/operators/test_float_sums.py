@@ -261,6 +261,8 @@ def test_add_up_leaves_other_values_alone() -> None:
 def test_columns_that_are_no_sums_are_refused(damaged: list[list[float | None]]) -> None:
     with pytest.raises(CodecError, match="a damaged sum of floats"):
         terms.terms_of(pa.array(damaged, terms.TERMS))
+    with pytest.raises(CodecError, match="its terms are int64"):
+        terms.terms_of(pa.array([[1]]))
 
 
 def test_sums_have_fewer_terms_than_what_is_refused() -> None:

@@ -68,10 +68,12 @@ def terms_of(column: pa.Array) -> Floats:
     """
     if not len(column):
         return blank(0)
+    if not pa.types.is_float64(column.type.value_type):
+        raise CodecError(f"a damaged sum of floats: its terms are {column.type.value_type}")
     offsets = column.offsets.to_numpy()
     given = column.values.slice(offsets[0], offsets[-1] - offsets[0])
     widths = np.diff(offsets)
-    if given.null_count or not pa.types.is_float64(given.type) or widths.min() < 1 or widths.max() > _WIDEST:
+    if given.null_count or widths.min() < 1 or widths.max() > _WIDEST:
         raise CodecError("a damaged sum of floats: it has no terms, or too many, or one that is no float")
     values = given.to_numpy()
     first = int(widths[0])
