@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +166,27 @@ def test_an_error_of_a_message_says_what_was_read() -> None:
             decode_to_monitor(data)
         with pytest.raises(ProtocolError, match=r"^the greeting of another worker cannot be read: "):
             read_greeting(data)
+
+
+def of_unknown_type(table: pa.Table) -> Iterator[bytes]:
+    """The columns of a table of `month_day_nano_interval`, as such of the types of intervals that Python has nothing for."""
+    data = _stream(table)
+    schema = data[: 8 + int.from_bytes(data[4:8], "little")]
+    for at, byte in enumerate(schema):
+        for unit in (0, 1) if byte == 2 else ():
+            changed = data[:at] + bytes([unit]) + data[at + 1 :]
+            with suppress(pa.ArrowException, OSError):
+                kind = str(pa.ipc.open_stream(changed).schema)
+                if "day_time_interval" in kind or "month_interval" in kind:
+                    yield changed
+
+
+def test_types_for_which_python_has_nothing_are_refused() -> None:
+    values = pa.array([pa.scalar((1, 2, 3), pa.month_day_nano_interval())])
+    inside = pa.ListArray.from_arrays([0, 1], values)
+    for column in (values, inside, pa.StructArray.from_arrays([inside], ["a"])):
+        found = list(of_unknown_type(pa.table({"a": column})))
+        assert found
+        for data in found:
+            with pytest.raises(CodecError, match="there is nothing in Python for"):
+                decode_batch(HEADER, data)

@@ -100,6 +100,8 @@ def read_table(payload: Any, trusted: bool = False) -> pa.Table:
         if not trusted:
             _shown(table.schema)  # names and time zones are decoded where they are first looked at
             table.validate(full=True)
+            for field in table.schema:
+                _check_type(field.type)
             _check_weight(table)
     except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error, IndexError) as error:
         raise CodecError(f"damaged columns: {shown(error)}") from error
@@ -118,6 +120,7 @@ _REFERENCE = struct.Struct("<I")
 _LENGTH = struct.Struct("<q")
 _CONTINUES = 0xFFFFFFFF
 _DICTIONARY, _BATCH = 2, 3
+_UNKNOWN = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 
 
 def _refuse_compressed(data: memoryview) -> None:
@@ -154,6 +157,16 @@ def _field(head: memoryview, table: int, number: int) -> int | None:
         return None
     offset: int = _SLOT.unpack_from(head, layout + slot)[0]
     return table + offset if offset else None
+
+
+def _check_type(kind: pa.DataType) -> None:
+    """Refuse types of Arrow's that pyarrow has no class for, so that nobody could look at a value."""
+    if kind.id in _UNKNOWN:
+        raise CodecError(f"damaged columns: there is nothing in Python for {kind}")
+    for number in range(kind.num_fields):
+        _check_type(kind.field(number).type)
+    if pa.types.is_dictionary(kind):
+        _check_type(kind.value_type)
 
 
 def _check_weight(table: pa.Table) -> None:
