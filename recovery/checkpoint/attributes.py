@@ -52,9 +52,7 @@ class Attributes:
             if p not in self._looks:
                 self._looks[p] = (operator, now)
             elif self._looks[p][0] is not operator:  # which may have heard of its capabilities already
-                made = {
-                    name: seen for name, seen in self._looks[p][1].items() if isinstance(seen[0], _PLAIN + _CONTAINERS)
-                }
+                made = {name: seen for name, seen in self._looks[p][1].items() if _is_comparable(*seen)}
                 self._looks[p] = (operator, now | made)
 
     def changed(self, p: int) -> list[str]:
@@ -114,6 +112,19 @@ def _content(value: Any) -> Any:
     if len(value) > _MOST:
         return len(value)
     return [each for item in value.items() for each in item] if isinstance(value, Mapping) else list(value)
+
+
+def _is_comparable(value: Any, held: Any) -> bool:
+    """True for what looks the same in two operators that were made in the same way: objects are other ones in each."""
+    if isinstance(value, _CONTAINERS):
+        return not isinstance(held, list) or all(map(_is_plain, held))
+    return _is_plain(value)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_plain, value))
+    return isinstance(value, _PLAIN)
 
 
 def _same(before: tuple[Any, Any], now: tuple[Any, Any]) -> bool:

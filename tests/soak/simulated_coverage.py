@@ -43,8 +43,6 @@ FILES = (
     "recovery/recorder.py",
     "recovery/kept.py",
     "recovery/epoch_ends.py",
-    "recovery/at_least_once.py",
-    "recovery/saved_as_one.py",
     "recovery/checkpoint/checkpoints.py",
     "recovery/checkpoint/processor_checkpoints.py",
     "recovery/checkpoint/saved_events.py",
@@ -65,18 +63,18 @@ FILES = (
     "monitor/coordination/intervals.py",
     "monitor/coordination/topology.py",
     "monitor/coordination/workers.py",
-    "runtime/kept_input.py",
 )
 
 
 def programs() -> dict[str, Callable[[], Dataflow]]:
     """All programs that are simulated somewhere."""
+    from tests.falkirk.simulate.memories import memories
     from tests.falkirk.simulate.programs import PROGRAMS
     from tests.falkirk.simulate.troubled import histories
     from tests.recovery.jobs import RULE_PROGRAMS
 
     found: dict[str, Callable[[], Dataflow]] = {}
-    for name, build in {**RULE_PROGRAMS, **PROGRAMS, "histories": histories}.items():
+    for name, build in {**RULE_PROGRAMS, **PROGRAMS, "histories": histories, "memories": memories}.items():
         if build not in found.values():
             found[name] = build
     return found

@@ -315,6 +315,45 @@ def test_a_new_operator_is_compared_with_how_the_first_was_made() -> None:
     assert watched.attributes.changed(0) == ["kept"]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [Fraction(1, 2), [1]],
+        lambda: {"a": Fraction(1, 2)},
+        lambda: (1, object()),
+        lambda: frozenset([(1, object())]),
+        lambda: deque([SimpleNamespace()]),
+    ],
+)
+def test_objects_that_a_new_operator_is_made_with_are_its_own(make: Callable[[], Any]) -> None:
+    watched = Watched(keeping(make()))
+    watched.runtime.operator = new = keeping(make())
+    watched.attributes.look()
+    assert watched.attributes.changed(0) == []
+    new.kept = make()
+    assert watched.attributes.changed(0) == ["kept"]
+
+
+@pytest.mark.parametrize("made", [(1, ("a", frozenset([2.5]))), [1, "a"], {"a": (1,)}, list(range(100))])
+def test_what_is_plain_all_through_is_compared_with_how_the_first_was_made(made: Any) -> None:
+    watched = Watched(keeping(made))
+    watched.runtime.operator = keeping(type(made)())
+    watched.attributes.look()
+    assert watched.attributes.changed(0) == ["kept"]
+
+
+def test_an_operator_that_is_made_with_objects_in_containers_goes_back_and_on() -> None:
+    """Whether or not something fails, for each worker begins by going to where it was."""
+
+    def made() -> Operator:
+        operator = Keeps(lambda self, time: None)
+        operator.models = [Fraction(1, 2)], {"a": [1]}  # type: ignore[attr-defined]
+        operator.known = {"model": SimpleNamespace()}  # type: ignore[attr-defined]
+        return operator
+
+    job(made, Lazy(every=2)).run()
+
+
 def test_another_look_at_the_same_operator_forgets_no_change() -> None:
     operator = keeping(object())
     watched = Watched(operator)
