@@ -773,3 +773,23 @@ def test_who_stays_as_it_is_still_has_what_it_came_back_with_in_the_decision_bef
     second = fails(1)
     assert second.bounds[0][0] is LIVE
     assert second.held[0][0] == (3,)
+
+
+def test_cuts_come_early_once_a_worker_was_lost_and_not_before() -> None:
+    seldom = layout("read source, count chain", "read=>count", groups=GroupInfo(10, None))
+    coordinator = running(plan=seldom)
+
+    def cuts(generation: int, epoch: int, at: float) -> list[Send]:
+        for worker in range(2):
+            coordinator.hear(Completed(worker, generation, ((epoch,),)), at)
+        return [each for each in coordinator.take() if isinstance(each, Send) and isinstance(each.message, Cut)]
+
+    assert cuts(1, 3, 1.0) == []
+    coordinator.lost(0, 1, 2.0, "killed")
+    coordinator.hear(join(0, 2, 1, layout=seldom), 2.5)
+    coordinator.hear(Drained(1, coordinator.round, memory(3, seldom)), 2.5)
+    write_all(coordinator)
+    for worker in range(2):
+        coordinator.hear(Restored(worker, 2), 3.0)
+    coordinator.take()
+    assert {each.message for each in cuts(2, 4, 4.0)} == {Cut(2, 0, (4,))}
