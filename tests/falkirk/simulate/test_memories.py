@@ -11,7 +11,7 @@ from tests.falkirk.simulate.troubled import small_histories
 from tests.soak.simulated_coverage import world
 
 
-@pytest.mark.parametrize("seeds", [3, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seeds", [3, pytest.param(40, marks=pytest.mark.soak)])
 def test_whatever_is_kept_survives_faults(seeds: int) -> None:
     from falkirk.simulate.simulation import Simulation
 
