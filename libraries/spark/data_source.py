@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 def register(session: SparkSession) -> None:
     """Make the format "falkirk" known to a session, for `spark.read` and `spark.readStream`.
 
-    Options: `delta`, the path of a table, or `iceberg`, its name, with the properties of its catalog as `catalog.type`,
-    `catalog.uri` and so on. `version` for `spark.read` (the newest by default), `after` for `spark.readStream` (from the first
-    version by default). Spark's Python processes must be able to import falkirk.
+    Options: `table`, the path of a table of `spark.write`; `delta`, the path of a table, or `iceberg`, its name, with the
+    properties of its catalog as `catalog.type`, `catalog.uri` and so on. `version` for `spark.read` (the newest by default).
+    For `spark.readStream`, `after` (from the first version by default), and `per_batch`, the most versions of a micro-batch
+    (all that are there by default). Versions of a table of `spark.write` are its epochs. Spark's Python processes must be
+    able to import falkirk.
     """
     from libraries.spark.table_reader import FalkirkTables
 

@@ -1,4 +1,4 @@
-"""A data source for Spark: Delta and Iceberg tables, read by Python, without their packages for Java.
+"""A data source for Spark: tables of `spark.write`, of Delta and of Iceberg, read by Python, without packages for Java.
 
     spark.readStream.format("falkirk").option("delta", "out").load()
 
@@ -15,13 +15,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from libraries.spark.errors import SparkError
+from libraries.spark.files.epoch_table import EpochTable
 from timely.io.interface import Chunk
 from timely.io.tables.delta_source import Delta
 from timely.io.tables.iceberg_source import Iceberg
-from timely.io.tables.source import Log, TablePartition, TableSource
+from timely.io.tables.source import Log, TablePartition
 
 _MOST = 16
 """Tasks that read one version, at most."""
@@ -35,7 +37,7 @@ class FalkirkTables(DataSource):
         return "falkirk"
 
     def schema(self) -> StructType:
-        made: StructType = from_arrow_schema(_table(self.options).log().columns())
+        made: StructType = from_arrow_schema(_log(self.options).columns())
         return made
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -45,14 +47,20 @@ class FalkirkTables(DataSource):
         return _NewVersions(dict(self.options), schema)
 
 
-def _table(options: Mapping[str, str]) -> TableSource:
-    """The table that the options name."""
-    if "delta" in options and "iceberg" not in options:
-        return Delta(options["delta"])
-    if "iceberg" in options and "delta" not in options:
-        catalog = {key.partition(".")[2]: value for key, value in options.items() if key.startswith("catalog.")}
-        return Iceberg(options["iceberg"], catalog or "default")
-    raise SparkError('format "falkirk" needs one of the options "delta" (a path) and "iceberg" (the name of a table)')
+def _log(options: Mapping[str, str]) -> Log:
+    """The versions of the table that the options name."""
+    match [name for name in ("table", "delta", "iceberg") if name in options]:
+        case ["table"]:
+            return EpochTable(options["table"])
+        case ["delta"]:
+            return Delta(options["delta"]).log()
+        case ["iceberg"]:
+            catalog = {key.partition(".")[2]: value for key, value in options.items() if key.startswith("catalog.")}
+            return Iceberg(options["iceberg"], catalog or "default").log()
+    raise SparkError(
+        'format "falkirk" needs one of the options "table" (the path of a table of spark.write), "delta" (a path) and '
+        '"iceberg" (the name of a table)'
+    )
 
 
 def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
@@ -79,16 +87,13 @@ class _Reading:
         self._options = options
         self._columns: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
-    def _log(self) -> Log:
-        return _table(self._options).log()
-
     def _shares(self, log: Log, version: int, whole: bool) -> list[InputPartition]:
         shares = min(_MOST, len(log.state(version) if whole else log.added(version)))
         return [_Share(version, whole, share, shares) for share in range(shares)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of a share."""
-        reading = TablePartition(self._log(), partition.share, partition.shares, None, None, None, False, 1.0)
+        reading = TablePartition(_log(self._options), partition.share, partition.shares, None, None, None, False, 1.0)
         reading.seek([partition.version, int(partition.whole), 0, 0])
         while isinstance(chunk := reading.read(), Chunk):
             if isinstance(chunk.data, pa.Table):
@@ -105,21 +110,42 @@ class _Versions(_Reading, DataSourceReader):
     """Reads a table as of a version."""
 
     def partitions(self) -> list[InputPartition]:
-        log = self._log()
+        log = _log(self._options)
         return self._shares(log, _number(self._options, "version", log.newest()), True)
 
 
-class _NewVersions(_Reading, DataSourceStreamReader):
-    """Reads what versions add."""
+class _NewVersions(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what versions add, so many of them in a micro-batch as `per_batch` says."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._upto: int | None = None
+        """The version with which a query that ends does."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"after": _number(self._options, "after", -1)}
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        return {"after": max(start["after"], self._log().newest())}
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = _number(self._options, "per_batch", 0)
+        return ReadMaxFiles(most) if most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._upto = _log(self._options).newest()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        log, number = _log(self._options), start["after"]
+        upto = log.newest() if self._upto is None else self._upto
+        if not isinstance(limit, ReadMaxFiles):
+            return {"after": max(number, upto)}
+        for _ in range(limit.max_files):
+            following = log.following(number)
+            if following is None or following > upto:
+                break
+            number = following
+        return {"after": number}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        log, number = self._log(), start["after"]
+        log, number = _log(self._options), start["after"]
         found: list[InputPartition] = []
         while (version := log.following(number)) is not None and version <= end["after"]:
             found += self._shares(log, version, False)

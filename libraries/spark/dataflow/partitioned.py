@@ -17,13 +17,11 @@ from libraries.spark.dataflow.operators import Spill
 from libraries.spark.errors import SparkError
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer
+from libraries.spark.files.epoch_table import BY
 from libraries.spark.files.manifest import ManifestEntry
 from libraries.spark.files.schemas import write_schema
 from timely.io.value_folders import folder_of
 from timely.operators.base import JobContext
-
-BY = b"falkirk.partition_by"
-"""The key of the columns, in what the schema of a table says about itself."""
 
 
 class PartitionedSpill(Spill):

@@ -20,14 +20,13 @@ from copy import copy
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
-
 from libraries.spark.dataflow.operators import Spill, changed
-from libraries.spark.dataflow.partitioned import BY, PartitionedSpill
+from libraries.spark.dataflow.partitioned import PartitionedSpill
 from libraries.spark.dataflow.placement import HOME
 from libraries.spark.errors import SparkError
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer, deliver
+from libraries.spark.files.epoch_table import HIDDEN, SCHEMA, partitioned_by
 from libraries.spark.files.manifest import ManifestEntry, entries_of
 from libraries.spark.files.parquet import epoch_of, sync_folder
 from libraries.spark.files.schemas import read_schema
@@ -41,7 +40,6 @@ from timely.time import INF
 LAST = (1 << 31) - 1
 """The epoch of what comes when all input is over, such as the last windows: the greatest that Spark takes for an int."""
 
-_HIDDEN = ".falkirk"
 _REMEDY = "Name another folder, or remove this one. To go on with the job that wrote it, run that with its own store."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -87,7 +85,7 @@ def write(
         raise GraphError(f"{site}: partition_by={partition_by!r} must name columns, each once, and not {column!r}")
     table = Path(path).absolute()
     name = name or stream.graph.fresh_name("table")
-    consumer = Consumer(name, "rows", folder=table / _HIDDEN)
+    consumer = Consumer(name, "rows", folder=table / HIDDEN)
 
     def spill(consumers: Sequence[Consumer]) -> Spill:
         return PartitionedSpill(consumers, by) if by else Spill(consumers)
@@ -117,7 +115,7 @@ class _TableSink:
 
         Raises SinkError if the folder cannot be written, or has the table of another job.
         """
-        hidden = self._path / _HIDDEN
+        hidden = self._path / HIDDEN
         try:
             hidden.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -143,7 +141,7 @@ class _TableWriter:
     def __init__(self, path: Path, column: str, claim: Claim | None) -> None:
         self._path = path
         self._claim = claim
-        self._hidden = path / _HIDDEN
+        self._hidden = path / HIDDEN
         self._column = column
         self._pending: dict[int, list[ManifestEntry]] = {}
 
@@ -192,7 +190,7 @@ class _TableWriter:
 
     def _check(self, schema: bytes, epoch: int) -> None:
         """The table's columns are those of its first epoch."""
-        path = self._hidden / "schema"
+        path = self._hidden / SCHEMA
         arrow = read_schema(schema)
         if self._column in arrow.names:
             raise SinkError(f"there is a column {self._column!r} already: name the one for the epoch with column=...")
@@ -201,7 +199,7 @@ class _TableWriter:
             unfinished.write_bytes(schema)
             unfinished.replace(path)
         known = read_schema(path.read_bytes())
-        before, now = (_partitioned_by(each) for each in (known, arrow))
+        before, now = (partitioned_by(each) for each in (known, arrow))
         if before != now:
             raise SparkError(
                 f"the table is partitioned by {before}, and not, as asked for now, by {now}: name another folder"
@@ -228,8 +226,3 @@ class _TableWriter:
 def _files(folder: Path) -> set[Path]:
     """The files in a folder and below, from there."""
     return {Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names}
-
-
-def _partitioned_by(schema: pa.Schema) -> list[str]:
-    text = (schema.metadata or {}).get(BY, b"").decode()
-    return text.split("\0") if text else []

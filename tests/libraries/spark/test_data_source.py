@@ -10,9 +10,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from libraries.spark import register, table_reader
+from libraries.spark import register, table_reader, write
 from libraries.spark.errors import SparkError
+from runtime.run import run
 from tests.timely.io.tables.lakes import DeltaLake, IcebergLake, Lake
+from timely.dataflow.dataflow import Dataflow
+from timely.io import Batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -75,10 +78,31 @@ def test_each_version_comes_once_over_restarts_of_a_query(kind: type[Lake], spar
     assert spark.read.format("falkirk").options(**options).load().count() == 8
 
 
+def test_a_table_of_spark_write_comes_an_epoch_a_batch(spark: Any, tmp_path: Path) -> None:
+    flow = Dataflow("writes")
+    write(flow.columns("in", Batches([frame(number) for number in range(3)])), tmp_path / "table", partition_by="name")
+    run(flow)
+    batches: dict[int, Counter[Any]] = {}
+
+    def keep(rows: Any, number: int) -> None:
+        batches[number] = Counter(tuple(row) for row in rows.select("version", "i", "name").collect())
+        assert {row.epoch for row in rows.select("epoch").collect()} == {number}
+
+    options = {"table": str(tmp_path / "table"), "per_batch": "1"}
+    reading = spark.readStream.format("falkirk").options(**options).load()
+    writing = reading.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writing.trigger(availableNow=True).start().awaitTermination()
+    assert batches == {number: expected(number) for number in range(3)}
+    whole = spark.read.format("falkirk").option("table", str(tmp_path / "table")).load()
+    other = spark.read.parquet(str(tmp_path / "table"))
+    assert whole.columns == other.columns
+    assert sorted(map(str, whole.collect())) == sorted(map(str, other.collect()))
+
+
 def test_options_that_cannot_be_are_named(spark: Any) -> None:
     for options in ({}, {"delta": "a", "iceberg": "b.c"}):
         with pytest.raises(SparkError, match="needs one of the options"):
-            table_reader._table(options)
+            table_reader._log(options)
     with pytest.raises(SparkError, match="after='x' must be the number of a version"):
         table_reader._number({"after": "x"}, "after", 0)
     with pytest.raises(Exception, match="Delta table no-such: there is none"):
