@@ -147,7 +147,7 @@ class Agent:
         self.worker = Worker(plan, index, self.recorder, staged=staged_nodes(layout, plan))
         self.worker.awaited = {-1}
         for runtime, info in zip(self.worker.runtimes, layout.processors):
-            if info.policy in _BY_TIME and not info.history and not layout.groups[info.group].eager:
+            if info.policy in _BY_TIME:
                 runtime.take_spans_back()
         self.checkpoints = Checkpoints(layout, self.recorder, journal)
         self.journal = journal
