@@ -137,9 +137,11 @@ def hold(folder: str) -> None:
 @pytest.mark.soak
 def test_java_outlives_a_killed_worker_and_ends_with_the_job_when_that_is_killed(tmp_path: Path) -> None:
     command = f"from {__name__} import hold; hold({str(tmp_path)!r})"
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     with (tmp_path / "log").open("wb") as log:
         job = subprocess.Popen(
-            [sys.executable, "-c", command], stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(tmp_path)}
+            [sys.executable, "-c", command], stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(temporary)}
         )
     try:
         (java, child) = calls(tmp_path, 1)
@@ -153,7 +155,7 @@ def test_java_outlives_a_killed_worker_and_ends_with_the_job_when_that_is_killed
         job.kill()
         job.wait()
     wait_for(lambda: all(map(gone, (java, keeper, other))), 30)
-    wait_for(lambda: not list(tmp_path.glob("falkirk-spark-*")), 30)
+    wait_for(lambda: not list(temporary.iterdir()), 30)
 
 
 def calls(folder: Path, number: int) -> tuple[int, int]:
