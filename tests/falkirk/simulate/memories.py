@@ -33,6 +33,16 @@ class Slotted:
         return self.__own
 
 
+class Open:
+    """Has a slot, and all else that it is given."""
+
+    __slots__ = ("__dict__", "first")
+
+    def __init__(self) -> None:
+        self.first = 1
+        self.second = [2]
+
+
 def scaled(n: int, by: int = 1, *, shift: int = 0) -> int:
     """A function with defaults of both kinds."""
     return n * by + shift
@@ -64,7 +74,7 @@ KINDS: dict[str, Callable[[], Any]] = {
         defaultdict(list),
     ),
     "sets": lambda: [{1, 2}, frozenset("ab"), bytearray(b"c")],
-    "objects": lambda: [Slotted("a"), own()],
+    "objects": lambda: [Slotted("a"), Open(), own()],
     "functions": lambda: [
         scaled,
         closed_over([1]),
