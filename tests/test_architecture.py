@@ -49,7 +49,7 @@ ROOMS = {
         *("memory", "observer store_client recovery_driver", "page", "processes", "supervisor"),
         "run host_file hosts",
     ],
-    "libraries.spark": ["errors table_reader data_source", "files", "process", "dataflow", "cluster", "engine"],
+    "libraries.spark": ["errors", "files", "table_reader data_source", "process", "dataflow", "cluster", "engine"],
 }
 
 # The deterministic core: fed with events, returns effects. Whatever it needs from outside is handed to it.
