@@ -44,34 +44,6 @@ class EpochTable(Log):
         return max(self._epochs(), default=-1)
 
     def columns(self) -> pa.Schema:
-        return self._schema()
-
-    def first(self, start: int | None) -> int | None:
-        return self.following((start or 0) - 1)
-
-    def following(self, number: int) -> int | None:
-        return min((epoch for epoch in self._epochs() if epoch > number), default=None)
-
-    def state(self, number: int) -> Sequence[DataFile]:
-        return [file for epoch in sorted(self._epochs()) if epoch <= number for file in self.added(epoch)]
-
-    def added(self, number: int) -> Sequence[DataFile]:
-        folder = self._epochs().get(number)
-        if folder is None:
-            raise SourceError(f"{self.where}: epoch {number} is not there.")
-        schema = self._schema()
-        return [_EpochFile(self._path, path, schema) for path in sorted(folder.rglob("*.parquet"))]
-
-    def _epochs(self) -> dict[int, Path]:
-        """The folders of the epochs that are there, each whole."""
-        try:
-            names = os.listdir(self._path)
-        except OSError as error:
-            raise SourceError(f"{self.where}: there is none that can be read ({error.strerror}).") from error
-        found = [(name, match) for name in names if (match := _EPOCH.fullmatch(name)) is not None]
-        return {int(match[2]): self._path / name for name, match in found}
-
-    def _schema(self) -> pa.Schema:
         """The columns of the files, then those that the names of folders have, that of the epoch first: as Spark has them."""
         if self._known is None:
             try:
@@ -86,6 +58,35 @@ class EpochTable(Log):
             epoch = pa.field(column[1] if column is not None else "epoch", pa.int32())
             self._known = pa.schema([*inside, epoch, *(written.field(name) for name in by)])
         return self._known
+
+    def first(self, start: int | None) -> int | None:
+        return self.following((start or 0) - 1)
+
+    def following(self, number: int) -> int | None:
+        return min((epoch for epoch in self._epochs() if epoch > number), default=None)
+
+    def state(self, number: int) -> Sequence[DataFile]:
+        there = self._epochs()
+        return [file for epoch in sorted(there) if epoch <= number for file in self._files(there[epoch])]
+
+    def added(self, number: int) -> Sequence[DataFile]:
+        folder = self._epochs().get(number)
+        if folder is None:
+            raise SourceError(f"{self.where}: epoch {number} is not there.")
+        return self._files(folder)
+
+    def _files(self, folder: Path) -> list[DataFile]:
+        schema = self.columns()
+        return [_EpochFile(self._path, path, schema) for path in sorted(folder.rglob("*.parquet"))]
+
+    def _epochs(self) -> dict[int, Path]:
+        """The folders of the epochs that are there, each whole."""
+        try:
+            names = os.listdir(self._path)
+        except OSError as error:
+            raise SourceError(f"{self.where}: there is none that can be read ({error.strerror}).") from error
+        found = [(name, match) for name in names if (match := _EPOCH.fullmatch(name)) is not None]
+        return {int(match[2]): self._path / name for name, match in found}
 
 
 class _EpochFile:

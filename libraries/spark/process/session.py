@@ -98,8 +98,9 @@ class SparkOptions:
         given = self.master
         if not given and self.connect is None:
             object.__setattr__(self, "config", tuple(sorted((held() | dict(self.config)).items())))
-        if not given:
-            object.__setattr__(self, "master", submitted_master() if self.connect is None else "local[*]")
+            object.__setattr__(self, "master", submitted_master())
+        elif not given:
+            object.__setattr__(self, "master", "local[*]")
         if self.memory is not None and not re.fullmatch(r"\d+[kmgt]b?", self.memory.lower()):
             raise SparkError(
                 at_line(f'memory={self.memory!r}: give the heap of Spark as a number and a unit, as in "2g" or "900m"')
@@ -258,8 +259,8 @@ def environment(
 
 def _brings_pyspark(home: str | None) -> bool:
     """True if the pyspark of this process is in this SPARK_HOME, as in a program that `spark-submit` runs (in an archive)."""
-    found = find_spec("pyspark")
-    if not home or found is None or found.origin is None:
+    found = find_spec("pyspark") if home else None
+    if home is None or found is None or found.origin is None:
         return False
     return Path(found.origin).resolve().is_relative_to(Path(home, "python").resolve())
 

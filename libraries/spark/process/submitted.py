@@ -36,15 +36,10 @@ def master() -> str:
 
 def settings() -> dict[str, str]:
     """The settings that the program was submitted with, those in files and on the command line; none if it was not."""
-    return (
-        {}
-        if not submitted()
-        else {
-            name: value
-            for name, value in _read(os.environ[VARIABLE]).items()
-            if name == _SHIPPED or not name.startswith(_OF_THE_PROGRAM)
-        }
-    )
+    if not submitted():
+        return {}
+    given = _read(os.environ[VARIABLE])
+    return {name: value for name, value in given.items() if name == _SHIPPED or not name.startswith(_OF_THE_PROGRAM)}
 
 
 def held() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from falkirk.simulate.simulation import Simulation
 from recovery.checkpoint import checkpoints
 from recovery.checkpoint.operator_memory import look
 from tests.falkirk.simulate.memories import KINDS, Counts, memories
@@ -13,8 +14,6 @@ from tests.soak.simulated_coverage import world
 
 @pytest.mark.parametrize("seeds", [3, pytest.param(40, marks=pytest.mark.soak)])
 def test_whatever_is_kept_survives_faults(seeds: int) -> None:
-    from falkirk.simulate.simulation import Simulation
-
     expected = Simulation(memories, 1).expected
     assert len({name for name, _ in expected}) == 2 * len(KINDS) + 1
     for seed in range(seeds):
