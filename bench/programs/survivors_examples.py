@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from falkirk.simulate.world import World
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SEED = 12
+NEXMARK = ("q3", "q4", "q5", "q7", "q8")
+"""The queries that keep something from one epoch to the next, one of a kind: joins, totals of totals, windows."""
 TIMES = 6
 """Kills of each worker that are tried until one comes where work has been done since the last cut."""
 
@@ -103,6 +106,9 @@ def _examples(folder: Path) -> dict[str, Callable[[], Dataflow]]:
     import mixed_policies
     import pagerank
     import payments
+    import queries
+    import tolls
+    import trades
     import wordcount
 
     def corpus(size: int) -> str:
@@ -122,12 +128,15 @@ def _examples(folder: Path) -> dict[str, Callable[[], Dataflow]]:
         "payments": lambda: payments.build(
             payments=2_000, per_second=4_000, per_epoch=50, folder=folder / "paid", console=Memory()
         ),
+        "tolls": lambda: tolls.build(days=100, ships=400),
+        "trades": lambda: trades.build(trades=200, corrections=60),
+        **{query: partial(queries.build, query, events=20_000, per_epoch=200) for query in NEXMARK},
     }
 
 
 def main() -> None:
     args = arguments()
-    sys.path.insert(0, str(EXAMPLES))
+    sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "nexmark")]
     with tempfile.TemporaryDirectory() as name:
         build = _examples(Path(name))[args.part]
         calm = _Counted(build, args.workers, [])

@@ -325,7 +325,10 @@ _ALL = (
             *(Variant(part, "survivors.py", part, workers=(2, 3, 8)) for part in ("counts", "stages", "join")),
             *(
                 Variant(example, "survivors_examples.py", example, workers=(2, 3, 8))
-                for example in ("wordcount", "mixed_policies", "loop", "pagerank", "family", "payments")
+                for example in (
+                    *("wordcount", "mixed_policies", "loop", "pagerank", "family", "payments", "tolls", "trades"),
+                    *("q3", "q4", "q5", "q7", "q8"),  # of Nexmark
+                )
             ),
             *(Variant(example, "survivors_spark.py", example, workers=(2, 3, 8)) for example in ("flights", "orders")),
         ),

@@ -5,7 +5,8 @@ that the end which sends on a connection is the one that hears when it breaks.
 
 ZeroMQ connects again in silence after a failure, and what was under way is gone. A worker must never miss that, so each
 message names the *life* of its sender and of its receiver, a random number that each process draws when it starts, and
-counts from 1 on its connection: a gap, a repetition or another life is a lost worker, never a silent loss.
+counts from 1 on its connection: a gap, a repetition or another life is a lost worker, never a silent loss. Workers greet each
+other until each knows that the other has its life, so that nothing is sent to a process that was there before.
 
     message = header, body
     header  = u8 protocol version, u8 kind, u16 sender, u64 life of sender, u64 life of receiver (0: not met yet),
@@ -36,7 +37,7 @@ from runtime.links.zeromq_sockets import ADVICE, Gate, Keys, Maker, Timing
 from timely.data.messages import Frame
 from timely.errors import FalkirkError, ProtocolError, WorkerLost
 
-PROTOCOL = 1
+PROTOCOL = 2
 HEADER = struct.Struct("<BBHQQQQ")
 HELLO, FRAME, PART, TAKEN, GOODBYE, FAILED = range(1, 7)
 
@@ -61,12 +62,19 @@ class _Peer:
     def __init__(self, worker: int, address: str, maker: Maker) -> None:
         self.worker = worker
         self.address = address
+        self._maker = maker
         self.push, self.monitor = maker.connect(worker, address)
         self.state = "nobody answers there yet"
         self.connected = False
         self.life = 0
+        self.past = 0
+        """The life of the process that was lost there last."""
+        self.knows = False
+        """True once it has named our life."""
         self.greeting = b""
         self.broken_at: float | None = None
+        self.missed_at: float | None = None
+        """The time at which its process was lost, until another one has taken its place."""
         self.goodbye = False
         self.sent = 0
         self.under_way: deque[tuple[int, int]] = deque()
@@ -79,6 +87,26 @@ class _Peer:
     def __str__(self) -> str:
         return f"worker {self.worker} at {self.address}"
 
+    def renew(self) -> None:
+        """Its process is gone, and what is under way in either direction is void. Connect to the one that takes its place.
+
+        On a socket of its own: what the old one still held must not come there.
+        """
+        self.hang_up(0)
+        self.push, self.monitor = self._maker.connect(self.worker, self.address)
+        self.past = self.life or self.past
+        self.life = self.sent = self.taken = self.unconfirmed = 0
+        self.connected = self.knows = False
+        self.window = _WINDOW
+        self.under_way.clear()
+        self.queue.clear()
+        self.parts.clear()
+
+    def hang_up(self, linger: int) -> None:
+        """Close the connection to it; what is under way there has so many milliseconds to leave."""
+        self.push.disable_monitor()
+        self.push.close(linger=linger)
+
 
 class ZmqLink:
     """Connections of worker `index` to all others at `addresses`; see `runtime.links.interface.Link`.
@@ -87,6 +115,10 @@ class ZmqLink:
     own address; `listener` is a TCP socket that listens there already, for who let the system choose the port. Without
     `keys` nothing is encrypted and anybody may connect: for ipc:// in a private folder only.
     It listens from the start; call `meet` before anything else.
+
+    With `survives` a worker that is lost is no error: somebody else starts another process at its address, with its key, and
+    until that says hello what is sent there is dropped. WorkerLost follows all the same where none comes within `timing.meet`,
+    or where the old one answers again: then the network had failed, and what was under way is lost.
     """
 
     def __init__(
@@ -97,6 +129,7 @@ class ZmqLink:
         bind: str | None = None,
         timing: Timing | None = None,
         listener: socket.socket | None = None,
+        survives: bool = False,
     ) -> None:
         if keys is None and not all(address.startswith("ipc://") for address in addresses):
             raise FalkirkError("workers that talk over a network need keys: make them with create_host_files()")
@@ -105,6 +138,7 @@ class ZmqLink:
         self._name = f"worker {index} at {addresses[index]}"
         self._timing = timing or Timing()
         self._keys = keys
+        self._survives = survives
         self._life = int.from_bytes(os.urandom(8), "little") | 1
         self._greeting: bytes | None = None
         self._met = self._leaving = self._closed = False
@@ -143,7 +177,7 @@ class ZmqLink:
         for peer in self._peers.values():
             if peer.connected:
                 self._greet(peer)
-        while waiting := [peer for peer in self._peers.values() if not (peer.life and peer.connected)]:
+        while waiting := [peer for peer in self._peers.values() if not (peer.knows and peer.connected)]:
             now = time.monotonic()
             news = "; ".join(f"waiting for {peer}: {peer.state}" for peer in waiting)
             if now > end:
@@ -189,9 +223,13 @@ class ZmqLink:
     def close(self) -> None:
         """Say goodbye, and wait a while until everyone has: who is done early must not look like who died.
 
-        Raises WorkerLost when another worker dies before it is done, even though this one is.
+        Raises WorkerLost when another worker dies before it is done, even though this one is. With `survives` there is nobody
+        to wait for: this is called when the job is over everywhere.
         """
         if self._closed:
+            return
+        if self._survives:
+            self._shut(0.0)
             return
         deadline = time.monotonic() + self._timing.goodbye
         self._leaving = True
@@ -219,7 +257,7 @@ class ZmqLink:
         if isinstance(error, KeyboardInterrupt):
             text = "it was stopped by Ctrl-C"
         words = (self._verdict or f"{self._name} failed: {text}").encode(errors="replace")[:_LAST_WORDS]
-        for peer in self._peers.values():
+        for peer in self._peers.values() if not self._survives else ():
             with suppress(zmq.ZMQError):
                 peer.push.send(self._header(peer, FAILED, 0) + words, zmq.NOBLOCK)
         self._shut(self._timing.last_words)
@@ -227,6 +265,8 @@ class ZmqLink:
     # Sending
 
     def _post(self, peer: _Peer, kind: int, *parts: Any) -> None:
+        if not peer.life:  # its process is lost, and what it is sent with it
+            return
         number, message = self._packed(peer, kind, parts)
         if peer.queue or peer.window <= 0:
             peer.queue.append((number, message))
@@ -280,6 +320,8 @@ class ZmqLink:
         now = time.monotonic()
         self._look_at = now + _LOOK_SECONDS
         alarms = [at + self._timing.last_words for peer in self._peers.values() if (at := peer.broken_at) is not None]
+        if self._met:
+            alarms += [at + self._timing.meet for peer in self._peers.values() if (at := peer.missed_at) is not None]
         if seconds is not None:
             alarms.append(now + seconds)
         timeout = None if not alarms else max(0, int((min(alarms) - now) * 1000 + 0.999))
@@ -293,6 +335,8 @@ class ZmqLink:
         for peer in self._peers.values():
             if peer.broken_at is not None and time.monotonic() >= peer.broken_at + self._timing.last_words:
                 self._bury(peer)
+            if self._met and peer.missed_at is not None and time.monotonic() >= peer.missed_at + self._timing.meet:
+                self._lose(peer, f"was lost, and for {self._timing.meet:g} s no other process has taken its place")
         return frames
 
     def _receive(self) -> list[Frame]:
@@ -320,7 +364,7 @@ class ZmqLink:
             return  # meant for a process that was here before this one
         body = view[HEADER.size :]
         if kind == HELLO:
-            self._welcome(peer, life, bytes(body))
+            self._welcome(peer, life, receiver, bytes(body))
         elif kind == FAILED:
             self._verdict = bytes(body[:_LAST_WORDS]).decode(errors="replace") or f"{peer} failed"
             raise WorkerLost(self._verdict)
@@ -342,12 +386,20 @@ class ZmqLink:
                 peer.goodbye = True
                 peer.broken_at = None
 
-    def _welcome(self, peer: _Peer, life: int, greeting: bytes) -> None:
+    def _welcome(self, peer: _Peer, life: int, receiver: int, greeting: bytes) -> None:
         if peer.life and life != peer.life:
-            self._lose(peer, "was started again while the job was running; start all workers again")
-        peer.life, peer.greeting = life, greeting
+            if not self._survives:
+                self._lose(peer, "was started again while the job was running; start all workers again")
+            self._miss(peer)
+        if life == peer.past:
+            self._lose(peer, "could not be reached for a while, and what was under way is lost")
+        news = life != peer.life
+        peer.life, peer.greeting, peer.missed_at = life, greeting, None
         if not peer.connected:
             peer.state = "it has said hello, but cannot be reached from here"
+        peer.knows |= receiver == self._life
+        if (news or receiver != self._life) and self._greeting is not None:
+            self._greet(peer)
 
     def _count(self, peer: _Peer, number: int, size: int) -> None:
         if number != peer.taken + 1:
@@ -371,7 +423,7 @@ class ZmqLink:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             peer.connected = True
             peer.state = "it is there, but has not said hello yet"
-            if self._greeting is not None and not self._met:
+            if self._greeting is not None and not peer.knows:
                 self._greet(peer)
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             raise FalkirkError(f"{peer} refuses the key of worker {self.index}: {ADVICE}")
@@ -384,7 +436,9 @@ class ZmqLink:
 
     def _break(self, peer: _Peer) -> None:
         """The connection is gone. Whether that is a failure is known once all that came over the other one is read."""
-        if peer.life and not peer.goodbye and peer.broken_at is None:
+        if self._survives:
+            self._miss(peer)
+        elif peer.life and not peer.goodbye and peer.broken_at is None:
             peer.broken_at = time.monotonic()
 
     def _bury(self, peer: _Peer) -> None:
@@ -394,6 +448,16 @@ class ZmqLink:
                 "was lost before the job was over: its process ended, its host went down, or the network between failed "
                 f"for {self._timing.silence:g} s",
             )
+
+    def _miss(self, peer: _Peer) -> None:
+        """Its process is lost, of which the others of the job hear elsewhere."""
+        self.unsent -= sum(len(message) for _, message in peer.queue)
+        self._poller.unregister(peer.monitor)
+        del self._by_monitor[peer.monitor]
+        peer.renew()
+        self._by_monitor[peer.monitor] = peer
+        self._poller.register(peer.monitor, zmq.POLLIN)
+        peer.missed_at = time.monotonic()
 
     def _lose(self, peer: _Peer, what: str) -> NoReturn:
         self._verdict = f"{peer} {what}"
@@ -412,6 +476,5 @@ class ZmqLink:
                     peer.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if not self._met:  # the connection may be in the making: to who has said hello, or before we ever looked
                 peer.connected |= peer.life != 0 or self._greeting is None
-            peer.push.disable_monitor()
-            peer.push.close(linger=int(linger * 1000) if peer.connected else 0)
+            peer.hang_up(int(linger * 1000) if peer.connected else 0)
         self._context.destroy(linger=0)

@@ -1,8 +1,9 @@
-"""A whole job on a Spark cluster: its workers are the tasks of one barrier stage, its store is a folder that all hosts share.
+"""A whole job on a Spark cluster: the tasks of one barrier stage keep its workers, its store is a folder that all hosts share.
 
-The monitor runs beside this process, as for a job on one machine. When a task dies Spark ends all tasks of the stage, so no
-worker's memory is left; the next attempt's workers go back to what each had persisted, as the monitor decides, and no further.
-Every attempt has new incarnations, which fence the journals off from what may be left of earlier ones.
+The monitor runs beside this process, as for a job on one machine. A worker's process that dies is started again by its task,
+and the others keep what they have. When a task dies, with its executor perhaps, Spark ends all tasks of the stage, so that
+nobody's memory is left; the next attempt's workers go back to what each had persisted, as the monitor decides, and no further.
+Every process has a new incarnation, which fences the journal off from what may be left of earlier ones.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from msgspec.msgpack import encode
+
 from libraries.spark.cluster.attempt import StageAttempt
 from libraries.spark.cluster.calls import Calls
 from libraries.spark.cluster.meeting import begin
 from libraries.spark.cluster.session import On, SparkCluster
-from libraries.spark.cluster.task import ClusterTask
+from libraries.spark.cluster.task import NO_PROCESS, Keeping
+from libraries.spark.cluster.worker import StageTask
 from libraries.spark.errors import SparkError
 from monitor.coordination.supervision import Lost
-from runtime.control import Here, ToChild
+from runtime.control import Begin, Here, ToChild
 from runtime.inputs import Limits
 from runtime.page.address import PageSocket
 from runtime.processes.greeting import listen, new_token
@@ -41,6 +45,8 @@ _AGAIN_SECONDS = 60.0
 _LAUNCH_SECONDS = 120.0
 """Seconds that the tasks of a stage may take to be launched and to call: other jobs of a session may have their places."""
 
+_TASK = "libraries.spark.cluster.task"
+
 _ASKED_SECONDS = 5.0
 """A monitor that was replaced in the wrong moment may not ask for a worker that it has not heard of; this long it may take."""
 
@@ -51,7 +57,7 @@ _LAST_WORDS_SECONDS = 1.0
 """After an error in a task, so long is waited for the task to tell it."""
 
 _PATIENCE = 3
-"""A task is given up after so many time-outs of silence. Its processor time is not known here, so a call into C that keeps
+"""A process is given up after so many time-outs of silence. Its processor time is not known here, so a call into C that keeps
 Python's lock must not look like a process that hangs."""
 
 
@@ -89,7 +95,7 @@ def cluster_job(
 
 
 class BarrierStage:
-    """Workers as the tasks of one barrier stage: all are there, or none. See `runtime.supervisor.placement.Placement`.
+    """Workers that the tasks of one barrier stage keep: all are there, or none. See `runtime.supervisor.placement.Placement`.
 
     Raises:
         SparkError: if the cluster cannot be used.
@@ -100,15 +106,19 @@ class BarrierStage:
         self._source = Path(task.program.path).read_bytes() if task.program.path is not None else None
         self.attempts = 0
         """Number of submitted stages."""
-        self.tasks: dict[Child, Here] = {}
-        """The tasks of the current one that have called."""
+        self.tasks: dict[int, Child] = {}
+        """The tasks of the current one that have called, by worker."""
+        self.processes: dict[Child, Here] = {}
+        """The workers' processes that have called."""
+        self._begun: set[int] = set()
+        """The workers that have a process, as far as is known, whether or not it has called."""
         self._attempt: StageAttempt | None = None
-        self._incarnations: tuple[int, ...] = ()
+        self._incarnations: list[int] = []
         self._needed: set[int] = set()
         """The workers that the monitor has asked for since an attempt failed."""
         self._failed_at = 0.0
         self._called = False
-        """True if a task of this attempt has."""
+        """True if a process of this attempt has."""
         self._submitted = 0.0
         self._raised_at: float | None = None
         """The time at which this attempt was seen to have ended by an error in a task."""
@@ -134,27 +144,47 @@ class BarrierStage:
 
     @property
     def workers(self) -> dict[int, Child]:
-        """The workers whose tasks have called."""
-        return {child.worker: child for child in self.tasks}
+        """The workers whose processes have called."""
+        return {child.worker: child for child in self.processes}
 
     def begin(self) -> None:
         """There is nothing to prepare."""
 
     def needed(self, worker: int) -> None:
-        """The monitor wants a worker: it gets one when it wants all."""
-        self._needed.add(worker)
+        """The monitor wants a worker: from its task, or, where there is none, with a new stage when it wants all."""
+        if worker in self._begun:
+            return  # its process is on the way: the monitor was replaced, and has not heard of it
+        task = self.tasks.get(worker)
+        if self._attempt is None or task is None:
+            self._needed.add(worker)
+            return
+        self._begun.add(worker)
+        self._incarnations[worker] = self._task.incarnation()
+        task.tell(Begin(worker, self._incarnations[worker], ()))
 
     def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
-        """One worker is given up, and so all are."""
-        if self._attempt is not None and incarnation in (-1, self._incarnations[worker]):
+        """End a process at once, which is no loss to be told of. Where its task has not even called, all are given up."""
+        if self._attempt is None or incarnation not in (-1, self._incarnations[worker]):
+            return []
+        if worker not in self.tasks:
             return self._failed(f"worker {worker}: {reason}")
+        self._begun.discard(worker)
+        there = self.workers.get(worker)
+        if there is not None:
+            self._dismiss(there)
         return []
 
     def gone(self, child: Child) -> list[Lost]:
-        """A task has hung, or its connection has ended: then Spark says why."""
-        if self.tasks.pop(child, None) is not None and child.hung:
-            return self._failed(f"worker {child.worker} {child.hung}")
-        return []
+        """A process has ended, or hung, or a task has: then Spark ends the stage."""
+        if self.tasks.get(child.worker) is child:
+            del self.tasks[child.worker]
+            return self._failed(f"the task of worker {child.worker} {child.hung}") if child.hung else []
+        here = self.processes.pop(child, None)
+        if here is None:
+            return []
+        self._begun.discard(child.worker)
+        self._lost_at = self._lost_at or time.monotonic()
+        return [Lost(child.worker, child.incarnation, f"process {here.pid} on {here.host} {child.hung or 'has ended'}")]
 
     def restored(self) -> None:
         """Say how long it took."""
@@ -163,14 +193,14 @@ class BarrierStage:
             self._lost_at = None
 
     def tell(self, message: ToChild) -> None:
-        """Tell all tasks something."""
-        for child in self.tasks:
+        """Tell all workers something."""
+        for child in self.processes:
             child.tell(message)
 
     def left(self) -> bool:
         """True if the stage is over, and what its tasks have said is heard."""
         self._meet()
-        return self._attempt is None or (self._attempt.over.is_set() and not self.tasks)
+        return self._attempt is None or (self._attempt.over.is_set() and not self.processes)
 
     def close(self) -> None:
         """End the stage, and Spark if it was started here."""
@@ -198,45 +228,58 @@ class BarrierStage:
         self._raised_at = None
         self._submitted = time.monotonic()
         workers = self._task.workers
-        self._incarnations = tuple(self._task.incarnation() for _ in range(workers))
+        self._incarnations = [self._task.incarnation() for _ in range(workers)]
+        self._begun = set(range(workers))
         host = self._cluster.host
         monitor, children = (host, int(self.listener.getsockname()[1])), self._children
         every = self._task.packable(monitor, children.liveness.timeout, self.token)
-        task = ClusterTask(every, self._source, self._incarnations, children.beat_seconds)
+        first, beat = tuple(self._incarnations), children.beat_seconds
+        stage = StageTask(every, self._source, first, beat, (host, self._calls.port), self.token)
         patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
         group = f"falkirk-{secrets.token_hex(4)}"
-        work = partial(begin, (host, self._calls.port), self.token, packed(task))
+        work = partial(begin, stage.driver, stage.token, packed(stage), encode(Keeping(first, beat)))
         self._attempt = StageAttempt(self._cluster, work, workers, group, patience)
 
     def _meet(self) -> None:
-        """Have the tasks of this attempt heard that have called."""
+        """Have those heard that have called: tasks of this attempt, and their processes."""
         for here, control in self._calls.wait(0):
-            if self._attempt is None or here.incarnation not in self._incarnations:
+            if self._attempt is None or here.incarnation not in (NO_PROCESS, self._incarnations[here.worker]):
                 control.close()
                 continue
-            self._called = True
-            child = self._children.meet(WORKER, control, None, _PATIENCE)
+            task = here.incarnation == NO_PROCESS
+            child = self._children.meet(_TASK if task else WORKER, control, None, _PATIENCE)
             child.worker, child.incarnation = here.worker, here.incarnation
-            self.tasks[child] = here
+            if task:
+                self.tasks[here.worker] = child
+            else:
+                self._called = True
+                self.processes[child] = here
+
+    def _dismiss(self, child: Child) -> None:
+        """A process must not go on: it ends with its connection, or by its task when the next one begins."""
+        del self.processes[child]
+        self._children.end(child)
 
     def _end_attempt(self) -> None:
         """End what is left of it; what it still says counts no more."""
         attempt, self._attempt = self._attempt, None
-        for child in self.tasks:
+        for child in (*self.processes, *self.tasks.values()):
             self._children.end(child)
+        self.processes.clear()
         self.tasks.clear()
+        self._begun.clear()
         if attempt is not None and not attempt.over.is_set():
             attempt.cancel()
             attempt.over.wait(_END_SECONDS)
 
     def _failed(self, reason: str) -> list[Lost]:
-        """Some task is lost, and so all are: the monitor decides to where each worker goes back in the next attempt."""
+        """Some task is lost, and so are all workers: the monitor decides to where each worker goes back in the next attempt."""
         self._end_attempt()
         self._needed.clear()
         self._failed_at = time.monotonic()
         if self._lost_at is None:
             self._lost_at = time.monotonic()
-        self._note(f"a worker on the cluster was lost ({reason}); the job goes on from its store in a new stage")
+        self._note(f"a task on the cluster was lost ({reason}); the job goes on from its store in a new stage")
         return [Lost(worker, incarnation, reason) for worker, incarnation in enumerate(self._incarnations)]
 
     def _look_at_attempt(self) -> list[Lost]:
@@ -245,7 +288,7 @@ class BarrierStage:
             return []
         if attempt.over.is_set():
             return self._ended(attempt, now)
-        if not self._called and now - self._submitted > _AGAIN_SECONDS + _LAUNCH_SECONDS:
+        if not self.tasks and not self._called and now - self._submitted > _AGAIN_SECONDS + _LAUNCH_SECONDS:
             raise SparkError(
                 f"Spark has not launched the {self._task.workers} workers within {now - self._submitted:.0f} s: is the "
                 "cluster busy with something else?"
@@ -259,7 +302,7 @@ class BarrierStage:
         ending = attempt.ending
         if ending is not None and ending.raised:
             self._raised_at = self._raised_at or now
-            if self.tasks and now < self._raised_at + _LAST_WORDS_SECONDS:
+            if self.processes and now < self._raised_at + _LAST_WORDS_SECONDS:
                 return []
             if not self._called:
                 raise SparkError(

@@ -62,12 +62,12 @@ class Meeting:
             self._error = error
 
 
-def begin(driver: tuple[str, int], token: bytes, task: bytes, numbers: Iterable[int]) -> Iterable[int]:
-    """Be the worker that this task's number says, to the end of the job.
+def begin(driver: tuple[str, int], token: bytes, stage: bytes, orders: bytes, numbers: Iterable[int]) -> Iterable[int]:
+    """Keep the worker that this task's number says, to the end of the job.
 
     Args:
         driver: where whoever runs the job listens, for who knows `token`.
-        task: a `libraries.spark.cluster.task.ClusterTask`, packed.
+        stage, orders: see `libraries.spark.cluster.task.run_task`.
         numbers: what the stage iterates over; only that there is one for each task matters.
     """
     from pyspark import BarrierTaskContext
@@ -82,5 +82,5 @@ def begin(driver: tuple[str, int], token: bytes, task: bytes, numbers: Iterable[
         meeting = Meeting(context, str(sock.getsockname()[0]))
         from libraries.spark.cluster.task import run_task
 
-        run_task(task, context.partitionId(), sock, meeting)
+        run_task(stage, orders, context.partitionId(), context.cpus(), sock, meeting)
     return ()

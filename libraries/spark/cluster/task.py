@@ -1,131 +1,167 @@
-"""A worker of a job as a task of a Spark barrier stage: what runs on the cluster.
+"""A task of a Spark barrier stage, which keeps the process of one worker on the cluster.
 
-All tasks of the stage are there or none. They find each other (`meeting`), are linked by ZeroMQ with keys drawn for
-this attempt alone, and reach the monitor and whoever runs the job over TCP. A task that dies takes the stage with it; the
-next attempt's tasks take over the journals, so what is left of earlier ones can write nothing more.
+All tasks of the stage are there or none. They find each other (`meeting`), with keys drawn for this stage alone. A worker's
+process that dies is replaced by its task, when whoever runs the job says so, while the other workers keep what they have in
+memory: the task holds the socket at which its worker listens, so that address and key stay. A task that dies takes the stage
+with it; the next one's processes take over the journals, so what is left of earlier ones can write nothing more.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
-import threading
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack, closing, suppress
+from importlib.util import find_spec
+from typing import IO, TYPE_CHECKING
 
-from recovery.store.identity import store_id
-from recovery.store.interface import StoreError, StoreGone
-from recovery.store.local import LocalStore
-from runtime.control import TO_CHILD, Begin, Control, Here, ToChild, confession
-from runtime.links.zeromq import ZmqLink
-from runtime.links.zeromq_sockets import Keys
+import msgspec
+
+from monitor.coordination.supervision import Note
+from runtime.control import FROM_CHILD, TO_CHILD, Begin, Control, FromChild, Here, ToChild
+from runtime.imports import environment_for_children
 from runtime.processes.greeting import tune
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
-from runtime.processes.worker import WorkerProcess, WorkerTask, prepared
-from runtime.program import Program, unpacked
-from runtime.scratch import Scratch
-from timely.dataflow.plan import compile_plan
+from runtime.scratch import Scratch, for_sockets
+from runtime.supervisor.forked import Forked, prepare, start
 
 if TYPE_CHECKING:
     from libraries.spark.cluster.meeting import Meeting
 
-_LOOK_SECONDS = 0.2
+PROCESS = "libraries.spark.cluster.worker"
+
+NO_PROCESS = -1
+"""The incarnation that a task says of itself."""
+
+_NEEDED = ("cloudpickle", "msgspec", "numpy", "polars", "pyarrow", "zmq")
+_END_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterTask:
-    """The task of all workers of an attempt. `source` is the text of the program's file."""
+class Keeping(msgspec.Struct, frozen=True):
+    """The orders of a task: which process it begins with, and how often to give signs of life."""
 
-    task: WorkerTask
-    source: bytes | None
     incarnations: tuple[int, ...]
+    """Of the first process of each worker."""
     beat_seconds: float
 
 
-def run_task(data: bytes, index: int, sock: socket.socket, meeting: Meeting) -> None:
-    """Be worker `index`, to the end of the job.
+class Kept(msgspec.Struct, frozen=True):
+    """What a task hands to each process of worker `index`, but for the socket at which that listens."""
+
+    stage: bytes
+    """A `libraries.spark.cluster.worker.StageTask`, packed."""
+    index: int
+    addresses: tuple[str, ...]
+    public: tuple[str, ...]
+    secret: str
+
+
+def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.socket, meeting: Meeting) -> None:
+    """Keep the process of worker `index`, to the end of the job.
 
     Args:
-        data: a `ClusterTask`, packed.
+        stage: a `libraries.spark.cluster.worker.StageTask`, packed.
+        orders: a `Keeping`, in MessagePack.
+        index: of the worker.
+        cores: that Spark gives it.
         sock: the connection to whoever runs the job.
         meeting: finds the other workers.
+
+    Raises:
+        ModuleNotFoundError: if a package is missing here.
+        ConnectionError: if the tasks do not meet.
+        ChildProcessError: if the first process does not even reach whoever runs the job.
     """
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+    variables = {"POLARS_MAX_THREADS": str(cores), **os.environ, **environment_for_children()}
+    prepare(variables)  # what processes are forked from loads while the tasks meet
     tune(sock)
-    cluster: ClusterTask = unpacked(data)
-    task, begin = cluster.task, Begin(index, cluster.incarnations[index], ())
     channel = SupervisorChannel(sock)
-    control: Control[ToChild] = Control(sock, TO_CHILD)
-    left = threading.Event()
-    threading.Thread(target=_end_with, args=(control, left), daemon=True).start()
-    channel.tell(Here(index, begin.incarnation, socket.gethostname(), os.getpid()))
-    try:
-        heartbeat = Heartbeat(channel, cluster.beat_seconds)
-        plan = compile_plan(_program(task.program, cluster.source).build().graph, task.workers)
-        recovery = prepared(task, plan)
-        assert task.store is not None
-        check_shared(task.store.folder, task.store.id)
-        link = partial(_link, index, meeting)
-        WorkerProcess(task, plan, recovery, begin, channel, heartbeat, control, link).run()
-    except BaseException as error:
-        with suppress(OSError):
-            channel.tell(confession(error))
-        raise
-    finally:
-        left.set()
+    channel.tell(Here(index, NO_PROCESS, socket.gethostname(), os.getpid()))
+    keeping = msgspec.msgpack.decode(orders, type=Keeping)
+    Heartbeat(channel, keeping.beat_seconds)
+    with ExitStack() as resources:
+        met = meeting.wait()
+        resources.callback(met.listener.close)
+        kept = Kept(stage, index, met.addresses, met.public, met.secret)
+        keeper = _Keeper(resources, channel, Control(sock, TO_CHILD), met.listener, kept, variables)
+        keeper.run(keeping.incarnations[index])
 
 
-def _end_with(control: Control[ToChild], left: threading.Event) -> None:
-    """End this process at once when whoever runs the job is gone, or has given this attempt up: the next needs its place."""
-    poll = select.poll()
-    poll.register(control.sock.fileno(), getattr(select, "POLLRDHUP", 0))
-    while not left.is_set():
-        if (poll.poll(_LOOK_SECONDS * 1000) or control.ended) and not left.is_set():
-            os._exit(1)
+class _Keeper:
+    """Starts the process of a worker, and the next one when it is told so. What it opens goes with `resources`."""
 
+    def __init__(
+        self,
+        resources: ExitStack,
+        channel: SupervisorChannel,
+        control: Control[ToChild],
+        listener: socket.socket,
+        kept: Kept,
+        variables: Mapping[str, str],
+    ) -> None:
+        self._channel, self._control, self._listener = channel, control, listener
+        self._index, self._variables = kept.index, variables
+        self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        resources.callback(self._file.close)
+        self._file.write(msgspec.msgpack.encode(kept))
+        self._file.flush()
+        self._private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
+        self._process: Forked | subprocess.Popen[bytes] | None = None
+        self._heard: Control[FromChild] | None = None
+        """What the process says: that it is there. The end of the connection is that of the process."""
+        self._called = False
+        """True once a process has reached whoever runs the job."""
+        resources.callback(self._end)
 
-def _link(index: int, meeting: Meeting) -> ZmqLink | None:
-    met = meeting.wait()
-    if len(met.addresses) == 1:
-        return None
-    link = ZmqLink(index, met.addresses, Keys(met.secret, met.public), listener=met.listener)
-    try:
-        link.meet(b"falkirk", lambda worker, greeting: None)  # the monitor compares what they have built
-    except BaseException as error:
-        link.fail(error)
-        raise
-    return link
+    def run(self, incarnation: int) -> None:
+        """Keep a process until one has done its work, or nobody wants it any more."""
+        self._start(incarnation)
+        while not self._control.ended:
+            files = [self._control.sock, *([] if self._heard is None else [self._heard.sock])]
+            ready = select.select(files, [], [])[0]
+            if self._heard is not None and self._heard.sock in ready:
+                self._called = any(isinstance(said, Here) for said in self._heard.read()) or self._called
+                if self._heard.ended and self._end() == 0:
+                    return
+            for message in self._control.read() if self._control.sock in ready else ():
+                if isinstance(message, Begin):
+                    self._end()
+                    self._start(message.incarnation)
 
+    def _start(self, incarnation: int) -> None:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            files = [theirs.fileno(), self._file.fileno(), self._listener.fileno()]
+            arguments: list[str | int] = [0, "0", self._private, 1, 2, str(incarnation)]
+            self._process = start(PROCESS, arguments, files, self._variables)
+        self._heard = Control(mine, FROM_CHILD)
 
-def _program(program: Program, source: bytes | None) -> Program:
-    """The program as it can be built here: from its own file where that is there, from what was sent otherwise."""
-    if program.path is None or source is None:
-        return program
-    path = Path(program.path)
-    with suppress(OSError):
-        if path.read_bytes() == source:
-            return program
-    copy = Scratch("program").path / path.name
-    copy.write_bytes(source)
-    return replace(program, path=str(copy))
-
-
-def check_shared(folder: str, identity: bytes) -> None:
-    """Raise StoreGone if this host does not see the store of the job."""
-    advice = (
-        "a job on a cluster needs a store in a folder that all hosts of the cluster share, mounted at the same place, as over "
-        "NFS; object stores and HDFS cannot be used yet"
-    )
-    here = f"{folder} on {socket.gethostname()}"
-    if not Path(folder).is_dir():
-        raise StoreGone(f"there is no folder {here}: {advice}")
-    try:
-        with LocalStore(folder) as store:
-            known = store_id(store)
-    except StoreError as error:
-        raise StoreGone(f"{here} is not the store of this job: {advice} ({error})") from error
-    if known != identity:
-        raise StoreGone(f"{here} is not the store of this job: {advice}")
+    def _end(self) -> int | None:
+        """End the process if it has not ended, and say how it did; its exit code, None if there is none to end."""
+        process, heard = self._process, self._heard
+        self._process = self._heard = None
+        if process is None or heard is None:
+            return None
+        if not heard.ended:
+            process.kill()
+        try:
+            code = process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        heard.close()
+        if heard.ended and code != 0:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            text = f"process {process.pid} of worker {self._index} on {socket.gethostname()} {how}"
+            if not self._called:
+                raise ChildProcessError(f"{text}; what it said is in the log of the executor")
+            with suppress(OSError):
+                self._channel.tell(Note(text))
+        return code

@@ -1,4 +1,4 @@
-"""`source` and `sink`: what Spark reads by itself as an epoch, and what it writes by itself, an epoch at a time."""
+"""`source` and `sink`: what Spark reads by itself, and what it writes by itself, an epoch at a time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from libraries.spark.dataflow.partitioned_query import PartitionedQuery
 from libraries.spark.dataflow.region import batch
 from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.files.manifest import Over
@@ -23,24 +24,35 @@ if TYPE_CHECKING:
 
 
 def source(
-    flow: Dataflow, what: Callable[..., DataFrame], *, options: SparkOptions | None = None, name: str | None = None
+    flow: Dataflow,
+    what: Callable[..., DataFrame],
+    *,
+    per_epoch: int | None = None,
+    options: SparkOptions | None = None,
+    name: str | None = None,
 ) -> Columns:
-    """A DataFrame as epoch 0 of a stream of columns: a table, a query of a catalogue or of a lakehouse.
+    """A DataFrame as a stream of columns: a table, a query of a catalogue or of a lakehouse.
 
     It is read once: after a failure, again from what Spark wrote, unless that was not durable yet.
 
     Args:
         flow: the dataflow.
         what: a function from a SparkSession to a DataFrame that is no stream (for one there is `Stream`).
+        per_epoch: how many partitions of the DataFrame, in their order, make an epoch, in which a job goes on that has failed;
+            by default all rows are epoch 0. Partitions without rows count.
         options: where Spark runs, and what is expected of it.
         name: of its operators; by it they are found again after a restart.
 
     Raises:
-        GraphError: if `what` is no function, at the user's line.
+        GraphError: if `what` is no function, or `per_epoch` no number of partitions, at the user's line.
     """
     _check(what, "source")
     name = name or flow.graph.fresh_name("spark-source")
     options = options or SparkOptions()
+    if per_epoch is not None:
+        if isinstance(per_epoch, bool) or not isinstance(per_epoch, int) or per_epoch < 1:
+            raise GraphError(f"{user_site()}: per_epoch={per_epoch!r}: must be a number of partitions, 1 or more")
+        return flow.columns(name, PartitionedQuery(what, per_epoch, options))
     once = flow.columns(f"{name}-once", Batches([pa.table({"once": [0]})]))
     return batch(once, what, options=options, name=name, runner=SparkRunner(name, what, {}, options, "source"))
 

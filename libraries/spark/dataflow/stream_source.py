@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
@@ -163,10 +163,23 @@ class Stream:
         )
 
 
+class Running(Protocol):
+    """A query that publishes batches for all workers, as the one that has it run knows it."""
+
+    def run(self, consumed: int, over: bool) -> None:
+        """See to it that it runs, unless it is `over`: batches before `consumed` were read. Raises SourceError if it failed."""
+
+    def working(self) -> tuple[int, str, int, int, float] | None:
+        """Its progress: see `timely.io.interface.TellingPartition`."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
 class StreamShare:
     """One worker's share of each micro-batch. The position is [batch, number of the file in it] of what comes next."""
 
-    def __init__(self, name: str, folder: Path, worker: int, query: _Query | None) -> None:
+    def __init__(self, name: str, folder: Path, worker: int, query: Running | None) -> None:
         self.name = name
         self._folder = folder
         self._worker = worker

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import polars as pl
 
+from libraries.spark.dataflow.partitioned_query import PartitionedQuery
 from libraries.spark.engine import joins, totals, windows
 from libraries.spark.engine.piped import Piped
 from libraries.spark.engine.queries import mask_of, query_of
@@ -168,6 +169,8 @@ class _Compiler:
                 raise Refused(
                     f"sources that can be read only once, as {type(node.source).__name__} is: Spark may read again"
                 )
+            if isinstance(node.source, PartitionedQuery):
+                raise Refused("spark.source(per_epoch=...): without it, all rows are one epoch")
             self._rows[Output(node.index)] = Batches(node)
         elif node.stages:
             (stage,) = node.stages

@@ -24,6 +24,7 @@ import pytest
 import falkirk
 from examples import tolls
 from falkirk import agg
+from libraries import spark as falkirk_spark
 from libraries.spark import Stream, stop
 from libraries.spark.cluster.session import driver
 from libraries.spark.engine.history import InAStore
@@ -719,6 +720,10 @@ def refusals() -> Iterator[tuple[str, Callable[[falkirk.Dataflow, Any], Any]]]:
     yield "columns are not known", lambda flow, rows: rows.filter(k="a").map_batches(abs).filter(pl.col("n") > 0)
     yield "type Duration", lambda flow, rows: rows.select(y=pl.duration(days=1) + pl.duration(days=pl.col("n")))
     yield "require='precise'", lambda flow, rows: rows.to(falkirk.Console(), require="precise")
+    yield (
+        "spark.source(per_epoch=...)",
+        lambda flow, rows: falkirk_spark.source(flow, lambda s: s.range(1), per_epoch=1),
+    )
     yield "can be read only once", lambda flow, rows: flow.source("wire", falkirk.Socket("127.0.0.1", 1, epoch_lines=1))
 
 

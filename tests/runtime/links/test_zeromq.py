@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -224,6 +224,158 @@ def test_a_worker_started_again_is_not_taken_for_the_first() -> None:
         again.fail(FalkirkError("over"))
 
 
+class Survivors:
+    """Workers whose links survive the loss of others; each listens with a socket that its next process takes over."""
+
+    def __init__(self, count: int, timing: Timing = QUICK) -> None:
+        self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+        self._addresses = [f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in self._listeners]
+        self._keys, self._timing = new_keys(count), timing
+        self.links = [self._new(index) for index in range(count)]
+        meet(*self.links)
+
+    def _new(self, index: int) -> ZmqLink:
+        own = self._listeners[index].dup()
+        return ZmqLink(index, self._addresses, self._keys[index], timing=self._timing, listener=own, survives=True)
+
+    def kill(self, index: int) -> None:
+        vanish(self.links[index])
+
+    def replace(self, *indices: int) -> None:
+        """Start the next processes of killed workers, and wait until they have met all others, which only poll."""
+        for index in indices:
+            self.links[index] = self._new(index)
+        with ThreadPoolExecutor(len(indices)) as pool:
+            met = [pool.submit(self.links[i].meet, b"again", lambda worker, greeting: None) for i in indices]
+            while not all(each.done() for each in met):
+                for index, link in enumerate(self.links):
+                    if index not in indices:
+                        assert link.poll(0.01) == []
+        for each in met:
+            each.result()
+
+    def close(self) -> None:
+        for link in self.links:
+            link.fail(FalkirkError("the test is over"))
+        for each in self._listeners:
+            each.close()
+
+
+def talk(links: list[ZmqLink], count: int = 3) -> None:
+    """Every link sends to every other one, and all of it arrives in order."""
+    for link in links:
+        for other in links:
+            for n in range(count if other is not link else 0):
+                link.send(other.index, frame(n, 100_000 * n, sender=link.index))
+    got: dict[tuple[int, int], list[int]] = {}
+    end = time.monotonic() + 20
+    while sum(map(len, got.values())) < count * len(links) * (len(links) - 1) and time.monotonic() < end:
+        for link in links:
+            for each in link.poll(0.01):
+                got.setdefault((each.sender, link.index), []).append(each.messages[0].number)
+    pairs = {(a.index, b.index) for a in links for b in links if a is not b}
+    assert got == {pair: list(range(count)) for pair in pairs}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["the loss is seen first", "the hello comes first"])
+def test_survivors_go_on_with_the_process_that_takes_the_place_of_a_lost_one(seen: bool) -> None:
+    workers = Survivors(3)
+    try:
+        talk(workers.links)
+        for _ in range(3):
+            workers.links[0].send(1, frame(8, 100_000))  # to the process that is lost, which must not come to the next
+            workers.kill(1)
+            if seen:
+                end = time.monotonic() + 10
+                while any(workers.links[i]._peers[1].life for i in (0, 2)) and time.monotonic() < end:
+                    assert workers.links[0].poll(0.01) == workers.links[2].poll(0.01) == []
+                workers.links[0].send(1, frame(9))  # nobody is there
+                assert workers.links[0].unsent == 0
+            workers.replace(1)
+            talk(workers.links)
+    finally:
+        workers.close()
+
+
+def test_two_lost_workers_and_one_that_is_lost_while_another_comes_back_are_replaced() -> None:
+    workers = Survivors(4)
+    try:
+        for lost in ((1, 2), (0, 1, 3)):
+            for index in lost:
+                workers.kill(index)
+            workers.replace(*lost)
+            talk(workers.links)
+        workers.kill(1)
+        first = workers._new(1)
+        workers.kill(2)
+        with ThreadPoolExecutor(2) as threads:
+            meeting = threads.submit(first.meet, b"again", lambda worker, greeting: None)
+            end = time.monotonic() + 0.5
+            while time.monotonic() < end:
+                workers.links[0].poll(0.01)
+            assert not meeting.done(), "worker 2 is not there"
+            workers.links[1] = first
+            workers.links[2] = workers._new(2)
+            other = threads.submit(workers.links[2].meet, b"again", lambda worker, greeting: None)
+            while not (meeting.done() and other.done()):
+                workers.links[0].poll(0.01)
+                workers.links[3].poll(0.01)
+                if meeting.done() and not other.done():
+                    first.poll(0.01)
+            meeting.result()
+            other.result()
+        talk(workers.links)
+    finally:
+        workers.close()
+
+
+def test_what_waits_for_a_worker_is_dropped_with_it() -> None:
+    workers = Survivors(2)
+    try:
+        for n in range(40):
+            workers.links[0].send(1, frame(n, 1 << 20))
+        assert workers.links[0].unsent > 20 << 20
+        workers.kill(1)
+        workers.replace(1)
+        assert workers.links[0].unsent == 0
+        talk(workers.links)
+    finally:
+        workers.close()
+
+
+def test_a_lost_worker_whose_place_nobody_takes_is_an_error_after_all() -> None:
+    workers = Survivors(2, Timing(meet=1.0, silence=5.0, last_words=0.3))
+    try:
+        workers.kill(1)
+        text, seconds = poll_until_lost(workers.links[0], 10.0)
+        assert "no other process has taken its place" in text
+        assert 0.9 < seconds < 4.0
+    finally:
+        workers.close()
+
+
+def test_a_network_that_fails_between_survivors_is_a_lost_worker() -> None:
+    real, keys = free_addresses(2), new_keys(2)
+    proxies = [Proxy(int(address.rpartition(":")[2])) for address in real]
+    addresses = [f"tcp://127.0.0.1:{proxy.port}" for proxy in proxies]
+    links = [ZmqLink(i, addresses, keys[i], bind=real[i], timing=QUICK, survives=True) for i in range(2)]
+    meet(*links)
+    talk(links)
+    proxies[1].cut()
+    began, lost = time.monotonic(), list[str]()
+    while not lost and time.monotonic() < began + 30:
+        for link in links:
+            try:
+                link.poll(0.05)
+            except WorkerLost as error:
+                lost.append(str(error))
+    assert "could not be reached for a while, and what was under way is lost" in lost[0]
+    for link in links:
+        link.fail(WorkerLost("over"))
+    for proxy in proxies:
+        proxy.close()
+
+
 @pytest.mark.parametrize("change", [+1, -1], ids=["gap", "repetition"])
 def test_a_gap_or_a_repetition_is_a_lost_worker(change: int) -> None:
     with pair() as (a, b):
@@ -257,9 +409,16 @@ class Proxy:
     def __init__(self, target: int) -> None:
         self.silent = threading.Event()
         self._target = target
+        self._connections: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break the connections that there are."""
+        for each in self._connections:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:
@@ -272,6 +431,7 @@ class Proxy:
             except OSError:
                 near.close()
                 continue
+            self._connections += [near, far]
             for ends in ((near, far), (far, near)):
                 threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
 

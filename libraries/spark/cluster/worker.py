@@ -1,0 +1,165 @@
+"""The process of a worker on a cluster: `libraries.spark.cluster.worker`, started by the task that keeps it, only.
+
+It reaches the monitor and whoever runs the job over TCP, and the other workers over ZeroMQ, at the address and with the key
+that its task drew for this stage. It ends when its task does, and when nobody runs the job any more.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from libraries.spark.cluster.task import Kept
+from recovery.store.identity import store_id
+from recovery.store.interface import StoreError, StoreGone
+from recovery.store.local import LocalStore
+from runtime.control import TO_CHILD, Begin, Control, Here, ToChild, end_with
+from runtime.garbage import SELDOM
+from runtime.imports import adopt_path
+from runtime.links.zeromq import ZmqLink
+from runtime.links.zeromq_sockets import Keys
+from runtime.processes.allocator import keep_freed_memory
+from runtime.processes.greeting import connect, tune
+from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
+from runtime.processes.worker import WorkerProcess, WorkerTask, prepared
+from runtime.program import Program, unpacked
+from runtime.scratch import Scratch, join_job
+from timely.dataflow.plan import compile_plan
+from timely.errors import FalkirkError, WorkerLost
+
+_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """The task of all workers of a stage. `source` is the text of the program's file."""
+
+    task: WorkerTask
+    source: bytes | None
+    incarnations: tuple[int, ...]
+    """Of the first process of each worker."""
+    beat_seconds: float
+    driver: tuple[str, int]
+    """The address at which whoever runs the job listens, for who knows `token`."""
+    token: bytes
+
+
+def main() -> int:
+    """Be one incarnation of a worker, to the end of the job; the exit code is 0 unless it failed."""
+    to_task = socket.socket(fileno=int(sys.argv[1]))
+    private, incarnation = sys.argv[3], int(sys.argv[6])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The task removes its folder itself, or is killed with all that it has started.
+    threading.Thread(target=end_with, args=(to_task, ""), daemon=True).start()
+    join_job(private)
+    keep_freed_memory()
+    gc.set_threshold(SELDOM)
+    adopt_path()
+    with os.fdopen(int(sys.argv[4]), "rb") as file:
+        kept = msgspec.msgpack.decode(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0), type=Kept)
+    stage: StageTask = unpacked(kept.stage)
+    here = Here(kept.index, incarnation, socket.gethostname(), os.getpid())
+    with connect(stage.driver) as sock:
+        sock.sendall(stage.token)
+        tune(sock)
+        channel = SupervisorChannel(sock)
+        channel.tell(here)
+        SupervisorChannel(to_task).tell(here)
+        left = threading.Event()
+        control: Control[ToChild] = Control(sock, TO_CHILD)
+        threading.Thread(target=_end_with, args=(control, left), daemon=True).start()
+        try:
+            listener = socket.socket(fileno=int(sys.argv[5]))
+            again = incarnation != stage.incarnations[kept.index]
+            _work(stage, Begin(kept.index, incarnation, ()), channel, control, partial(_link, kept, listener, again))
+        except BaseException as error:
+            channel.confess(error)
+            return 1
+        finally:
+            left.set()
+    return 0
+
+
+def _work(
+    stage: StageTask,
+    begin: Begin,
+    channel: SupervisorChannel,
+    control: Control[ToChild],
+    link: Callable[[], ZmqLink | None],
+) -> None:
+    task = stage.task
+    heartbeat = Heartbeat(channel, stage.beat_seconds)
+    plan = compile_plan(_program(task.program, stage.source).build().graph, task.workers)
+    recovery = prepared(task, plan)
+    assert task.store is not None
+    check_shared(task.store.folder, task.store.id)
+    gc.freeze()  # as in any other worker's process
+    WorkerProcess(task, plan, recovery, begin, channel, heartbeat, control, link).run()
+
+
+def _end_with(control: Control[ToChild], left: threading.Event) -> None:
+    """End this process at once when whoever runs the job is gone, or has given it up: the next one needs its place."""
+    poll = select.poll()
+    poll.register(control.sock.fileno(), getattr(select, "POLLRDHUP", 0))
+    while not left.is_set():
+        if (poll.poll(_LOOK_SECONDS * 1000) or control.ended) and not left.is_set():
+            os._exit(1)
+
+
+def _link(kept: Kept, listener: socket.socket, again: bool) -> ZmqLink | None:
+    """The link to the other workers; `again`: they are at work, or are being replaced as well."""
+    if len(kept.addresses) == 1:
+        return None
+    keys = Keys(kept.secret, kept.public)
+    link = ZmqLink(kept.index, kept.addresses, keys, listener=listener, survives=True)
+    try:
+        link.meet(b"falkirk", lambda worker, greeting: None)  # the monitor compares what they have built
+    except BaseException as error:
+        link.fail(error)
+        if again and isinstance(error, FalkirkError):
+            raise WorkerLost(str(error)) from error
+        raise
+    return link
+
+
+def _program(program: Program, source: bytes | None) -> Program:
+    """The program as it can be built here: from its own file where that is there, from what was sent otherwise."""
+    if program.path is None or source is None:
+        return program
+    path = Path(program.path)
+    with suppress(OSError):
+        if path.read_bytes() == source:
+            return program
+    copy = Scratch("program").path / path.name
+    copy.write_bytes(source)
+    return replace(program, path=str(copy))
+
+
+def check_shared(folder: str, identity: bytes) -> None:
+    """Raise StoreGone if this host does not see the store of the job."""
+    advice = (
+        "a job on a cluster needs a store in a folder that all hosts of the cluster share, mounted at the same place, as over "
+        "NFS; object stores and HDFS cannot be used yet"
+    )
+    here = f"{folder} on {socket.gethostname()}"
+    if not Path(folder).is_dir():
+        raise StoreGone(f"there is no folder {here}: {advice}")
+    try:
+        with LocalStore(folder) as store:
+            known = store_id(store)
+    except StoreError as error:
+        raise StoreGone(f"{here} is not the store of this job: {advice} ({error})") from error
+    if known != identity:
+        raise StoreGone(f"{here} is not the store of this job: {advice}")
