@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -38,6 +38,13 @@ def is_of_input(fingerprint: int) -> bool:
     return bool(fingerprint & _OF_INPUT)
 
 
+class _Held(NamedTuple):
+    """Columns that stay in memory, and which of their rows are looked at."""
+
+    data: Batch
+    steps: tuple[slice, ...]
+
+
 @dataclass(slots=True)
 class Content:
     """The fingerprint of an epoch's content. It does not depend on the chunks in which that is read.
@@ -47,8 +54,8 @@ class Content:
     """
 
     rows: int = 0
-    picked: list[Batch] = field(default_factory=list)
-    """Copies of columns: a part of a batch would keep all of it in memory."""
+    picked: list[Batch | _Held] = field(default_factory=list)
+    """Copies of columns: a part of a batch would keep all of it in memory. What is there anyway is looked at later."""
     thin: bool = True
 
     @classmethod
@@ -61,15 +68,12 @@ class Content:
         """True if there are records, and none was picked out."""
         return self.rows > 0 and not self.picked
 
-    def add(self, data: Batch) -> None:
-        """The next chunk."""
+    def add(self, data: Batch, held: bool = False) -> None:
+        """The next chunk. `held`: columns stay in memory as they are."""
         steps = self._steps(len(data))
-        if isinstance(data, list):
-            picked: Batch = [record for step in steps for record in data[step]]
-        else:
-            picked = _plain(take(data, np.concatenate([np.arange(at.start, at.stop, at.step) for at in steps])))
+        picked = _Held(data, steps) if held and not isinstance(data, list) else _picked(data, steps)
         self.rows += len(data)
-        if len(picked):
+        if any(range(*step.indices(len(data))) for step in steps):
             self.picked.append(picked)
 
     def _steps(self, records: int) -> tuple[slice, ...]:
@@ -86,11 +90,18 @@ class Content:
         number = crc32(encode(self.rows))
         try:
             found = number
-            for batch in self.picked:
-                found = _crc(batch, found)
+            for each in self.picked:
+                found = _crc(_picked(*each) if isinstance(each, _Held) else each, found)
         except CodecError:  # records that stay in this process may be of any type
             found = number
         return found | 1 | _THIN * self.thin
+
+
+def _picked(data: Batch, steps: tuple[slice, ...]) -> Batch:
+    """The records of a chunk that are looked at."""
+    if isinstance(data, list):
+        return [record for step in steps for record in data[step]]
+    return _plain(take(data, np.concatenate([np.arange(at.start, at.stop, at.step) for at in steps])))
 
 
 def _plain(batch: Batch) -> Batch:

@@ -389,7 +389,7 @@ class SourceDriver:
             if getattr(reader.partition, "checksums", False):
                 content.rows += len(chunk.data)
             else:
-                content.add(chunk.data)
+                content.add(chunk.data, held=getattr(reader.partition, "held", False))
         mark = Mark(chunk.epoch, chunk.position, last.before if same else last.position, content)
         if same and reader.positions:
             reader.positions[-1] = mark

@@ -71,6 +71,7 @@ class BatchesPartition:
         self._step = workers
         self._first = worker
         self._next = worker
+        self.held = isinstance(batches, list | tuple)
 
     def read(self) -> Chunk | End:
         """The next batch."""

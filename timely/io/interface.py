@@ -113,6 +113,15 @@ class ChecksummedPartition(Partition, Protocol):
         """
 
 
+class HoldingPartition(Partition, Protocol):
+    """A partition of columns that stay in memory, whether or not they were read.
+
+    So of what was read a reference is enough, until somebody asks what it was; others are copied a little of.
+    """
+
+    held: bool
+
+
 class Source(Protocol):
     """Input of a dataflow.
 
