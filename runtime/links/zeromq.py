@@ -428,6 +428,8 @@ class ZmqLink:
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             raise FalkirkError(f"{peer} refuses the key of worker {self.index}: {ADVICE}")
         elif event in (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+            if self._survives and event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                return  # somebody listens there for a process that has died, or has not come yet
             peer.state = f"what answers there does not have the key that the host file gives for it ({ADVICE})"
         elif event == zmq.EVENT_DISCONNECTED and peer.connected:
             peer.connected = False

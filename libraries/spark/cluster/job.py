@@ -22,7 +22,7 @@ from libraries.spark.cluster.attempt import StageAttempt
 from libraries.spark.cluster.calls import Calls
 from libraries.spark.cluster.meeting import begin
 from libraries.spark.cluster.session import On, SparkCluster
-from libraries.spark.cluster.task import NO_PROCESS, Keeping
+from libraries.spark.cluster.task import Keeping, as_task
 from libraries.spark.cluster.worker import StageTask
 from libraries.spark.errors import SparkError
 from monitor.coordination.supervision import Lost
@@ -113,6 +113,8 @@ class BarrierStage:
         self._begun: set[int] = set()
         """The workers that have a process, as far as is known, whether or not it has called."""
         self._attempt: StageAttempt | None = None
+        self._first: tuple[int, ...] = ()
+        """The incarnations of the first processes of this attempt."""
         self._incarnations: list[int] = []
         self._needed: set[int] = set()
         """The workers that the monitor has asked for since an attempt failed."""
@@ -228,25 +230,26 @@ class BarrierStage:
         self._raised_at = None
         self._submitted = time.monotonic()
         workers = self._task.workers
-        self._incarnations = [self._task.incarnation() for _ in range(workers)]
+        self._first = tuple(self._task.incarnation() for _ in range(workers))
+        self._incarnations = list(self._first)
         self._begun = set(range(workers))
         host = self._cluster.host
         monitor, children = (host, int(self.listener.getsockname()[1])), self._children
         every = self._task.packable(monitor, children.liveness.timeout, self.token)
-        first, beat = tuple(self._incarnations), children.beat_seconds
-        stage = StageTask(every, self._source, first, beat, (host, self._calls.port), self.token)
+        beat = children.beat_seconds
+        stage = StageTask(every, self._source, self._first, beat, (host, self._calls.port), self.token)
         patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
         group = f"falkirk-{secrets.token_hex(4)}"
-        work = partial(begin, stage.driver, stage.token, packed(stage), encode(Keeping(first, beat)))
+        work = partial(begin, stage.driver, stage.token, packed(stage), encode(Keeping(self._first, beat)))
         self._attempt = StageAttempt(self._cluster, work, workers, group, patience)
 
     def _meet(self) -> None:
         """Have those heard that have called: tasks of this attempt, and their processes."""
         for here, control in self._calls.wait(0):
-            if self._attempt is None or here.incarnation not in (NO_PROCESS, self._incarnations[here.worker]):
-                control.close()
+            task = self._attempt is not None and here.incarnation == as_task(self._first[here.worker])
+            if self._attempt is None or not (task or here.incarnation == self._incarnations[here.worker]):
+                control.close()  # of an attempt that was given up
                 continue
-            task = here.incarnation == NO_PROCESS
             child = self._children.meet(_TASK if task else WORKER, control, None, _PATIENCE)
             child.worker, child.incarnation = here.worker, here.incarnation
             if task:

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 PROCESS = "libraries.spark.cluster.worker"
 
-NO_PROCESS = -1
-"""The incarnation that a task says of itself."""
-
 _NEEDED = ("cloudpickle", "msgspec", "numpy", "polars", "pyarrow", "zmq")
 _END_SECONDS = 5.0
 
@@ -58,6 +55,11 @@ class Kept(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     public: tuple[str, ...]
     secret: str
+
+
+def as_task(first: int) -> int:
+    """The number by which a task calls itself, whose first process has this incarnation: nobody else has it."""
+    return -first
 
 
 def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.socket, meeting: Meeting) -> None:
@@ -83,8 +85,8 @@ def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.s
     prepare(variables)  # what processes are forked from loads while the tasks meet
     tune(sock)
     channel = SupervisorChannel(sock)
-    channel.tell(Here(index, NO_PROCESS, socket.gethostname(), os.getpid()))
     keeping = msgspec.msgpack.decode(orders, type=Keeping)
+    channel.tell(Here(index, as_task(keeping.incarnations[index]), socket.gethostname(), os.getpid()))
     Heartbeat(channel, keeping.beat_seconds)
     with ExitStack() as resources:
         met = meeting.wait()

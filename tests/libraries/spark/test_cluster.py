@@ -278,7 +278,8 @@ def test_many_killed_workers_and_executors_on_a_cluster_lose_and_double_nothing(
         nonlocal killed, executors
         for number in range(12):
             before = watched.files()
-            watched.until(lambda: len(watched.where) == 2 and watched.files() > before)  # noqa: B023
+            # Some epochs more: a worker that dies five times while nothing becomes durable ends the job.
+            watched.until(lambda: len(watched.where) == 2 and watched.files() >= before + 5)  # noqa: B023
             pid = watched.where[chance.randrange(2)][1]
             executors += number % 6 == 5
             os.kill(executor_of(pid) if number % 6 == 5 else pid, signal.SIGKILL)
@@ -291,7 +292,10 @@ def test_many_killed_workers_and_executors_on_a_cluster_lose_and_double_nothing(
                             os.kill(other, signal.SIGKILL)
                             killed += 1
 
-    result = watched.run(strike)
+    try:
+        result = watched.run(strike)
+    finally:
+        print(*watched.notes, *watched.of("failure"), sep="\n")
     print(f"{killed} kills, {executors} of executors; {len(watched.of('decided'))} rounds")
     check(tmp_path, records, result.captured("counts"))
     assert watched.stage.attempts == 1 + executors, watched.notes
