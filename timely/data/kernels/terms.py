@@ -282,6 +282,15 @@ def assigned(terms: Floats, where: Ids | slice, values: Numbers) -> Floats:
     return added(terms, ids, given[:, 0])
 
 
+def summed(many: Sequence[Numbers]) -> Floats:
+    """The sums of several arrays of numbers or of sums, row by row."""
+    first, *others = map(as_terms, many)
+    found = assigned(blank(len(first)), slice(0, len(first)), first)
+    for each in others:
+        found = added(found, np.arange(len(each)), each, unique=True)
+    return found
+
+
 def stacked(many: Sequence[Numbers]) -> Numbers:
     """Arrays of numbers or of sums, one after the other: all as sums where one is."""
     if all(each.ndim == 1 for each in many) or len({each.shape[1:] for each in many}) == 1:
