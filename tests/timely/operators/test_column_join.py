@@ -15,7 +15,6 @@ from runtime.session import Session
 from tests.timely.operators.fake_context import feed
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
-from timely.operators import agg
 from timely.operators.column_join import ColumnJoin
 from timely.time import Frontier
 
