@@ -282,7 +282,12 @@ def test_a_key_is_forgotten_when_its_event_times_are_past(
         return stream.with_columns(at=pl.from_epoch("n", "d") if instants else pl.col("n"))
 
     def totals(stream: Columns) -> Columns:
-        aggregates = {"rows": agg.count(), "low": agg.min("n"), "kinds": agg.n_unique("n"), "own": agg.n_unique("k")}
+        aggregates: dict[str, Any] = {
+            "rows": agg.count(),
+            "low": agg.min("n"),
+            "kinds": agg.n_unique("n"),
+            "own": agg.n_unique("k"),
+        }
         return timed(stream).group_by("k").agg(**aggregates, ttl=length, time="at")
 
     def once(stream: Columns) -> Columns:
