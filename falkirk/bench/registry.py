@@ -175,6 +175,27 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "sums",
+        "sums by key, operators alone: floats, which are exact, and integers; processor time, the least of so many runs",
+        "ns/row",
+        300,  # runs
+        tuple(
+            Variant(part, "sums.py", part, workers=(1,), question=part)
+            for part in (
+                "columns",
+                "columns_by_text",
+                "columns_variance",
+                "columns_integers",
+                "records",
+                "records_alone",
+                "records_integers",
+                "records_running",
+                "records_running_integers",
+            )
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
         "column_verbs",
         "batches of 100 rows through six verbs, processor time a batch; one collect of Polars for each",
         "us",

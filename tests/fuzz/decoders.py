@@ -72,7 +72,7 @@ from timely.data.codec import decode, decode_batch, encode, encode_batch, regist
 from timely.data.codec.batches import ARROW, POLARS, RECORDS
 from timely.data.codec.typed import Typed
 from timely.data.kernels import sketches, terms
-from timely.data.kernels.signed import signed, with_special
+from timely.data.kernels.signed import signed, with_special, with_vast
 from timely.data.messages import Frame, Message
 from timely.dataflow.fingerprint import read_outline
 from timely.io import Csv, JsonLines, Parquet
@@ -246,6 +246,7 @@ def use_special(data: bytes) -> None:
     held = np.array([data, *special_samples(), None], object)
     for found in (held, sketches.merged(np.array([0, 0, 1, 1]), 2, held)):
         with_special(np.zeros(len(found)), found)
+        with_vast(np.zeros(len(found)), found)
 
 
 def sum_samples() -> list[bytes]:

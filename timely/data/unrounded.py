@@ -7,53 +7,73 @@ same in arrays (`timely.data.kernels.terms`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, MutableMapping
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
+from functools import reduce
+from itertools import chain, count
 from math import fsum, inf, isfinite, nan
+from operator import itemgetter
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from timely.data.codec import register
+from timely.data.kernels.split_sums import split_sums
+from timely.errors import CodecError
 
 _GREATEST = 2.0**1023
 _UNIT = 1 << 1074
 """Every float is a whole number of 2**-1074."""
 
+_MANY = 2048
+"""From so many pairs on NumPy pays, if keys come again."""
 
-class Terms:
-    """The exact sum of several floats, as few and as large ones as can be."""
+_SAMPLE = 64
+"""Pairs that are looked at to find out whether they do."""
 
-    __slots__ = ("floats",)
 
-    def __init__(self, floats: tuple[float, ...]) -> None:
-        self.floats = floats
+class Terms(msgspec.Struct, frozen=True, gc=False):
+    """The exact sum of two floats or more, as few and as large ones as can be: so equal sums have equal terms."""
+
+    first: float
+    second: float
+    more: tuple[float, ...] = ()
+
+    @property
+    def floats(self) -> tuple[float, ...]:
+        """All of them."""
+        return (self.first, self.second, *self.more)
 
     def __float__(self) -> float:
-        first = self.floats[0]
-        if -_GREATEST < first < _GREATEST:
-            return first
         total = sum(map(_units, self.floats))
         try:
             return total / _UNIT
         except OverflowError:
             return inf if total > 0 else -inf
 
-    def __repr__(self) -> str:
-        return f"Terms({self.floats})"
-
 
 def _sum(values: list[float]) -> float | Terms:
-    """The sum of some floats: a float, if it is one."""
-    if len(values) == 2:
-        one, other = values
-        total = one + other
-        part = total - one
-        rest = (one - (total - part)) + (other - part)
-        if rest == 0.0:
-            return total + 0.0
-        if -_GREATEST < total < _GREATEST:
-            return Terms((total, rest))
-    terms = _settled(values)
-    return terms[0] if len(terms) == 1 else Terms(terms)
+    """The sum of some floats: a float, if it is one. The list is not to be used again."""
+    try:
+        total = fsum(values)
+    except (ValueError, OverflowError):
+        total = nan
+    if not -_GREATEST < total < _GREATEST:
+        return _of_floats(_settled(values))
+    values.append(-total)
+    rest = fsum(values)
+    if rest == 0.0:
+        return total + 0.0
+    values.append(-rest)
+    if fsum(values) == 0.0:
+        return Terms(total, rest)
+    del values[-2:]
+    return _of_floats(_settled(values))
+
+
+def _of_floats(terms: Sequence[float]) -> float | Terms:
+    return terms[0] if len(terms) == 1 else Terms(terms[0], terms[1], tuple(terms[2:]))
 
 
 def _settled(values: list[float]) -> tuple[float, ...]:
@@ -114,9 +134,36 @@ def _floats_of(value: Any) -> Iterable[float] | None:
 
 def plus(a: Any, b: Any) -> Any:
     """The sum of two values, which may be sums; of floats it is exact."""
-    if type(a) is float and type(b) is float:
-        return _sum([a, b])
-    if (type(a) is int and type(b) is int) or not (isinstance(a, float | Terms) or isinstance(b, float | Terms)):
+    kind, other = type(a), type(b)
+    if kind is int and other is int:
+        return a + b
+    if other is float:
+        if kind is float:
+            total = a + b
+            part = total - a
+            rest = (a - (total - part)) + (b - part)
+            if rest == 0.0:
+                return total + 0.0
+            if -_GREATEST < total < _GREATEST:
+                return Terms(total, rest)
+        elif kind is Terms and not a.more:
+            first, second = a.first, a.second
+            total = first + b
+            part = total - first
+            rest = (first - (total - part)) + (b - part)
+            low = second + rest
+            part = low - second
+            if (second - (low - part)) + (
+                rest - part
+            ) == 0.0:  # two terms are enough: make the first as large as it can be
+                top = total + low
+                part = top - total
+                rest = (total - (top - part)) + (low - part)
+                if rest == 0.0:
+                    return top + 0.0
+                if -_GREATEST < top < _GREATEST:
+                    return Terms(top, rest)
+    elif not (isinstance(a, float | Terms) or isinstance(b, float | Terms)):
         return a + b
     some, more = _floats_of(a), _floats_of(b)
     if some is None or more is None:
@@ -126,7 +173,10 @@ def plus(a: Any, b: Any) -> Any:
 
 def lowered(value: Any) -> Any:
     """A sum as it is shown."""
-    return float(value) if type(value) is Terms else value
+    if type(value) is not Terms:
+        return value
+    first = value.first
+    return first if -_GREATEST < first < _GREATEST else float(value)
 
 
 def lowered_all(totals: Iterable[Any]) -> list[Any]:
@@ -134,63 +184,83 @@ def lowered_all(totals: Iterable[Any]) -> list[Any]:
     return list(map(lowered, totals))
 
 
-def lowered_pairs(totals: MutableMapping[Hashable, Any]) -> list[tuple[Any, Any]]:
+def lowered_pairs(totals: Mapping[Hashable, Any]) -> list[tuple[Any, Any]]:
     """Keys with their sums as they are shown."""
     if Terms in set(map(type, totals.values())):
-        return [(key, lowered(total)) for key, total in totals.items()]
+        return [(key, value if type(value) is float else lowered(value)) for key, value in totals.items()]
     return list(totals.items())
 
 
 def add_up(totals: MutableMapping[Hashable, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
     """Add the values of pairs (key, value) to `totals`."""
+    if isinstance(pairs, list) and len(pairs) >= _MANY and type(pairs[0][1]) is float:
+        sample = [key for key, _ in pairs[:: len(pairs) // _SAMPLE]]
+        if len(set(sample)) < len(sample):
+            pairs = _add_floats(totals, pairs)
     rest = iter(pairs)
-    if totals:  # which may hold floats
-        _add_floats(totals, rest)
-        return
+    if not totals:  # while there are integers alone, they are added in place
+        for key, value in rest:
+            if type(value) is not int:
+                rest = chain([(key, value)], rest)
+                break
+            totals[key] = totals[key] + value if key in totals else value
+    several: dict[Hashable, list[Any]] = {}
     for key, value in rest:
-        if type(value) is int:
-            if key in totals:
-                totals[key] = totals[key] + value
-            else:
-                totals[key] = value
-        elif isinstance(value, float | Terms):
-            _add_floats(totals, chain([(key, value)], rest))
-            return
+        if key in several:
+            several[key].append(value)
+        elif key in totals:
+            several[key] = [totals[key], value]
         else:
-            totals[key] = plus(totals[key], value) if key in totals else value
-
-
-def _add_floats(totals: MutableMapping[Hashable, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
-    """The same, where floats may come: those of a key are added all at once."""
-    several: dict[Hashable, list[float]] = {}
-    for key, value in pairs:
-        if type(value) is int and type(before := totals.get(key, 0)) is int and key not in several:
-            totals[key] = before + value
-        elif key in several:
-            more = (value,) if type(value) is float else _floats_of(value)
-            if more is not None:
-                several[key] += more
-                continue
-            totals[key] = plus(_sum(several.pop(key)), value)
-        elif key not in totals:
-            totals[key] = value + 0.0 if isinstance(value, float) else value
-        elif isinstance(value, float | Terms):
-            some, more = _floats_of(totals[key]), _floats_of(value)
-            if some is None or more is None:
-                totals[key] = plus(totals[key], value)
-            else:
-                several[key] = [*some, *more]
-        else:
-            totals[key] = plus(totals[key], value)
+            totals[key] = value + 0.0 if isinstance(value, float) and not value else value  # never -0.0
     for key, values in several.items():
-        totals[key] = _sum(values)
+        totals[key] = _total(values)
+
+
+def _add_floats(totals: MutableMapping[Hashable, Any], pairs: list[tuple[Any, Any]]) -> Iterable[tuple[Any, Any]]:
+    """Add the values of many pairs if they are floats; the pairs that are left."""
+    values = [value for _, value in pairs]
+    if set(map(type, values)) != {float}:
+        return pairs
+    numbers: defaultdict[Hashable, int] = defaultdict(count().__next__)
+    ids = np.fromiter(map(numbers.__getitem__, map(itemgetter(0), pairs)), np.intp, len(pairs))
+    cut, left = split_sums(ids, len(numbers), np.array(values), int(np.bincount(ids).max()))
+    first, second = cut.T
+    total = first + second
+    part = total - first
+    rest = (first - (total - part)) + (second - part)
+    for key, top, low in zip(numbers, total.tolist(), rest.tolist()):
+        found = Terms(top, low) if low else top
+        totals[key] = plus(totals[key], found) if key in totals else found
+    return [pairs[row] for row in left.tolist()]
+
+
+def _total(values: list[Any]) -> Any:
+    if len(values) == 1:
+        (value,) = values
+        return value + 0.0 if isinstance(value, float) else value
+    if len(values) == 2:
+        return plus(*values)
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        return _sum(values)
+    if kinds == {int}:
+        return sum(values)
+    if any(issubclass(kind, float | Terms) for kind in kinds):
+        floats = list(map(_floats_of, values))
+        if None not in floats:
+            return _sum(list(chain.from_iterable(floats)))  # type: ignore[arg-type]  # None is not among them
+    return reduce(plus, values)
 
 
 def total_of(values: Iterable[Any]) -> Any:
     """The sum of some values, of which there is one at least; not rounded yet."""
-    totals: dict[Hashable, Any] = {}
-    add_up(totals, ((None, value) for value in values))
-    return totals[None]
+    return _total(list(values))
 
 
-register(Terms, lambda terms: terms.floats, Terms, "falkirk.terms")
+def _read(floats: Any) -> Terms:
+    if not isinstance(floats, tuple | list) or len(floats) < 2 or set(map(type, floats)) != {float}:
+        raise CodecError("a damaged sum of floats: it has no terms, or one that is no float")
+    return Terms(floats[0], floats[1], tuple(floats[2:]))
+
+
+register(Terms, lambda terms: terms.floats, _read, "falkirk.terms")

@@ -532,8 +532,8 @@ class Changes(Columns):
         return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE).cast(pl.Int8)), Changes)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
-        """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `min`, `max`, `first`,
-        `last`, `n_unique`, `quantile` and `median`. A sum of floats is exact but for one rounding.
+        """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `var`, `std`, `min`,
+        `max`, `first`, `last`, `n_unique`, `quantile` and `median`. A sum of floats is exact but for one rounding.
 
         A key of which all rows have been taken back has a count of 0. With changes=True totals are changes, too: what a key
         had before is taken back, and of a key without rows there is none.
@@ -697,7 +697,7 @@ class ChangedGroups(GroupBy):
         return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=True)
 
 
-_TAKEN_BACK = ("count", "sum", "mean", "quantile", *KEPT)
+_TAKEN_BACK = ("count", "sum", "mean", "var", "std", "quantile", *KEPT)
 """The aggregates out of which rows can be taken."""
 
 
@@ -723,8 +723,8 @@ class _Totals:
         for name, aggregate in (*((None, expr) for expr in exprs), *aggregates.items()):
             if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind not in _TAKEN_BACK:
                 raise GraphError(
-                    f"{user_site()}: agg of changes takes name=agg.count(), agg.sum, mean, min, max, first, last, n_unique, "
-                    f"quantile and median of a column, out of which rows can be taken, not {aggregate!r}"
+                    f"{user_site()}: agg of changes takes name=agg.count(), agg.sum, mean, var, std, min, max, first, last, "
+                    f"n_unique, quantile and median of a column, out of which rows can be taken, not {aggregate!r}"
                 )
             self._results[name] = pl.col(name)
             if aggregate.kind not in KEPT:

@@ -34,7 +34,7 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema
 from timely.operators.agg import KINDS, Aggregate
-from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate, refuse_values
+from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate
 from timely.operators.asof_changes import AsofChanges
 from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from timely.operators.base import Operator
@@ -1018,8 +1018,8 @@ class GroupBy:
         Raises:
             GraphError: there is nothing to compute; a column comes out twice, or is not there, or of a type that an aggregate
                 does not take; `over` is neither "scope" nor "time"; a running total is a Polars expression. A `ttl` or
-                `changes` goes with over="scope", and not with the other; `ttl` with the root scope and not with
-                `agg.n_unique`, and a length of time with `time`, which is a column of its kind.
+                `changes` goes with over="scope", and not with the other; `ttl` with the root scope,
+                and a length of time with `time`, which is a column of its kind.
 
         Running (the default), each time by itself, and without the keys of which no row has come for an epoch:
 
@@ -1149,7 +1149,6 @@ class GroupBy:
         keys, columns = self.keys, self.columns
         if ttl is not None:
             check_ttl(ttl, time, over, columns, "epochs without a row of the key")
-            refuse_values(named, "with a ttl: say distinct(..., ttl=...), and count what comes of it")
         elif time is not None:
             raise GraphError(f"{user_site()}: time= is the event time of a ttl: say ttl=, a length of time")
         epochs = ttl.n if isinstance(ttl, Epochs) else None

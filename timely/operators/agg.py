@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from timely.data.kernels.added import plain_values
 from timely.data.kernels.columns import Numbers, pairs, second
-from timely.data.kernels.parts import EXACT, Kind, Part, compared_kind, name_of, squared_kind, sum_kind
-from timely.data.kernels.signed import What, signed, with_special
+from timely.data.kernels.parts import EXACT, Kind, Part, compared_kind, squared_kind, sum_kind
+from timely.data.kernels.signed import What, signed, with_special, with_vast
 from timely.data.kernels.sketches import (
     GREATEST_ERROR,
     LEAST_ERROR,
@@ -31,7 +31,7 @@ from timely.data.kernels.sketches import (
     quantiles,
     sketched_kind,
 )
-from timely.data.kernels.terms import is_terms, rounded, spreads, terms_of
+from timely.data.kernels.terms import is_terms, rounded, spreads, summed, terms_of
 from timely.errors import GraphError, user_site
 
 _NULL, _EXACT = pa.null().id, EXACT.id
@@ -51,9 +51,20 @@ _PARTS: Mapping[str, tuple[Kind, ...]] = {
 }
 """Of each aggregate the partial ones from which it is combined."""
 
+_SPREAD: tuple[tuple[Kind, What], ...] = (
+    ("sum", "number"),
+    ("sum", "sum"),
+    ("sum", "squares"),
+    ("sum", "rests"),
+    ("sum", "ends"),
+    ("sketch", "vast"),
+)
+
 _SIGNED: Mapping[str, tuple[tuple[Kind, What], ...]] = {
     "sum": (("sum", "sum"), ("sketch", "special")),
     "mean": (("sum", "number"), ("sum", "sum"), ("sketch", "special")),
+    "var": _SPREAD,
+    "std": _SPREAD,
 }
 """The same of rows with a sign, each with what it is of."""
 
@@ -83,7 +94,8 @@ class Aggregate:
     sketch: Sketch | None = None
     """Of `quantile`: which, and how exact."""
     sign: str | None = None
-    """Of `count`, `sum`, `mean` and `quantile`: the column that says which rows come (1) and which are taken back (-1)."""
+    """Of `count`, `sum`, `mean`, `var`, `std` and `quantile`: the column that says which rows come (1) and which are taken
+    back (-1)."""
 
     @cached_property
     def read(self) -> tuple[str, ...]:
@@ -150,8 +162,8 @@ class Aggregate:
     def finish(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         """The aggregate, from the columns of its parts by name."""
         if self.kind in ("var", "std"):
-            found = self._variances(*(plain_values(columns[part.name]) for part in self.finishing()))
-            return pa.array(found, mask=columns[name_of("values", self.column)].to_numpy() <= self.ddof)
+            parts = {part: _as_parts(columns[part.name], part) for part in self.finishing()}
+            return pa.array(self._variances(parts), mask=parts[self._parts[0]] <= self.ddof)
         column, special = columns[self._parts[-1].name], None
         if self.sketch is not None:
             return self._quantiles(_objects(column))
@@ -202,10 +214,8 @@ class Aggregate:
         if self.kind == "sum":
             return _differ(self._sums(before), self._sums(after))
         if self.kind in ("var", "std"):
-            values, *others = self.finishing()
-            was, now = (self._variances(parts[values], *(parts[each] for each in others)) for parts in (before, after))
-            few, still = before[values] <= self.ddof, after[values] <= self.ddof
-            either: npt.NDArray[np.bool_] = _differ(was, now) | (few != still)
+            few, still = (parts[self._parts[0]] <= self.ddof for parts in (before, after))
+            either: npt.NDArray[np.bool_] = _differ(self._variances(before), self._variances(after)) | (few != still)
             return either
         *others, part = self.parts()
         if self.sketch is not None:
@@ -234,13 +244,20 @@ class Aggregate:
         counts, sums = parts[self._parts[0]], self._sums(parts).astype(np.float64)
         return np.where(counts == 0, np.nan, sums / np.where(counts == 0, 1, counts))
 
-    def _variances(self, counts: Numbers, sums: Numbers, squares: Numbers) -> Numbers:
-        """Variances, or their roots; 0 where there are too few values."""
+    def _variances(self, parts: Mapping[Part, Numbers]) -> Numbers:
+        """Variances, or their roots; 0 where there are too few values.
+
+        Sums and squares are exact, so that nothing is lost where they cancel, and what was taken back has left nothing.
+        """
+        counts, sums, *many = (parts[part] for part in self._parts)
+        of_squares = many[0] if self.sign is None else summed(many[:-1])
         found: Numbers = np.zeros(len(counts))
-        many = np.flatnonzero(counts > self.ddof)
-        found[many] = spreads(counts[many], sums[many], squares[many]) / (counts[many] - self.ddof)
+        some = np.flatnonzero(counts > self.ddof)
+        found[some] = spreads(counts[some], sums[some], of_squares[some]) / (counts[some] - self.ddof)
         if self.kind == "std":
             found = np.sqrt(found)
+        if self.sign is not None:
+            found[some] = with_vast(found[some], many[-1][some])
         return found
 
     def expression(self) -> pl.Expr:
@@ -292,6 +309,13 @@ def _seconds(pairs: Numbers) -> Numbers:
 def _objects(column: pa.Array) -> Numbers:
     """A column of bytes as an array of bytes, or None."""
     return np.array(column.to_pylist(), object)
+
+
+def _as_parts(column: pa.Array, part: Part) -> Numbers:
+    """A column of parts as numbers, sums or sketches."""
+    if part.kind == "sketch":
+        return _objects(column)
+    return np.zeros(len(column), np.int64) if column.type.id == _NULL else plain_values(column)
 
 
 def _floats(column: pa.Array) -> Numbers:

@@ -7,7 +7,7 @@ what it brings and not what is known. With several workers `PreAggregate` makes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any, Literal, TypeGuard
@@ -33,7 +33,7 @@ from timely.operators.agg import Aggregate
 from timely.operators.base import Context, Operator, notify_of
 from timely.operators.reading import ROWS, VALUE, Reading, first_met
 from timely.operators.stateless import operator_error
-from timely.state import ExpiringTotals, Parts, TimedBatches, TotalsState
+from timely.state import ExpiringTotals, Parts, TimedBatches, TotalsState, ValuesOfKeys
 from timely.state.totals import Changed
 from timely.time import Time
 
@@ -245,7 +245,11 @@ class ColumnAggregate(Grouping):
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
         self._waits = over == "time"
         self._direct = _simple(aggregates, self._parts)
-        self._met = {column: TotalsState([*keys, VALUE], ROWS) for column in self._reading.distinct}
+        of_values = [*keys, VALUE]
+        self._met: dict[str, TotalsState] = {
+            column: TotalsState(of_values, ROWS) if ttl is None else ValuesOfKeys(of_values)
+            for column in self._reading.distinct
+        }
         """The values of which the different ones are counted, by key."""
         self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
         self.ttl = ttl
@@ -284,14 +288,20 @@ class ColumnAggregate(Grouping):
 
     def _changed(self, totals: TotalsState, time: Time, tables: Sequence[Batch]) -> Changed:
         """The totals that rows change."""
+        epoch = int(time[0])  # INF is more than any number of epochs behind all others
+        if self._expiring is not None and self.ttl is not None:  # keys that are too old for these to be added to
+            forget_values(time, self._keys, self._expiring.expire(time, epoch - self.ttl - 1), self._met.values())
         rows = self._reading.by_key(self._rows(tables), lambda column, met: self._new(time, column, met))
-        if self.ttl is not None:
-            rows = self._dated(time, rows, self.ttl)
+        if self._expiring is not None:
+            rows = _dated(epoch, rows)
         return totals.add(time, rows, None if self._grows else self._differs)
 
     def _new(self, time: Time, column: str, met: list[Added]) -> list[pa.Array]:
         """The keys and values that had not been met."""
-        changed = self._met[column].add(time, met)
+        known = self._met[column]
+        if isinstance(known, ValuesOfKeys):
+            return known.new(time, [added.keys for added in met])
+        changed = known.add(time, met)
         return changed.totals.index.keys(changed.ids[changed.ids >= changed.known])
 
     def _is_result(self, ctx: Context, batch: Batch) -> bool:
@@ -302,28 +312,35 @@ class ColumnAggregate(Grouping):
         several = self._combined and ctx.workers > 1
         return _rises(table, self._keys) if several else _distinct(table, self._keys)
 
-    def _dated(self, time: Time, rows: Sequence[Added], ttl: int) -> list[Added]:
-        """Rows with their epoch. Keys that are too old for these to be added to are forgotten."""
-        assert self._expiring is not None
-        epoch = int(time[0])  # INF is more than any number of epochs behind all others
-        self._expiring.expire(time, epoch - ttl - 1)
-        kinds = [pa.int64(), pa.int64()]
-        return [
-            replace(
-                added,
-                kinds=[*added.kinds, *kinds],
-                values=[*added.values, np.ones(len(added), np.int64), np.full(len(added), epoch)],
-                valid=[*added.valid, None, None],
-            )
-            for added in rows
-        ]
-
     def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
         """A mask of the keys whose result differs from the one before."""
         found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
         if self.ttl is not None:
             found.append(before[_OF_EPOCH[0]] == 0)
         return reduce(np.logical_or, found)
+
+
+def _dated(epoch: int, rows: Sequence[Added]) -> list[Added]:
+    """Rows with their epoch."""
+    kinds = [pa.int64(), pa.int64()]
+    return [
+        replace(
+            added,
+            kinds=[*added.kinds, *kinds],
+            values=[*added.values, np.ones(len(added), np.int64), np.full(len(added), epoch)],
+            valid=[*added.valid, None, None],
+        )
+        for added in rows
+    ]
+
+
+def forget_values(time: Time, keys: Sequence[str], gone: Changed | None, values: Iterable[TotalsState]) -> None:
+    """Forget the values of keys that are gone."""
+    if gone is not None:
+        columns = gone.columns(())
+        for each in values:
+            assert isinstance(each, ValuesOfKeys)
+            each.give_up(time, [columns[key] for key in keys])
 
 
 class ColumnDistinct(ColumnAggregate):

@@ -51,7 +51,7 @@ class ChangedAggregate(Grouping):
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
-        sums: output column → count, sum, mean or quantile by the sign.
+        sums: output column → count, sum, mean, var, std or quantile by the sign.
         of_values: output column → one of `KEPT`. Null is no value, also for `n_unique`.
         sign: the column of the sign.
         signed: whether results have such a column, too, the last: what a key had before is taken back.

@@ -11,16 +11,19 @@ from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from timely.data.batch import Batch, as_polars
+from timely.data.kernels.added import Added
 from timely.data.kernels.columns import Numbers
 from timely.data.kernels.parts import Part
 from timely.operators import agg
 from timely.operators.agg import Aggregate
-from timely.operators.aggregate import REFUSALS, Grouping, refused
+from timely.operators.aggregate import REFUSALS, Grouping, forget_values, refused
 from timely.operators.base import Context
 from timely.operators.column_windows import AT
-from timely.state import ExpiringTotals, Parts, TimedValues
+from timely.operators.reading import VALUE
+from timely.state import ExpiringTotals, Parts, TimedValues, ValuesOfKeys
 from timely.time import Time
 
 _LAST = "last()"
@@ -49,7 +52,9 @@ class ExpiringAggregate(Grouping):
         self._aggregates = dict(aggregates)
         self._watermarks = TimedValues()
         self._totals = ExpiringTotals(self._keys, self._parts, AT)
-        self.state = Parts(self._pending, self._watermarks, self._totals)
+        self._met = {column: ValuesOfKeys([*keys, VALUE]) for column in self._reading.distinct}
+        """The values of which the different ones are counted, by key."""
+        self.state = Parts(self._pending, self._watermarks, self._totals, *self._met.values())
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         if port == 0:
@@ -62,14 +67,19 @@ class ExpiringAggregate(Grouping):
         tables = self._pending.pop(time)
         try:
             if tables:
-                changed = self._totals.add(time, self._rows(tables), self._differs)
+                rows = self._reading.by_key(self._rows(tables), lambda column, met: self._new(time, column, met))
+                changed = self._totals.add(time, rows, self._differs)
                 if len(changed):
                     ctx.send(self._finish(changed.columns(self._finishing)))
             for mark in self._watermarks.pop(time).values():
-                self._totals.expire(time, mark - 1)
+                forget_values(time, self._keys, self._totals.expire(time, mark - 1), self._met.values())
         except REFUSALS as error:
             sample = as_polars(tables[0]) if tables and self._is_rows(tables[0]) else tables[0] if tables else []
             raise refused(ctx, time, error, sample) from error
+
+    def _new(self, time: Time, column: str, met: list[Added]) -> list[pa.Array]:
+        """The keys and values that had not been met."""
+        return self._met[column].new(time, [added.keys for added in met])
 
     def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
         """A mask of the keys whose result differs from the one before, or that begin anew."""

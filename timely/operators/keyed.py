@@ -136,7 +136,7 @@ class Reduce(Operator):
         if changed:
             ctx.send(lowered_pairs(changed))
         if changed or alike:
-            self._totals.write(time, changed | alike)
+            self._totals.write(time, changed | alike if alike else changed)
 
     def _changes(
         self, old: Mapping[Hashable, Any], new: dict[Hashable, Any]
@@ -159,7 +159,10 @@ class Reduce(Operator):
                 continue
             after = combine(before, value)
             if type(after) is Terms or type(before) is Terms:
-                (changed if differs(lowered(before), lowered(after)) else alike)[key] = after
+                if lowered(after) != lowered(before):  # of which NaN is one at most
+                    changed[key] = after
+                else:
+                    alike[key] = after
             elif after != before if type(after) is int else differs(before, after):
                 changed[key] = after
         return changed, alike, unknown

@@ -26,7 +26,7 @@ from timely.data.batch import Batch
 from timely.data.content import Item, in_order
 from timely.data.keys import are_canonical, canonical
 from timely.data.routing import shard_of, stable_hash
-from timely.data.unrounded import add_up, lowered
+from timely.data.unrounded import add_up, lowered, total_of
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import PLUS, Combine, grouped, pairs_of
 from timely.operators.window_shapes import Aligned, Epochs, Session, Sliding, Span, Tumbling, Window
@@ -96,13 +96,12 @@ def reducing(combine: Combine) -> WindowAggregate:
 
 def _summing() -> WindowAggregate:
     def adding(total: Any, items: list[Item]) -> Any:
-        totals: dict[Hashable, Any] = {} if total is ABSENT else {None: total}
-        add_up(totals, ((None, value) for _, value in items))
-        return totals[None]
+        values = map(itemgetter(1), items)
+        return total_of(values if total is ABSENT else chain([total], values))
 
     def gather(slots: Iterable[Slot], values: Iterable[Any]) -> Mapping[Slot, Any]:
         totals: dict[Hashable, Any] = {}
-        add_up(totals, zip(slots, values))
+        add_up(totals, list(zip(slots, values)))
         return cast("Mapping[Slot, Any]", totals)
 
     return WindowAggregate(adding, PLUS, lowered, gather=gather)

@@ -11,6 +11,7 @@ from timely.state.parts import Parts
 from timely.state.rows import OrderedRowsState, RowsState
 from timely.state.timed import TimedBatches, TimedValues
 from timely.state.totals import TotalsState
+from timely.state.values_of_keys import ValuesOfKeys
 
 __all__ = [
     "CountedRows",
@@ -27,5 +28,6 @@ __all__ = [
     "TimedBatches",
     "TimedValues",
     "TotalsState",
+    "ValuesOfKeys",
     "is_transient",
 ]

@@ -170,9 +170,9 @@ def _column_windows(stream: Stream, n: int) -> Stream:
 def _for_a_time(stream: Stream, n: int) -> Stream:
     """Totals, and pairs, of rows that are forgotten."""
     rows = _rows(stream)
-    alive = rows.group_by("k").agg(n=agg.count(), high=agg.max("v"), ttl=Epochs(1 + n % 3))
+    alive = rows.group_by("k").agg(n=agg.count(), kinds=agg.n_unique("v"), ttl=Epochs(1 + n % 3))
     if n % 2:
-        alive = rows.group_by("k").agg(n=agg.count(), total=agg.sum("v"), ttl=8 + n, time="v")
+        alive = rows.group_by("k").agg(n=agg.count(), total=agg.sum("v"), kinds=agg.n_unique("v"), ttl=8 + n, time="v")
     near = rows.select("k", w=pl.col("v") % 7).distinct("k", "w", ttl=Epochs(2))
     return _records(alive).concat(
         _records(rows.join(near, on="k", ttl=Epochs(1), how=("inner", "semi", "lookup")[n % 3]))

@@ -54,9 +54,11 @@ def small() -> Dataflow:
         rows = flow.columns("rows", Batches(frames(6, 5, "v"), per_epoch=1))
         windows = rows.window(Session(5), time="at", lateness=4)
         windows.group_by("k").agg(n=agg.count(), total=agg.sum("v"), middle=agg.median("v")).capture("sessions")
-        rows.group_by("k").agg(low=agg.min("v"), high=agg.quantile("v", 0.9), ttl=Epochs(1)).capture("alive")
+        rows.group_by("k").agg(
+            low=agg.min("v"), high=agg.quantile("v", 0.9), kinds=agg.n_unique("v"), ttl=Epochs(1)
+        ).capture("alive")
         other = flow.columns("other", Batches(frames(4, 6, "r"), per_epoch=1))
-        rows.group_by("k").agg(n=agg.count(), high=agg.max("v"), ttl=6, time="at").capture("alive by event time")
+        rows.group_by("k").agg(n=agg.count(), kinds=agg.n_unique("v"), ttl=6, time="at").capture("alive by event time")
         near = other.select("k", "r")
         for how in ("inner", "semi", "lookup"):
             rows.select("k", "v").join(near, on="k", how=how, ttl=Epochs(1)).capture(f"{how} for a time")
@@ -71,7 +73,9 @@ def small() -> Dataflow:
         rows.window(Epochs(2)).group_by("k").agg(n=agg.count(), kinds=agg.n_unique("v")).capture("epochs")
         rows.group_by("k").agg(spread=agg.var("v"), middle=agg.median("v")).capture("spread")
         rows.group_by("k").agg(kinds=agg.n_unique("v"), last=agg.last("v", order_by="at")).capture("values")
-        rows.group_by("k").agg(top=agg.max("v"), changes=True).agg(total=agg.sum("top")).capture("of totals")
+        rows.group_by("k").agg(top=agg.max("v"), changes=True).agg(total=agg.sum("top"), spread=agg.var("top")).capture(
+            "of totals"
+        )
         nearest = rows.join_asof(other.select("k", "at", r=pl.col("at") % 5), on="at", by="k", changes=True)
         nearest.group_by("k").agg(n=agg.count(), total=agg.sum("r")).capture("nearest so far")
     windows.late().capture("late")

@@ -45,6 +45,7 @@ CHANGES = [
 TOTALS = [
     "select k, count(*) as rows, sum(n) as total, avg(n) as mean, count(distinct n) as kinds from c group by k",
     "select k, max(n) as most, count(n) filter (where n > 0) as positive from c group by k",
+    "select k, variance(n) as v, stddev(n) as s from c group by k",
     "select p.k, count(*) as rows from c join p on c.k = p.k group by p.k",
 ]
 """Queries that give totals by their first column."""
@@ -104,7 +105,7 @@ def test_totals_of_changes_are_those_of_the_rows_that_there_are(query: str, fed:
     for at, epoch in enumerate(run(query, numbered, workers, seed)):
         known |= {row[0]: row for frame in epoch for row in frame.rows()}
         for row in answer(query, pl.concat(numbered[: at + 1])).rows():
-            assert known[row[0]] == row
+            assert list(known[row[0]]) == [each if each is None else pytest.approx(each) for each in row]
 
 
 def test_what_would_not_heed_the_sign_is_refused() -> None:
@@ -112,7 +113,6 @@ def test_what_would_not_heed_the_sign_is_refused() -> None:
     for query, why in (
         ("select k, change from c", "no column 'change'"),
         ("select k as change from c", "keeps the sign 'change' by itself"),
-        ("select k, variance(n) as v from c group by k", "out of which rows can be taken"),
     ):
         with pytest.raises(GraphError, match=rf"test_sql_of_changes\.py:\d+: .*{why}"):
             sql(query, **given_)

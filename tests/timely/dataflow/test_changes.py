@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import polars as pl
@@ -166,6 +167,72 @@ def test_totals_are_those_of_the_rows_that_there_are_in_the_types_of_plain_rows(
             assert type(summed) is type(right) or not values
             expected = None if not values else float(right) / len(values)
             assert plain(mean) == (expected if expected is None else pytest.approx(plain(expected), nan_ok=True))
+
+
+def spread(values: list[Any], ddof: int) -> float | None:
+    """The variance, exact but for one rounding; of what is no number, and of squares that are none, as Polars has it."""
+    if len(values) <= ddof:
+        return None
+    if any(isinstance(each, float) and not abs(each) < 2.0**511 for each in values):
+        return inf if all(map(math.isfinite, values)) else nan
+    exact = list(map(Fraction, values))
+    mean = sum(exact) / len(exact)
+    return float(sum((each - mean) ** 2 for each in exact) / (len(exact) - ddof))
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "decimal"])
+@some
+@given(data=st.data(), ddof=st.integers(0, 2), workers=st.integers(1, 3), seed=st.integers(0, 99))
+def test_variances_are_those_of_the_rows_that_there_are(
+    kind: str, keyed: bool, data: Any, ddof: int, workers: int, seed: int
+) -> None:
+    """To the last digit but one, whatever was taken back; and as Polars has them, where its own are exact enough to tell."""
+    fed = frames(kind, data.draw(drawn(kind)))
+    aggregates: dict[str, Any] = {"n": agg.count(), "var": agg.var("x", ddof), "std": agg.std("x", ddof)}
+
+    def totals(stream: Columns, changes: bool = False) -> Columns:
+        if keyed:
+            return stream.group_by("k").agg(**aggregates, changes=changes)
+        return stream.agg(**aggregates, changes=changes)
+
+    known: dict[Any, tuple[Any, ...]] = {}
+    signed: Counter[Any] = Counter()
+    told = run(lambda stream: totals(changes_of(stream)), kind, fed, workers, seed)
+    told_as_changes = run(lambda stream: totals(changes_of(stream), changes=True), kind, fed, workers, seed)
+    for at, found in enumerate(told):
+        for frame in found:
+            known |= {row[0] if keyed else None: row[keyed:] for row in frame.rows()}
+        for frame in told_as_changes[at]:
+            for *row, sign in rows_of(frame):
+                signed[tuple(row)] += sign
+        kept = [tuple(map(plain, (key, *row)[not keyed :])) for key, row in known.items() if row[0] or not keyed]
+        assert {row: n for row, n in signed.items() if n} == Counter(kept)
+        left = there(fed[: at + 1])
+        for (key,), group in left.group_by("k") if keyed else [((None,), left)] if len(left) else []:
+            values = [each for each in group["x"].to_list() if each is not None]
+            n, var, std = known[key]
+            assert n == len(group)
+            right = spread(values, ddof)
+            close = [
+                None if each is None else pytest.approx(plain(each), rel=1e-14)
+                for each in (right, right and right**0.5)
+            ]
+            assert [plain(var), plain(std)] == close
+            if right is not None and all(abs(each) < 1e6 for each in values):
+                assert var == pytest.approx(
+                    group.select(pl.col("x").cast(pl.Float64).var(ddof)).item(), rel=1e-6, abs=1e-4
+                )
+
+
+def test_variances_do_not_suffer_from_what_was_far_larger() -> None:
+    """Numbers around 1e9 whose distances are 1e-6, beside which 1e150 came and went, and infinity."""
+    near = [1e9 + each * 1e-6 for each in range(5)]
+    rows = [(n, "a", value, n) for n, value in enumerate([*near, 1e150, -3e140, inf, 1e300])]
+    back = [(n, "b", 0.0, 100 + n) for n in range(5, 9)]
+    fed = [pl.DataFrame(each, schema("float"), orient="row") for each in (rows, back)]
+    told = run(lambda s: changes_of(s).group_by("k").agg(v=agg.var("x")), "float", fed, 1, 0)
+    assert ("a", spread(near, 1)) in [row for frame in told[-1] for row in frame.rows()]
 
 
 @given(st.lists(st.tuples(st.floats(), st.booleans()), max_size=20))

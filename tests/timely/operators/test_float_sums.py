@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import reduce
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from libraries import lindi
 from libraries.sql.query import sql
 from runtime.memory import Cluster
-from timely.data.kernels import terms
+from timely.data.kernels import split_sums, terms
 from timely.data.unrounded import add_up, lowered, plus, total_of
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
@@ -197,6 +198,60 @@ def test_so_are_sums_of_records(added: list[float], pieces: int) -> None:
     parts = [total_of(added[piece::pieces]) for piece in range(pieces) if added[piece::pieces]]
     assert bits(lowered(total_of(parts))) == bits(exact(added) + 0.0)
     assert bits(lowered(reduce(plus, added, 0))) == bits(exact(added) + 0.0)
+
+
+@given(numbers, st.integers(1, 60), st.booleans(), st.booleans(), st.randoms(use_true_random=False))
+def test_so_they_are_by_numpy_and_by_loops(
+    added: list[float], times: int, loops: bool, several: bool, random: Random
+) -> None:
+    """What is cut in two, and what is too small or too large for it, of few values and of many."""
+    many = [value for value in added for _ in range(times)]
+    random.shuffle(many)
+    groups = [random.randrange(3) for _ in many]
+    ids, given = np.array(groups, np.intp), np.array(many, np.float64)
+    with patch.object(terms, "are_loaded", lambda: loops), patch.object(split_sums, "are_loaded", lambda: loops):
+        cut = len(many) // 3 if several else len(many)
+        whole = terms.sums([ids[:cut], ids[cut:]], 3, [given[:cut], given[cut:]])
+        whole = terms.added(terms.added(whole, ids, given), ids, -given)  # infinities go for good
+    expected = [exact([value for value, group in zip(many, groups, strict=True) if group == each]) for each in range(3)]
+    taken = [
+        value if math.isfinite(value) or not odd_in(many, groups, each) else math.nan
+        for each, value in enumerate(expected)
+    ]
+    assert bits(terms.rounded(whole).tolist()) == bits([value + 0.0 for value in taken])
+
+
+def odd_in(added: list[float], groups: list[int], group: int) -> bool:
+    """True if a group has infinities or NaN."""
+    return any(not math.isfinite(value) for value, of in zip(added, groups, strict=True) if of == group)
+
+
+@few
+@given(
+    st.lists(st.one_of(values, st.integers(-(2**70), 2**70), st.just(True)), max_size=40),
+    st.sampled_from([1, 100, 3000]),
+    st.sampled_from([1, 2, 50, 5000]),
+    st.integers(1, 3),
+    st.randoms(use_true_random=False),
+)
+def test_records_are_added_up_by_key(added: list[Any], times: int, keys: int, pieces: int, random: Random) -> None:
+    """Few keys and many, with values of one type and of several, in batches of all sizes."""
+    pairs_ = [(random.randrange(keys), value) for value in added for _ in range(max(1, times // len(added)))]
+    random.shuffle(pairs_)
+    totals: dict[Any, Any] = {}
+    for piece in range(pieces):
+        add_up(totals, pairs_[piece::pieces])
+    by_key: defaultdict[int, list[Any]] = defaultdict(list)
+    for key, value in pairs_:
+        by_key[key].append(value)
+    assert totals.keys() == by_key.keys()
+    for key, values_ in by_key.items():
+        found = lowered(totals[key])
+        if any(type(value) is float for value in values_):
+            assert bits(found) == bits(exact(values_) + 0.0)
+        else:
+            assert (type(found) is bool) == (len(values_) == 1 and values_[0] is True)
+            assert found == sum(values_)
 
 
 @given(st.lists(st.one_of(values, st.integers(-(2**70), 2**70), st.booleans(), st.fractions()), min_size=1, max_size=9))

@@ -113,22 +113,24 @@ def test_changes_do_not_depend_on_the_size_of_batches(size: int, workers: int) -
 @settings(max_examples=15)
 def test_keys_without_a_row_for_a_while_begin_anew(epochs: list[Rows], ttl: int, workers: int) -> None:
     flow = Dataflow()
+    aggregates = {**AGGREGATES, "n_unique": agg.n_unique("v")}
     rows = flow.input("in").to_columns({"k": pl.Int64, "v": pl.Int64})
     captures = {
-        verb: rows.group_by("k").agg(v=aggregate, ttl=Epochs(ttl)).capture() for verb, aggregate in AGGREGATES.items()
+        verb: rows.group_by("k").agg(v=aggregate, ttl=Epochs(ttl)).capture() for verb, aggregate in aggregates.items()
     }
     seen = rows.distinct("k", ttl=Epochs(ttl)).capture()
     cluster = fed(flow, [[[row] for row in rows] for rows in epochs], workers)
     held: dict[Any, tuple[int, list[int]]] = {}
     new: list[Any] = []
-    expected: dict[str, dict[Time, dict[Any, Any]]] = {verb: {} for verb in AGGREGATES}
+    expected: dict[str, dict[Time, dict[Any, Any]]] = {verb: {} for verb in aggregates}
     for epoch, records in enumerate(epochs):
         held = {key: each for key, each in held.items() if epoch - each[0] <= ttl}
         before = {key: list(values) for key, (_, values) in held.items()}
         for key, value in records:
             held[key] = (epoch, [*held.get(key, (0, []))[1], value])
         new += [((epoch,), key) for key in held if key not in before]
-        for verb, total in {"sum": sum, "min": min, "max": max, "count": len}.items():
+        totals = {"sum": sum, "min": min, "max": max, "count": len, "n_unique": lambda values: len(set(values))}
+        for verb, total in totals.items():
             told = {key: total(values) for key, (_, values) in held.items()}
             told = {key: each for key, each in told.items() if key not in before or total(before[key]) != each}
             if told:

@@ -686,6 +686,37 @@ def add_terms(groups, values, begin, terms, width, far, rest):
 
 
 @_jit
+def greatest_size(values, limit):
+    """The greatest distance from 0 of the values, of those that are less than `limit` away from it."""
+    most = 0.0
+    for at in range(values.size):
+        size = abs(values[at])
+        size = size if size < limit else 0.0
+        most = size if size > most else most
+    return most
+
+
+@_jit
+def add_split(groups, values, limit, upper, lower, sums, left):
+    """Add each value to the two floats of its group, cut where `upper` has its last digit. Put the rows of those beyond `limit`
+    and of those with a rest that has digits behind the last one of `lower` into `left`; how many they are. See `split_sums`.
+    """
+    found = 0
+    for at in range(groups.size):
+        value = values[at]
+        high = (value + upper) - upper
+        low = value - high
+        if (low + lower) - lower == low and abs(value) <= limit:
+            group = groups[at]
+            sums[group, 0] += high
+            sums[group, 1] += low
+        else:
+            left[found] = at
+            found += 1
+    return found
+
+
+@_jit
 def round_terms(terms, width, sums):
     """Fill `sums` with the floats that are nearest to the sums of the first `width` terms of each row."""
     parts = np.empty(width, np.float64)
@@ -711,8 +742,8 @@ def square_terms(values, squares):
         product = value * value
         a, b = _halves(value)
         rest = ((a * a - product) + 2.0 * (a * b)) + b * b
-        squares[row, 0] = product
-        squares[row, 1] = rest if rest - rest == 0.0 else 0.0
+        squares[0, row] = product
+        squares[1, row] = rest if rest - rest == 0.0 else 0.0
 
 
 @_jit

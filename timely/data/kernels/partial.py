@@ -26,8 +26,8 @@ from timely.data.kernels.columns import (
 )
 from timely.data.kernels.grouping import group, group_integers
 from timely.data.kernels.parts import ADDS, Kind, Part, compared_kind, sum_kind, sums_column
-from timely.data.kernels.reduce import MANY, count_rows, reduce, reduce_pieces
-from timely.data.kernels.tables import Ids
+from timely.data.kernels.reduce import count_rows, reduce, reduce_pieces
+from timely.data.kernels.tables import MANY, Ids
 from timely.data.kernels.terms import is_terms, squares
 from timely.data.kernels.totals import Totals
 
@@ -60,14 +60,14 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
             columns.append(rows_column if filled is None else pa.array(filled))
             continue
         if part.kind == "squares":
-            result = reduce("sum", of.groups, count, squares(of.to_add()))
+            result = reduce("sum", of.groups, count, squares(of.to_add()), rows)
             columns.append(sums_column(result if full else result[present], pa.float64()))
             continue
         if part.kind == "sketch":
             made = sketches.of_groups(of.groups, count, of.to_add())
             columns.append(pa.array((made if full else made[present]).tolist(), sketches.KIND))
             continue
-        result = reduce(part.kind, of.groups, count, of.to_add() if part.kind == "sum" else of.to_compare())
+        result = reduce(part.kind, of.groups, count, of.to_add() if part.kind == "sum" else of.to_compare(), rows)
         if not full:
             plain = result.dtype.kind != "O" and result.ndim == 1
             result = pooled_take(result, present) if plain else result[present]
@@ -176,7 +176,7 @@ def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) 
                 columns[part.name] = counted
                 continue
             kind: Kind = "sum" if part.kind in ADDS else part.kind
-            result = reduce_pieces(kind, groups, len(rows), given)
+            result = reduce_pieces(kind, groups, len(rows), given, rows)
             if result.dtype.kind == "O":
                 columns[part.name] = sums_column(result, pa.int64())
             else:

@@ -17,22 +17,21 @@ from timely.data.kernels.columns import (
     pooled_full,
 )
 from timely.data.kernels.parts import LIMIT, Kind, identity, ufunc_of
-from timely.data.kernels.tables import Ids, compiled_loops, read_only
+from timely.data.kernels.tables import MANY, Ids, compiled_loops, read_only
 from timely.data.kernels.terms import sums
 
-MANY = 8192
-"""From here on compiled loops pay for a group-by; smaller batches are NumPy's."""
 
-
-def reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
+def reduce(kind: Kind, groups: Ids, count: int, values: Numbers, rows: Numbers | None = None) -> Numbers:
     """One result for each of `count` groups; groups (n) says to which each of values (n) belongs."""
-    return reduce_pieces(kind, [groups], count, [values])
+    return reduce_pieces(kind, [groups], count, [values], rows)
 
 
-def reduce_pieces(kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers]) -> Numbers:
-    """The same of several pieces."""
+def reduce_pieces(
+    kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers], rows: Numbers | None = None
+) -> Numbers:
+    """The same of several pieces. Sums of floats are cheaper if it is known that groups have no more than `rows` values."""
     if kind == "sum" and values[0].dtype.kind == "f":
-        return sums(groups, count, values)
+        return sums(groups, count, values, None if rows is None else int(rows.max(initial=1)))
     if sum(map(len, groups)) >= MANY and values[0].dtype.kind != "O":
         result = _compiled_reduce(kind, groups, count, values)
         if result is not None:

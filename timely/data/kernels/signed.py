@@ -7,6 +7,7 @@ counted, as a sketch (`timely.data.kernels.sketches`) counts observations: a buc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -17,13 +18,20 @@ import pyarrow.compute as pc
 from timely.data.kernels.added import present_values
 from timely.data.kernels.columns import Numbers, numbers
 from timely.data.kernels.sketches import Integers, Sketches, pairs_of
+from timely.data.kernels.terms import squares
 from timely.errors import CodecError
 
-What = Literal["number", "sum", "special"]
-"""Of the values of a column: how many there are, the sum of those that are finite, and observations of the others."""
+What = Literal["number", "sum", "special", "squares", "rests", "ends", "vast"]
+"""Of the values of a column: how many there are, the sum of those that are finite, and observations of the others. Of
+those with squares that are floats, too: three floats that have the square as their sum, and observations of the others."""
 
-_INFINITY, _MINUS_INFINITY, _NAN = range(3)
+_INFINITY, _MINUS_INFINITY, _NAN, _LARGE = range(4)
 """Buckets."""
+
+_PLACES: Mapping[What, int] = {"squares": 0, "rests": 1, "ends": 2}
+
+_ROOT = 2.0**511
+"""Values nearer to 0 have squares that are floats."""
 
 
 def signed(column: pa.Array, signs: pa.Array, what: What) -> pa.Array:
@@ -36,7 +44,7 @@ def signed(column: pa.Array, signs: pa.Array, what: What) -> pa.Array:
     if what == "number":
         there = column.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(np.where(there, numbers(signs), 0))
-    if what == "special" and not pa.types.is_floating(kind):
+    if what in ("special", "vast") and not pa.types.is_floating(kind):
         return pa.nulls(len(column), pa.int64())
     if pa.types.is_null(kind):
         return column
@@ -45,9 +53,15 @@ def signed(column: pa.Array, signs: pa.Array, what: What) -> pa.Array:
     present, valid = present_values(column)
     values, by = numbers(present), numbers(signs)
     by = by if valid is None else by[valid]
-    if what == "special":
-        return _observed(values, by, np.ones(len(column), np.bool_) if valid is None else valid)
-    found = _by_sign(values, by)
+    if what in ("special", "vast"):
+        return _observed(values, by, np.ones(len(column), np.bool_) if valid is None else valid, what == "vast")
+    if what in _PLACES:
+        found = _square(values, _PLACES[what])
+        if found is None:
+            return pa.nulls(len(column), pa.float64())
+        found *= by
+    else:
+        found = _by_sign(values, by)
     if valid is None:
         return pa.array(found)
     filled = np.zeros(len(column), found.dtype)
@@ -69,13 +83,27 @@ def _by_sign(values: Numbers, signs: Numbers) -> Numbers:
     return found
 
 
-def _observed(values: Numbers, signs: Integers, valid: npt.NDArray[np.bool_]) -> pa.Array:
-    """A column of the observations of what is special, null elsewhere; the values are those of its valid rows."""
-    special = ~np.isfinite(values)
+def _square(values: Numbers, place: int) -> Numbers | None:
+    """One of the three floats whose sum is the square; None if that is 0 everywhere."""
+    if values.dtype.kind == "f":
+        values = np.where(np.abs(values) < _ROOT, values, 0.0)
+    found = squares(values)
+    if found.shape[1] == 2:
+        return None if place > 1 else found[:, place].copy()
+    left = [int(value) ** 2 for value in values.tolist()]
+    for _ in range(place):
+        left = [each - int(float(each)) for each in left]
+    return np.array(left, np.float64)
+
+
+def _observed(values: Numbers, signs: Integers, valid: npt.NDArray[np.bool_], vast: bool) -> pa.Array:
+    """A column of the observations of what is special, or `vast`, null elsewhere; the values are those of its valid rows."""
+    special = ~(np.abs(values) < _ROOT) if vast else ~np.isfinite(values)
     if not special.any():
         return pa.nulls(len(valid), pa.int64())
     rows, odd = np.flatnonzero(valid)[special], values[special]
     buckets = np.where(np.isnan(odd), _NAN, np.where(odd > 0, _INFINITY, _MINUS_INFINITY))
+    buckets[np.isfinite(odd)] = _LARGE
     found, none = np.zeros(len(valid), np.int64), np.ones(len(valid), np.bool_)
     found[rows], none[rows] = 2 * buckets + (signs[special] < 0), False
     return pa.array(found, mask=none)
@@ -87,17 +115,36 @@ def with_special(sums: npt.NDArray[np.float64], special: Sketches | None) -> npt
     Raises:
         CodecError: for bytes that count something else.
     """
-    some = np.flatnonzero([each is not None for each in special.tolist()] if special is not None else [])
-    if special is None or not len(some):
+    if special is None:
         return sums
-    pairs, lengths = pairs_of(special[some])
-    if len(pairs) and not 0 <= pairs[:, 0].min() <= pairs[:, 0].max() <= _NAN:
-        raise CodecError("a damaged sum: it counts values that are not special")
-    counts = np.zeros((len(some), 3), np.int64)
-    counts[np.repeat(np.arange(len(some)), lengths), pairs[:, 0]] = pairs[:, 1]
-    there = counts > 0
+    there = _counted(special, _NAN)
     sums = sums.copy()
     for bucket, value in ((_INFINITY, np.inf), (_MINUS_INFINITY, -np.inf)):
-        sums[some[there[:, bucket]]] = value
-    sums[some[there[:, _NAN] | (there[:, _INFINITY] & there[:, _MINUS_INFINITY])]] = np.nan
+        sums[there[:, bucket]] = value
+    sums[there[:, _NAN] | (there[:, _INFINITY] & there[:, _MINUS_INFINITY])] = np.nan
     return sums
+
+
+def with_vast(spreads: npt.NDArray[np.float64], vast: Sketches) -> npt.NDArray[np.float64]:
+    """Variances, or their roots, of floats whose squares are floats, with the others that were counted beside each.
+
+    Raises:
+        CodecError: for bytes that count something else.
+    """
+    there = _counted(vast, _LARGE)
+    spreads = np.where(there[:, _LARGE], np.inf, spreads)
+    spreads[there[:, :_LARGE].any(axis=1)] = np.nan
+    return spreads
+
+
+def _counted(special: Sketches, last: int) -> npt.NDArray[np.bool_]:
+    """For each the buckets, up to the last one, in which there are values."""
+    there = np.zeros((len(special), last + 1), np.bool_)
+    some = np.flatnonzero([each is not None for each in special.tolist()])
+    if not len(some):
+        return there
+    pairs, lengths = pairs_of(special[some])
+    if len(pairs) and not 0 <= pairs[:, 0].min() <= pairs[:, 0].max() <= last:
+        raise CodecError("a damaged sum: it counts values that are not special")
+    there[np.repeat(some, lengths), pairs[:, 0]] = pairs[:, 1] > 0
+    return there

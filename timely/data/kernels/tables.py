@@ -6,6 +6,7 @@ the table's memory: as the dictionary of an encoded column it costs nothing, how
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -31,6 +32,14 @@ def compiled_loops() -> ModuleType:
 
     return compiled
 
+
+def are_loaded() -> bool:
+    """True if the loops are there already, so that they pay for a few values, too."""
+    return "timely.data.kernels.compiled" in sys.modules
+
+
+MANY = 8192
+"""For so many values of a batch it pays to load them; fewer are NumPy's until they are loaded."""
 
 _NO_SLOTS = np.zeros(0, np.int64)
 
@@ -316,8 +325,10 @@ def warm_tables() -> None:
     loops.owners_of_integers(groups, np.int64(1), one, one, one, np.zeros(8, np.uint8))
     floats, terms = read_only(np.zeros(8)), np.zeros((1, 2))
     loops.add_terms(groups, floats, 0, terms, 2, np.zeros(8, np.int64), np.zeros(1))
+    loops.greatest_size(floats, 1.0)
+    loops.add_split(groups, floats, 1.0, 1.0, 1.0, terms, np.zeros(8, np.intp))
     loops.round_terms(read_only(terms), 2, np.zeros(1))
-    loops.square_terms(floats, np.zeros((8, 2)))
+    loops.square_terms(floats, np.zeros((2, 8)))
     loops.spread_terms(read_only(np.ones(1, np.int64)), read_only(terms), read_only(terms), np.zeros(1))
     loops.sum_integers(groups, read_only(np.zeros(8, np.int64)), np.zeros(1, np.int64))
     for values in (floats, read_only(np.zeros(8, np.int64))):

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from timely.data.kernels.tables import Ids, compiled_loops, read_only
+from timely.data.kernels.split_sums import split_sums
+from timely.data.kernels.tables import MANY, Ids, are_loaded, compiled_loops, read_only
 from timely.errors import CodecError
 
 Floats = npt.NDArray[np.float64]
@@ -44,7 +45,7 @@ _WHOLE = 1 << 53
 """Integers up to here are floats."""
 
 _FEW = 64
-"""Fewer rows than these, with different ids, are added by NumPy."""
+"""Fewer rows than these are added by NumPy, even where compiled loops are loaded."""
 
 _VERY_FEW = 8
 """Fewer than these by Python."""
@@ -118,12 +119,30 @@ def as_terms(values: Numbers) -> Floats:
     return of_integers(values)
 
 
-def sums(groups: Sequence[Ids], count: int, values: Sequence[Numbers]) -> Floats:
-    """The sum of each of `count` groups: each piece of `groups` says of which is each of `values`, floats or sums."""
-    found = blank(count)
+def sums(groups: Sequence[Ids], count: int, values: Sequence[Numbers], fullest: int | None = None) -> Floats:
+    """The sum of each of `count` groups: each piece of `groups` says of which is each of `values`, floats or sums.
+
+    Args:
+        fullest: no group has more values than this; by default as many as there are.
+    """
+    found: Floats | None = None
     for of, given in zip(groups, values, strict=True):
-        found = added(found, of, given)
-    return found
+        if given.dtype.kind == "f":
+            most = len(given) if fullest is None else fullest
+            for column in given.T if given.ndim > 1 and not _split(given.shape[1])[1] else [given]:
+                found = _summed(found, of, count, column, most)
+        else:
+            found = added(blank(count) if found is None else found, of, given)
+    return blank(count) if found is None else found
+
+
+def _summed(terms: Floats | None, ids: Ids, count: int, values: Floats, fullest: int) -> Floats:
+    """Sums to which values are added, floats or sums; None of nothing."""
+    if values.ndim > 1 or not len(ids) or (terms is not None and 2 * count > len(ids)):
+        return added(blank(count) if terms is None else terms, ids, values)
+    new, left = split_sums(ids, count, values, fullest)
+    found = new if terms is None else added(terms, np.arange(count), new, unique=True)
+    return added(found, ids[left], values[left])
 
 
 def added(terms: Floats, ids: Ids, values: Numbers, unique: bool = False) -> Floats:
@@ -148,16 +167,17 @@ def added(terms: Floats, ids: Ids, values: Numbers, unique: bool = False) -> Flo
 
 def _added(terms: Floats, ids: Ids, values: Floats, unique: bool) -> Floats:
     near, _ = _split(terms.shape[1])
-    if unique and len(ids) < _FEW and (np.abs(values) < _HUGE).all():
-        if len(ids) < _VERY_FEW:
-            values = np.array([_add_one(terms[at], near, value) for at, value in zip(ids.tolist(), values.tolist())])
-        else:
+    few = unique and len(ids) < _FEW if are_loaded() else len(ids) < MANY
+    if few and (np.abs(values) < _HUGE).all():
+        if unique and len(ids) >= _VERY_FEW:
             for place in range(near):
                 values = _add_term(terms, place, ids, values)
-        left = np.flatnonzero(values)
-        if not len(left):
+            left = values.nonzero()[0]
+            ids, values = ids[left], values[left]
+        else:
+            ids, values = _add_by_hand(terms, near, ids, values)
+        if not len(ids):
             return terms
-        ids, values = ids[left], values[left]
     loop = compiled_loops().add_terms
     of, given = read_only(ids), read_only(np.ascontiguousarray(values))
     row, far, rest = 0, np.empty(len(ids), np.int64), np.empty(1)
@@ -174,16 +194,24 @@ def _added(terms: Floats, ids: Ids, values: Floats, unique: bool) -> Floats:
     return terms
 
 
-def _add_one(row: Floats, width: int, value: float) -> float:
-    """Add a value to the terms of one sum; what finds no room."""
-    for place in range(width):
-        before = float(row[place])
-        row[place] = after = before + value
-        part = after - before
-        value = (before - (after - part)) + (value - part)
-        if not value:
-            break
-    return value
+def _add_by_hand(terms: Floats, width: int, ids: Ids, values: Floats) -> tuple[Ids, Floats]:
+    """Add values to the terms of some sums; the ids and values of what finds no room."""
+    given = ids.tolist()
+    rows = dict(zip(given, terms[ids, :width].tolist()))
+    left: list[tuple[int, float]] = []
+    for at, value in zip(given, values.tolist()):
+        row = rows[at]
+        for place in range(width):
+            before = row[place]
+            row[place] = after = before + value
+            part = after - before
+            value = (before - (after - part)) + (value - part)
+            if not value:
+                break
+        else:
+            left.append((at, value))
+    terms[list(rows), :width] = list(rows.values())
+    return np.array([at for at, _ in left], np.intp), np.array([value for _, value in left])
 
 
 def _add_term(terms: Floats, place: int, ids: Ids, values: Floats) -> Floats:
@@ -254,6 +282,15 @@ def assigned(terms: Floats, where: Ids | slice, values: Numbers) -> Floats:
     return added(terms, ids, given[:, 0])
 
 
+def summed(many: Sequence[Numbers]) -> Floats:
+    """The sums of several arrays of numbers or of sums, row by row."""
+    first, *others = map(as_terms, many)
+    found = assigned(blank(len(first)), slice(0, len(first)), first)
+    for each in others:
+        found = added(found, np.arange(len(each)), each, unique=True)
+    return found
+
+
 def stacked(many: Sequence[Numbers]) -> Numbers:
     """Arrays of numbers or of sums, one after the other: all as sums where one is."""
     if all(each.ndim == 1 for each in many) or len({each.shape[1:] for each in many}) == 1:
@@ -279,7 +316,9 @@ def rounded(terms: Floats) -> Floats:
     if far:
         for row in np.flatnonzero(terms[:, near:].any(axis=1)).tolist():
             found[row] = _rounded_far(terms[row, :near].tolist(), terms[row, near:].tolist())
-    found[found != found] = nan  # of which there are many
+    none = found != found
+    if none.any():
+        found[none] = nan  # of which there are many
     return found
 
 
@@ -319,11 +358,11 @@ def squares(values: Numbers) -> Floats:
 
 
 def _squares(values: Floats) -> Floats:
-    if len(values) < _FEW:
-        return np.stack(_product(values, values), axis=1)
-    found = np.empty((len(values), 2))
+    if len(values) < (_FEW if are_loaded() else MANY):
+        return np.stack(_product(values, values)).T
+    found = np.empty((2, len(values)))
     compiled_loops().square_terms(read_only(np.ascontiguousarray(values)), found)
-    return found
+    return found.T  # each of the two lies by itself
 
 
 def _product(one: Numbers, other: Numbers) -> tuple[Floats, Floats]:

@@ -159,7 +159,7 @@ class Totals:
 
     def gather(self, ids: Ids) -> list[Numbers]:
         """The parts of `ids`, as copies."""
-        return [array[ids] for array in self._arrays]
+        return [array.take(ids, axis=0) for array in self._arrays]
 
     def values(self) -> list[Numbers]:
         """The parts of all keys, by id, as copies."""
