@@ -130,7 +130,7 @@ def _examples(folder: Path) -> dict[str, Callable[[], Dataflow]]:
         ),
         "tolls": lambda: tolls.build(days=100, ships=400),
         "trades": lambda: trades.build(trades=200, corrections=60),
-        **{query: partial(queries.build, query, events=20_000, per_epoch=200) for query in NEXMARK},
+        **{query: partial(queries.build, query, events=10_000, per_epoch=200) for query in NEXMARK},
     }
 
 
