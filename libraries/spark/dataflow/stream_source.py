@@ -112,6 +112,11 @@ class Stream:
             raise SourceError(f"Stream.files: {error}") from error
         return cls(_opener(os.fspath(path), columns, format, per_batch), **arguments)
 
+    @property
+    def ends(self) -> bool:
+        """True if it ends when it has read what was there."""
+        return self._now
+
     def streaming(self, session: SparkSession) -> DataFrame:
         """Its DataFrame, in a session. Raises SparkError if that is no stream."""
         from libraries.spark.process.queries import streaming

@@ -11,7 +11,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -26,6 +26,7 @@ from libraries.spark.engine.history import History, InAStore, OfARun
 from libraries.spark.engine.run import SETTINGS, Writers, explained, rows_of
 from libraries.spark.engine.types import EPOCH, quoted
 from libraries.spark.engine.windows import BATCH
+from libraries.spark.process.query_end import has_read_all, noting_the_end
 from libraries.spark.process.tasks import check_types
 from runtime.supervisor.store import JobStore
 from timely.data.batch import as_polars
@@ -124,7 +125,9 @@ class MicroBatches:
         """Run until the stream ends. Raises FalkirkError for what goes wrong."""
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
         writer = stream.source.triggered(stream.frame.writeStream)
-        query = writer.option("checkpointLocation", self._history.checkpoint).foreachBatch(self).start()
+        writer = writer.option("checkpointLocation", self._history.checkpoint).foreachBatch(self)
+        with noting_the_end(stream.frame.sparkSession) if stream.source.ends else nullcontext():
+            query = writer.start()
         try:
             while not query.awaitTermination(_LOOK_SECONDS):
                 self._history.check()
@@ -141,6 +144,12 @@ class MicroBatches:
                 timeout=_END_SECONDS
             ):  # a batch that is under way ends by that, in a thread of its own
                 self._busy.release()
+        if not (stream.source.ends and has_read_all(query, self._history.last)):
+            node = stream.of.node
+            raise FalkirkError(
+                f"{node.kind} {node.name!r} ({node.site}): somebody else has stopped its query before its end. With a store "
+                "the program goes on there when it is run again"
+            )
         if self._history.last >= 0:
             if self._none is None:
                 made = stream.frame.sparkSession.newSession()

@@ -10,6 +10,7 @@ import functools
 import itertools
 import logging
 import random
+import re
 import shutil
 import threading
 import time
@@ -62,7 +63,15 @@ _END_SECONDS = 120.0
 
 _BUSY_SECONDS = 2.0
 _MOST_BUSY_SECONDS = 60.0
+_STOPPING_SECONDS = 20.0
+"""Seconds for which a server is waited for that is about to end."""
+
 _LATE = "Python worker failed to connect back"
+_STOPPING = re.compile(
+    "SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext|Application error processing RPC"
+)
+"""The words of a server that is about to end, as after its heap has overflowed, and yet answers."""
+
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
@@ -86,6 +95,8 @@ class ConnectAccess:
         """Of each session the tasks of its stages that are done, and all."""
         self._lock = threading.Lock()
         self._waits = waits
+        self._over = False
+        """The server has ended, or is about to."""
         self.version = self._first()
         self.jvm: int | None = None
         self.page: str | None = None
@@ -105,7 +116,7 @@ class ConnectAccess:
             try:
                 session.conf.set(name, value)
             except Exception as error:
-                if self.gone(error) or _status(error) in _REFUSED:
+                if _silent(error) or _stopping(error) or _status(error) in _REFUSED:
                     raise
                 raise SparkError(f"the setting {name!r} cannot be made over Spark Connect: {told(error)}") from error
         return session
@@ -189,7 +200,10 @@ class ConnectAccess:
             yield lambda writer: self._started(writer.foreachBatch(desk.function), publisher)
 
     def gone(self, error: BaseException) -> bool:
-        return bool(_status(error) == grpc.StatusCode.UNAVAILABLE)
+        if _stopping(error):
+            self._wait_for_the_end()
+            return True
+        return _silent(error)
 
     def intact(self, session: SparkSession) -> bool:
         try:
@@ -210,6 +224,7 @@ class ConnectAccess:
                 session = self.new_session()
                 version = session.version
                 self.release(session)
+                self._over = False
                 return version
             except Exception as error:
                 if _status(error) in _REFUSED:
@@ -223,6 +238,17 @@ class ConnectAccess:
                     said = True
                     self._waits(f"{text}; it is waited for")
             time.sleep(_AGAIN_SECONDS)
+
+    def _wait_for_the_end(self) -> None:
+        """Wait until a server that is about to end does not answer: all that is begun there fails, and would count as tried."""
+        deadline = time.monotonic() + _STOPPING_SECONDS
+        while not self._over and time.monotonic() < deadline:
+            try:
+                self.release(self.new_session())
+            except Exception as error:
+                self._over = _silent(error)
+            time.sleep(_AGAIN_SECONDS)
+        self._over = True
 
     def _started(self, writer: DataStreamWriter, publisher: Publisher) -> StreamingQuery:
         """The query, started. A server that is too busy to begin with it is waited for, as one that is not there.
@@ -281,7 +307,7 @@ def _interrupt(session: Any) -> bool:
     try:
         session.client.interrupt_all()
     except Exception as error:
-        return bool(_status(error) != grpc.StatusCode.UNAVAILABLE)
+        return not _silent(error)
     return True
 
 
@@ -300,6 +326,16 @@ def _session(server: ServerOrders, identity: str) -> Any:
     session = ConnectSession(connection=channel)
     session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
     return session
+
+
+def _silent(error: BaseException) -> bool:
+    """True for the error of a call to a server that does not answer."""
+    return bool(_status(error) == grpc.StatusCode.UNAVAILABLE)
+
+
+def _stopping(error: BaseException) -> bool:
+    """True for an error of a server that is about to end."""
+    return isinstance(error, SparkConnectGrpcException) and _STOPPING.search(str(error)) is not None
 
 
 def _status(error: BaseException) -> Any:

@@ -2,8 +2,11 @@
 
 The Java of a child that has died goes on with the call that it is in. If that is about to write, after it has planned for
 seconds, there is no job to be cancelled yet, and the write would come later, beside that of the next attempt. So a child that
-finds a Java which others have used waits until every thread that serves a connection, but for its own, has ended, and until the
-tasks of cancelled jobs have: one of them may be moving its file to where it belongs.
+finds a Java which others have used waits until the threads that serve their connections have ended, and until the tasks of
+cancelled jobs have: one of them may be moving its file to where it belongs.
+
+Which threads these are is asked first of all. Later the child has other connections of its own: of its threads, and that by
+which Py4J lets go of Java's objects.
 """
 
 from __future__ import annotations
@@ -25,15 +28,25 @@ _TASKS_SECONDS = 5.0
 """Seconds for which tasks are waited for. One that takes longer may not commit any more: its stage is over."""
 
 
-def end_what_others_began(session: SparkSession) -> None:
-    """Stop all that runs on a Spark, in the name of whoever, and wait until it is over.
+def connections_of_others(java: Any) -> list[int]:
+    """The threads of Java's that serve connections, but for that of the caller, who has no other one yet."""
+    found = []
+    for thread in java.org.apache.spark.util.Utils.getThreadDump():
+        stack = "" if thread is None else str(thread.toString())
+        if _SERVES in stack and _OWN not in stack:
+            found.append(int(thread.threadId()))
+    return found
+
+
+def end_what_others_began(session: SparkSession, connections: list[int]) -> None:
+    """Stop all that runs on a Spark, in the name of whoever, and wait until it is over: until these connections have ended.
 
     What cannot be stopped is waited for: whoever does not want to wait for ever has Java killed.
     """
     context: Any = session.sparkContext
     java: Any = session._jsparkSession
     while True:
-        others = _calls_of_others(session._jvm)  # before the rest: what these have begun is there to be stopped then
+        others = _serve(session._jvm, connections)  # before the rest: what these have begun is there to be stopped then
         for query in java.sharedState().activeStreamingQueries().values():
             query.stop()
         context.cancelAllJobs()
@@ -45,11 +58,10 @@ def end_what_others_began(session: SparkSession) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _calls_of_others(java: Any) -> int:
-    """The number of threads that serve a connection of somebody else."""
-    threads = java.org.apache.spark.util.Utils.getThreadDump()
-    stacks = [str(thread.toString()) for thread in threads if thread is not None]
-    return sum(_SERVES in stack and _OWN not in stack for stack in stacks)
+def _serve(java: Any, threads: list[int]) -> bool:
+    """True if one of these threads is still there. Java gives no number to a thread that another one had."""
+    bean = java.java.lang.management.ManagementFactory.getThreadMXBean()
+    return any(bean.getThreadInfo(thread) is not None for thread in threads)
 
 
 def _tasks(context: Any) -> int:

@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from libraries.spark.process.access import Access
 from libraries.spark.process.batches import CHECKPOINT, batch_folder, last_batch, set_end, share_folder
 from libraries.spark.process.own_files import write_files
 from libraries.spark.process.protocol import Follow, QueryProgress
+from libraries.spark.process.query_end import has_read_all, noting_the_end
 from libraries.spark.process.region_session import current
 from libraries.spark.process.tasks import call, check_types, described
 
@@ -108,9 +109,11 @@ class Queries:
             shutil.rmtree(left, ignore_errors=True)
         session = self._access.new_session()
         try:
-            self._run_in(session, task, publisher)
+            query = self._run_in(session, task, publisher)
             if not self._access.intact(session):  # with which the query has ended
                 raise SparkLost("Spark has lost the session of the query")
+            if not (publisher.stopped or (task.now and has_read_all(query, last_batch(folder)))):
+                raise SparkLost("somebody else has stopped the query")
         except Exception:
             if not publisher.stopped:
                 raise
@@ -119,8 +122,8 @@ class Queries:
         if task.now and not publisher.stopped:
             set_end(folder, last_batch(folder))
 
-    def _run_in(self, session: SparkSession, task: Follow, publisher: Publisher) -> None:
-        """Have the query run in a session until it ends. What goes wrong with a batch is raised as it was."""
+    def _run_in(self, session: SparkSession, task: Follow, publisher: Publisher) -> StreamingQuery:
+        """The query, which has run in a session until it ended. What goes wrong with a batch is raised as it was."""
         function = cloudpickle.loads(task.function)
         with current(self._access, session):
             frame = streaming(session, function, task.query)
@@ -129,7 +132,8 @@ class Queries:
         writer = writer.option("checkpointLocation", str(publisher.folder / CHECKPOINT))
         writer = triggered(writer, task.mode, task.now, task.every)
         with self._access.publishing(session, publisher) as start:
-            query = start(writer)
+            with noting_the_end(frame.sparkSession) if task.now else nullcontext():
+                query = start(writer)
             publisher.begun(query)
             try:
                 query.awaitTermination()
@@ -137,6 +141,7 @@ class Queries:
                 if publisher.error is not None:
                     raise publisher.error from None
                 raise
+        return query
 
 
 def streaming(session: SparkSession, function: Callable[[SparkSession], DataFrame], query: str | None) -> DataFrame:

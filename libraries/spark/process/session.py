@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from libraries.spark.errors import SparkError
 from libraries.spark.process.defaults import LEVEL, holds, logs_by_itself, read_defaults
-from libraries.spark.process.fence import end_what_others_began
+from libraries.spark.process.fence import connections_of_others, end_what_others_began
 from libraries.spark.process.protocol import JavaUp
 from libraries.spark.process.submitted import held
 from libraries.spark.process.submitted import master as submitted_master
@@ -321,18 +321,20 @@ def attach(up: JavaUp, seconds: float) -> SparkSession:
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(up.port), "PYSPARK_GATEWAY_SECRET": up.secret}
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
     del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    watch = threading.Timer(seconds, os.kill, (up.pid, signal.SIGKILL))
+    watch.daemon = True
+    others = []
+    if up.used:
+        watch.start()
+        others = connections_of_others(gateway.jvm)
     conf = SparkConf(_jvm=gateway.jvm)
     for name, value in (DEFAULT_CONFIGS | up.settings).items():
         conf.set(name, value)
-    watch = threading.Timer(seconds, os.kill, (up.pid, signal.SIGKILL))
-    watch.daemon = True
-    if up.used:
-        watch.start()
     context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate(conf._jconf)
     java = gateway.jvm.JavaSparkContext.fromSparkContext(context)
     session = SparkSession(SparkContext(conf=conf, gateway=gateway, jsc=java))
     if up.used:
-        end_what_others_began(session)
+        end_what_others_began(session, others)
         session.catalog.clearCache()
     watch.cancel()
     return session

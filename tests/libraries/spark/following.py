@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -12,12 +14,13 @@ import pyarrow as pa
 from libraries import spark
 from runtime.workspace import Workspace
 from tests.support.processes import wait_for
-from timely.io.interface import Chunk, Wait
+from timely.data.batch import as_polars
+from timely.io.interface import Chunk, End, Wait
 
 
-def _files_of_two_batches(folder: Path) -> Path:
+def _files_of_batches(folder: Path, *rows: int) -> Path:
     (folder / "in").mkdir()
-    for number, count in enumerate([100, 250]):  # Spark takes files in the order of their times
+    for number, count in enumerate(rows):  # Spark takes files in the order of their times
         file = folder / "in" / f"{number}.parquet"
         pl.DataFrame({"k": range(count)}).write_parquet(file)
         os.utime(file, (1_600_000_000 + number,) * 2)
@@ -27,7 +30,7 @@ def _files_of_two_batches(folder: Path) -> Path:
 def says_that_it_waits_for_its_time(options: spark.SparkOptions, folder: Path) -> None:
     """A query with a period says that it waits for the next batch's time, though there is input, and nothing of the reader."""
     schema = pa.schema([("k", pa.int64())])
-    source = spark.Stream.files(_files_of_two_batches(folder), schema, per_batch=1, every=3600, options=options)
+    source = spark.Stream.files(_files_of_batches(folder, 100, 250), schema, per_batch=1, every=3600, options=options)
     (partition,) = source.with_files(Workspace(folder / "files"), "s").partitions(0, 1)
     assert isinstance(partition.read(), Wait)
     wait_for(
@@ -42,7 +45,7 @@ def says_that_it_waits_for_its_time(options: spark.SparkOptions, folder: Path) -
 def says_how_far_it_is(options: spark.SparkOptions, folder: Path) -> None:
     """A query says which batch it is at, how many rows the last one had, what it waits for, and for how long."""
     schema = pa.schema([("k", pa.int64())])
-    source = spark.Stream.files(_files_of_two_batches(folder), schema, per_batch=1, ahead=1, options=options)
+    source = spark.Stream.files(_files_of_batches(folder, 100, 250), schema, per_batch=1, ahead=1, options=options)
     (partition,) = source.with_files(Workspace(folder / "files"), "s").partitions(0, 1)
     assert partition.working() is None, "nobody has asked for a batch"
 
@@ -67,3 +70,41 @@ def says_how_far_it_is(options: spark.SparkOptions, folder: Path) -> None:
     assert 1.4 < after[-1] - before[-1] < 20, "for so long"
     partition.close()
     assert partition.working() is None
+
+
+def goes_on_where_it_was_when_somebody_stops_it(options: spark.SparkOptions, folder: Path, now: bool) -> None:
+    """A query that somebody else stops, with batches before it, has not come to its end, and begins again."""
+    batches = 5
+    files = _files_of_batches(folder, *[100] * batches)
+    stops, stopped = folder / "stops", folder / "stopped"
+
+    def opened(session: Any) -> Any:
+        def stop() -> None:
+            while not stops.exists():
+                time.sleep(0.02)
+            if not stopped.exists():
+                stopped.touch()
+                for query in session.streams.active:
+                    query.stop()
+
+        threading.Thread(target=stop, daemon=True).start()
+        return session.readStream.schema("k long").option("maxFilesPerTrigger", 1).parquet(str(files))
+
+    source = spark.Stream(opened, available_now=now, ahead=1, options=options)
+    (partition,) = source.with_files(Workspace(folder / "files"), "s").partitions(0, 1)
+    assert isinstance(partition.read(), Wait)
+    wait_for(lambda: (working := partition.working()) is not None and "has read batch 0" in working[1])
+    stops.touch()
+    wait_for(stopped.exists)
+    time.sleep(1)  # so that it is being stopped when its next batch may come
+    rows: list[int] = []
+
+    def over() -> bool:
+        chunk = partition.read()
+        if isinstance(chunk, Chunk) and chunk.data is not None:
+            rows.extend(as_polars(chunk.data)["k"])
+        return isinstance(chunk, End) if now else len(rows) == 100 * batches
+
+    wait_for(over, 60)
+    partition.close()
+    assert sorted(rows) == sorted([*range(100)] * batches)

@@ -20,8 +20,11 @@ def epoch(number: int) -> pl.DataFrame:
     )
 
 
-def build(folder: str, master: str = "local[1]") -> Dataflow:
-    """Sums by key, by Spark over all so far, and beside it by a running aggregate; the region's into files."""
+def build(folder: str, master: str = "local[1]", connect: str | None = None) -> Dataflow:
+    """Sums by key, by Spark over all so far, and beside it by a running aggregate; the region's into files.
+
+    Spark is a Java of the job's own with that master, or the server at the address `connect`.
+    """
 
     def sums(rows: Any) -> Any:
         from pyspark.sql import functions as F
@@ -35,6 +38,8 @@ def build(folder: str, master: str = "local[1]") -> Dataflow:
     with flow.region("history", policy=Batch(log_outputs=True)):
         config = {"spark.sql.shuffle.partitions": "2", "spark.executor.memory": "512m", "spark.cores.max": "1"}
         options = spark.SparkOptions(master=master, memory="512m", config=tuple(config.items()))
+        if connect is not None:
+            options = spark.SparkOptions(connect=connect)
         found = spark.batch(rows, sums, over="all", options=options, name="history", checkpoint=0.1)
     found.to_records().to(FileSink(Path(folder) / "files"), name="files")
     return flow

@@ -40,6 +40,7 @@ from runtime.program import Program
 from runtime.supervisor.stop import JobStopped, stop_job
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark import region_under_test
+from tests.libraries.spark.connect_server import server_for
 from tests.libraries.spark.standalone import standalone_cluster
 from tests.monitor.web.serving import when_ready
 from tests.runtime.job_under_test import check
@@ -304,20 +305,28 @@ def test_many_killed_workers_and_executors_on_a_cluster_lose_and_double_nothing(
 
 @pytest.mark.spark
 @pytest.mark.soak
-@pytest.mark.parametrize("inner", ["local[1]", "the cluster"])
+@pytest.mark.parametrize("inner", ["local[1]", "the cluster", "Spark Connect"])
 def test_job_whose_region_has_a_spark_of_its_own_goes_on_when_its_worker_is_killed(
     tmp_path: Path, master: str, cluster: SparkCluster, inner: str
 ) -> None:
-    region = master if inner == "the cluster" else inner
-    program = Program(path=region_under_test.__file__, args={"folder": str(tmp_path), "master": region})
-    watched = Watched(cluster, tmp_path, program=program)
+    """And when the server is, where the region runs on one."""
+    with server_for("connect" if inner == "Spark Connect" else "local", tmp_path) as server:
+        where = (
+            {"master": master if inner == "the cluster" else inner} if server is None else {"connect": server.address}
+        )
+        program = Program(path=region_under_test.__file__, args={"folder": str(tmp_path), **where})
+        watched = Watched(cluster, tmp_path, program=program)
 
-    def strike() -> None:
-        watched.until(lambda: watched.files() >= 2 and len(watched.where) == 2)
-        _, python = watched.where[home(2)]
-        os.kill(python, signal.SIGKILL)
+        def strike() -> None:
+            watched.until(lambda: watched.files() >= 2 and len(watched.where) == 2)
+            _, python = watched.where[home(2)]
+            os.kill(python, signal.SIGKILL)
+            if server is not None:
+                watched.until(lambda: watched.files() >= 5)
+                server.kill()
+                server.start()
 
-    watched.run(strike)
+        watched.run(strike)
     assert region_under_test.published(tmp_path) == region_under_test.expected()
     assert watched.stage.attempts == 1
     assert not (tmp_path / "store" / FILES).exists()

@@ -26,7 +26,7 @@ from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.connect_server import ConnectServer, connect_server
-from tests.libraries.spark.following import says_how_far_it_is
+from tests.libraries.spark.following import goes_on_where_it_was_when_somebody_stops_it, says_how_far_it_is
 from tests.libraries.spark.test_lost_executor import executors
 from tests.support.beside import run_beside
 from tests.support.processes import parent, wait_for
@@ -412,6 +412,15 @@ def test_query_on_the_server_says_how_far_it_is(server: ConnectServer, tmp_path:
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("now", [True, False])
+def test_query_on_the_server_that_somebody_else_stops_goes_on_where_it_was(
+    now: bool, server: ConnectServer, tmp_path: Path
+) -> None:
+    options = spark.SparkOptions(connect=server.address, shared=True, nice=0, retries=9)
+    goes_on_where_it_was_when_somebody_stops_it(options, tmp_path, now)
+
+
+@pytest.mark.soak
 def test_stream_from_a_server_that_does_not_see_the_files_is_an_error(server: ConnectServer, tmp_path: Path) -> None:
     put(tmp_path / "in", 0)
     with pytest.raises(FalkirkError, match=r"does not see: have both see one folder"):
@@ -479,7 +488,7 @@ def test_every_row_of_a_stream_comes_once_whoever_is_killed(seed: int, tmp_path:
                     "other": job.pids[1 - here],
                 }
                 if victim == "server":
-                    server.kill()
+                    (server.stop if seed else server.kill)()
                     server.start()
                 else:
                     with suppress(ProcessLookupError):  # it has just died with another

@@ -37,6 +37,7 @@ from libraries.spark.process.session import SparkOptions, environment
 from runtime.supervisor.stop import stop_job
 from runtime.supervisor.store import ALONE
 from tests.libraries.spark.standalone import standalone_cluster
+from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_arrow
 from timely.io.file_sink import FileWriter
@@ -630,6 +631,31 @@ def test_a_program_over_a_stream_goes_on_where_it_was_wherever_it_ended(full: bo
         falkirk.run(other, engine="spark", on=spark, store=store)
     with pytest.raises(falkirk.FalkirkError, match=r"a store is for a program over a stream"):
         falkirk.run(lambda: going_on(falkirk.Batches([]), out), engine="spark", on=spark, store=tmp_path / "none")
+
+
+@pytest.mark.soak
+def test_a_stream_that_somebody_else_stops_has_not_ended(spark: Any, tmp_path: Path) -> None:
+    rows, out, store = tmp_path / "rows", tmp_path / "out", tmp_path / "store"
+    over_a_stream(rows, random.Random(7), 6)
+    right = by_workers(rows, tmp_path / "right", full=False)
+
+    def run() -> None:
+        falkirk.run(lambda: going_on(streamed(rows), out, full=False), engine="spark", on=spark, store=store)
+
+    def stop_it() -> None:
+        wait_for(lambda: files_in(out))
+        for query in spark._jsparkSession.sharedState().activeStreamingQueries().values():
+            query.stop()
+
+    with pytest.raises(
+        falkirk.FalkirkError, match=r"'rows' \(.*test_engine.py:\d+\).*somebody else has stopped its query"
+    ):
+        run_beside(run, stop_it)
+    there = files_in(out)
+    assert {name: right[name] for name in there} == there
+    assert len(there) < len(right)
+    run()
+    assert files_in(out) == right
 
 
 APP = """

@@ -1,6 +1,6 @@
-"""A pipeline of regions that hand files to each other and to a table, of which worker, child and Java are killed in turn.
+"""Pipelines of regions that hand files to each other and to tables, of which worker, child and Java are killed in turn.
 
-The same is done on a Spark Connect server, which is killed in place of Java, and started again.
+All is done on a Spark Connect server, too, which is killed in place of Java, and started again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from tests.falkirk.test_what_if_command import HALT, LAST, Halting, at_rest, bounds_of
-from tests.libraries.spark.connect_server import connect_server
+from tests.libraries.spark.connect_server import RUNNERS, ConnectServer, server_for
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
@@ -50,25 +49,31 @@ def epoch(number: int) -> list[pl.DataFrame]:
     ]
 
 
-def tell_who_runs(folder: str, java: int) -> None:
-    """The process ids of this child and of Java, for who strikes."""
-    Path(folder, "now.new").write_text(f"{os.getpid()} {java}")
-    Path(folder, "now.new").rename(Path(folder, "now"))
+def options_for(connect: str | None, shared: bool | None = None) -> spark.SparkOptions:
+    """Those of a Java of the job's own, or of the server at the address `connect`."""
+    if connect is None:
+        return OPTIONS
+    return spark.SparkOptions(connect=connect, shared=shared, nice=0, retries=9, config=OPTIONS.config)
+
+
+def cleans(folder: str, connect: str | None) -> Any:
+    """A region's function, which leaves the process ids of this child and of Java (0: it is elsewhere) for who strikes."""
+
+    def cleaned(df: Any) -> Any:
+        java = 0 if connect else df.sparkSession._jvm.java.lang.ProcessHandle.current().pid()
+        Path(folder, "now.new").write_text(f"{os.getpid()} {java}")
+        Path(folder, "now.new").rename(Path(folder, "now"))
+        return df.where("k % 5 > 0")
+
+    return cleaned
 
 
 def pipeline(folder: str, connect: str | None = None, shared: bool | None = None) -> Dataflow:
-    options = OPTIONS
-    if connect is not None:
-        options = spark.SparkOptions(connect=connect, shared=shared, nice=0, retries=9, config=OPTIONS.config)
-
-    def cleaned(df: Any) -> Any:
-        tell_who_runs(folder, 0 if connect else df.sparkSession._jvm.java.lang.ProcessHandle.current().pid())
-        return df.where("k % 5 > 0")
-
+    options = options_for(connect, shared)
     flow = Dataflow("pipeline")
     cells = flow.columns("in", Batches([batch for number in range(EPOCHS) for batch in epoch(number)], per_epoch=2))
     with flow.region("history", policy=Batch(log_outputs=True)):
-        clean = spark.batch(cells, cleaned, name="clean", options=options, checkpoint=0.1)
+        clean = spark.batch(cells, cleans(folder, connect), name="clean", options=options, checkpoint=0.1)
         so_far = spark.batch(
             *(clean, "select k % 10 as k, sum(v) as s from input group by 1"),
             **{"over": "all", "every": 2, "options": options, "name": "so-far", "checkpoint": 0.3},
@@ -92,35 +97,17 @@ def table(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "epoch=*/*.parquet", hive_partitioning=True)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_every_row_comes_once_through_regions_and_tables_that_share_files_whoever_is_killed(
-    seed: int, tmp_path: Path
-) -> None:
-    strike_at(seed, tmp_path, {"folder": str(tmp_path)}, lambda java: os.kill(java, signal.SIGKILL))
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_the_same_on_a_server_that_is_killed_and_started_again(shared: bool, tmp_path: Path) -> None:
-    (tmp_path / "server").mkdir()
-    with connect_server(tmp_path / "server") as server:
-
-        def again(_: int) -> None:
-            server.kill()
-            server.start()
-
-        strike_at(shared, tmp_path, {"folder": str(tmp_path), "connect": server.address, "shared": shared}, again)
-
-
-def struck(
-    seed: int, tmp_path: Path, program: Program, victims: Sequence[str], kill_java: Callable[[int], None]
-) -> Result:
+def struck(seed: int, tmp_path: Path, flow: Any, server: ConnectServer | None) -> Result:
     """Run the job, and strike in an order that the seed gives, each time when the table `clean` has two epochs more."""
-    job = Job(program, 2, tmp_path / "store")
+    arguments: dict[str, Any] = {"folder": str(tmp_path)}
+    if server is not None:
+        arguments |= {"connect": server.address, "shared": bool(seed % 2)}
+    job = Job(Program(flow=flow, args=arguments), 2, tmp_path / "store")
     rng = random.Random(seed)
     killed: list[str] = []
 
     def strike() -> None:
-        for number, victim in enumerate(rng.sample(victims, len(victims)), 1):
+        for number, victim in enumerate(rng.sample(VICTIMS, len(VICTIMS)), 1):
             wait_for(lambda number=number: len(list((tmp_path / "clean").glob("epoch=*"))) >= 2 * number)  # type: ignore[misc]
             time.sleep(rng.random() / 2)
             child, java = map(int, (tmp_path / "now").read_text().split())
@@ -131,23 +118,28 @@ def struck(
                 assert (names[java] if java else None) == ("Java of Spark" if java else None)
             here = home(2)
             try:
-                if victim == "java":
-                    kill_java(java)
+                if victim == "java" and server is not None:
+                    server.kill()
+                    server.start()
                 else:
-                    pid = {"child": child, "worker": job.pids[here], "other": job.pids[1 - here]}[victim]
-                    os.kill(pid, signal.SIGKILL)
+                    workers = {"worker": job.pids[here], "other": job.pids[1 - here]}
+                    os.kill({"child": child, "java": java, **workers}[victim], signal.SIGKILL)
                 killed.append(victim)
             except ProcessLookupError:  # it has just died with another
                 continue
 
     result = run_beside(job.run, strike)
-    assert len(killed) >= len(victims) - 2, killed
+    assert len(killed) >= len(VICTIMS) - 2, killed
     return result
 
 
-def strike_at(seed: int, tmp_path: Path, arguments: dict[str, Any], kill_java: Callable[[int], None]) -> None:
-    """Run the pipeline, strike, and see what came out."""
-    result = struck(seed, tmp_path, Program(flow=pipeline, args=arguments), VICTIMS, kill_java)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_every_row_comes_once_through_regions_and_tables_that_share_files_whoever_is_killed(
+    runner: str, seed: int, tmp_path: Path
+) -> None:
+    with server_for(runner, tmp_path) as server:
+        result = struck(seed, tmp_path, pipeline, server)
     rows = pl.concat([pl.concat(epoch(number)).with_columns(epoch=number) for number in range(EPOCHS)])
     rows = rows.with_columns(pl.col("epoch").cast(pl.Int64))
     found = table(tmp_path / "rows").with_columns(pl.col("epoch").cast(pl.Int64))
@@ -169,10 +161,9 @@ def strike_at(seed: int, tmp_path: Path, arguments: dict[str, Any], kill_java: C
     assert [sum(n for _, n in pairs) for _, pairs in result.captured("runs")] == list(range(1, EPOCHS // 2 + 1))
 
 
-def in_one_query(folder: str) -> Dataflow:
-    def cleaned(df: Any) -> Any:
-        tell_who_runs(folder, df.sparkSession._jvm.java.lang.ProcessHandle.current().pid())
-        return df.where("k % 5 > 0")
+def in_one_query(folder: str, connect: str | None = None, shared: bool | None = None) -> Dataflow:
+    """On a Java of the job's own. On a server each step is a query."""
+    options = options_for(connect, shared)
 
     def doubled(df: Any) -> Any:
         from pyspark.sql import functions as F
@@ -182,20 +173,21 @@ def in_one_query(folder: str) -> Dataflow:
     flow = Dataflow("in one query")
     cells = flow.columns("in", Batches([batch for number in range(EPOCHS) for batch in epoch(number)], per_epoch=2))
     with flow.region("history", policy=Batch(log_outputs=True)):
-        clean = spark.batch(cells, cleaned, name="one", options=OPTIONS, checkpoint=0.1)
-        twice = spark.batch(clean, doubled, name="two", options=OPTIONS, checkpoint=0.2)
+        clean = spark.batch(cells, cleans(folder, connect), name="one", options=options, checkpoint=0.1)
+        twice = spark.batch(clean, doubled, name="two", options=options, checkpoint=0.2)
         sums = spark.batch(
             *(twice, "select k % 10 as k, sum(v) as s from input group by 1"),
-            **{"options": OPTIONS, "name": "three", "checkpoint": 0.1},
+            **{"options": options, "name": "three", "checkpoint": 0.1},
         )
     spark.write(sums, Path(folder) / "clean", name="sums-table")
     return flow
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_steps_in_one_query_give_every_row_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
-    program = Program(flow=in_one_query, args={"folder": str(tmp_path)})
-    struck(seed, tmp_path, program, VICTIMS, lambda java: os.kill(java, signal.SIGKILL))
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_steps_in_one_query_give_every_row_once_whoever_is_killed(runner: str, seed: int, tmp_path: Path) -> None:
+    with server_for(runner, tmp_path) as server:
+        struck(seed, tmp_path, in_one_query, server)
     rows = pl.concat([batch.with_columns(epoch=number) for number in range(EPOCHS) for batch in epoch(number)])
     right = rows.filter(pl.col("k") % 5 > 0).group_by(pl.col("k") % 10, "epoch").agg(s=2 * pl.col("v").sum())
     found = table(tmp_path / "clean").with_columns(pl.col("epoch").cast(pl.Int64))
@@ -205,16 +197,13 @@ def test_steps_in_one_query_give_every_row_once_whoever_is_killed(seed: int, tmp
 SHOPS = ["north", "10:30=[x]", "a/b %", None]
 
 
-def divided(folder: str) -> Dataflow:
-    def cleaned(df: Any) -> Any:
-        tell_who_runs(folder, df.sparkSession._jvm.java.lang.ProcessHandle.current().pid())
-        return df.where("k % 5 > 0")
-
+def divided(folder: str, connect: str | None = None, shared: bool | None = None) -> Dataflow:
+    options = options_for(connect, shared)
     flow = Dataflow("divided")
     batches = [with_shops(batch) for number in range(EPOCHS) for batch in epoch(number)]
     cells = flow.columns("in", Batches(batches, per_epoch=2))
     with flow.region("history", policy=Batch(log_outputs=True)):
-        clean = spark.batch(cells, cleaned, name="clean", options=OPTIONS, checkpoint=0.1)
+        clean = spark.batch(cells, cleans(folder, connect), name="clean", options=options, checkpoint=0.1)
     spark.write(clean, Path(folder) / "clean", partition_by=["shop", "even"], name="clean-table")
     spark.write(cells, Path(folder) / "rows", partition_by=["day", "shop"], name="rows-table")
     return flow
@@ -229,30 +218,38 @@ def with_shops(batch: pl.DataFrame) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_tables_in_folders_by_value_have_every_row_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_tables_in_folders_by_value_have_every_row_once_whoever_is_killed(
+    runner: str, seed: int, tmp_path: Path
+) -> None:
     """Read back by Spark, and by a dataflow that is told the types of the folders."""
-    program = Program(flow=divided, args={"folder": str(tmp_path)})
-    struck(seed, tmp_path, program, VICTIMS, lambda java: os.kill(java, signal.SIGKILL))
+    with server_for(runner, tmp_path) as server:
+        struck(seed, tmp_path, divided, server)
+        result = run(back(tmp_path, options_for(None if server is None else server.address)))
     rows = pl.concat(
         [with_shops(batch).with_columns(epoch=number) for number in range(EPOCHS) for batch in epoch(number)]
     )
     rows = rows.with_columns(pl.col("epoch").cast(pl.Int64))
     wanted = {"rows": rows, "clean": rows.filter(pl.col("k") % 5 > 0)}
-    folders: dict[str, Any] = {"epoch": int, "shop": str, "even": bool, "day": pl.Date}
-    flow = Dataflow("back")
-    for name, by in (("rows", ("day", "shop")), ("clean", ("shop", "even"))):
-        types = {each: folders[each] for each in ("epoch", *by)}
-        source = Parquet(str(tmp_path / name / "epoch=*/*/*/*.parquet"), folders=types)
-        flow.columns(name, source).capture(f"{name} back")
-        schema = "k long, v long, n long, shop string, even boolean, day date, epoch long"
-        table = partial(table_of, str(tmp_path / name), schema)
-        spark.source(flow, table, options=OPTIONS, name=f"{name}-spark").capture(f"{name} by Spark")
-    result = run(flow)
     for name, right in wanted.items():
         for way in ("back", "by Spark"):
             found = pl.concat([as_polars(batch).select(right.columns) for _, batch in result.captured(f"{name} {way}")])
             found = found.with_columns(pl.col("epoch").cast(pl.Int64))
             assert found.sort(pl.all()).equals(right.sort(pl.all())), (name, way)
+
+
+def back(folder: Path, options: spark.SparkOptions) -> Dataflow:
+    """The tables, read by a dataflow and by Spark."""
+    folders: dict[str, Any] = {"epoch": int, "shop": str, "even": bool, "day": pl.Date}
+    flow = Dataflow("back")
+    for name, by in (("rows", ("day", "shop")), ("clean", ("shop", "even"))):
+        types = {each: folders[each] for each in ("epoch", *by)}
+        source = Parquet(str(folder / name / "epoch=*/*/*/*.parquet"), folders=types)
+        flow.columns(name, source).capture(f"{name} back")
+        schema = "k long, v long, n long, shop string, even boolean, day date, epoch long"
+        table = partial(table_of, str(folder / name), schema)
+        spark.source(flow, table, options=options, name=f"{name}-spark").capture(f"{name} by Spark")
+    return flow
 
 
 def table_of(folder: str, schema: str, session: Any) -> Any:
@@ -274,22 +271,17 @@ def halting(folder: str, connect: str | None = None) -> Dataflow:
     flow = Dataflow("halting")
     with flow.region("all", policy=Lazy(every=100)):  # nothing is saved before the end
         rows = flow.source("numbers", Repeated(f"{folder}/go")).map(lambda n: {"k": n % 7, "v": n}).to_columns()
-        options = OPTIONS if connect is None else spark.SparkOptions(connect=connect, nice=0)
-        found = spark.batch(rows, sums, name="sums", options=options, checkpoint=100)
+        found = spark.batch(rows, sums, name="sums", options=options_for(connect), checkpoint=100)
         found.to_records().map(lambda row: (0, row["s"])).keyed().sum(name="sum").records().capture("out")
     return flow
 
 
-@pytest.mark.parametrize("connect", [False, True])
+@pytest.mark.parametrize("runner", RUNNERS)
 def test_who_lives_keeps_what_is_behind_a_region_as_it_was_predicted_and_no_run_is_done_again(
-    connect: bool, tmp_path: Path
+    runner: str, tmp_path: Path
 ) -> None:
-    arguments = {"folder": str(tmp_path)}
-    if connect:
-        (tmp_path / "server").mkdir()
-        with connect_server(tmp_path / "server") as server:
-            kill_while_it_halts(tmp_path, arguments | {"connect": server.address})
-    else:
+    with server_for(runner, tmp_path) as server:
+        arguments = {"folder": str(tmp_path)} | ({} if server is None else {"connect": server.address})
         kill_while_it_halts(tmp_path, arguments)
 
 

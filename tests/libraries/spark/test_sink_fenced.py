@@ -9,8 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from runtime.workspace import Workspace
-from tests.libraries.spark.connect_server import ConnectServer, connect_server
+from tests.libraries.spark.connect_server import RUNNERS, ConnectServer, server_for
 from tests.support.beside import run_beside
 from tests.support.processes import gone, wait_for
 from timely.data.batch import as_polars
@@ -38,8 +37,16 @@ from timely.io import Batches
 
 pytestmark = pytest.mark.spark
 
-ROWS, WIDE = 40, 400
-LOCAL = spark.SparkOptions(memory="1g", nice=0, config=(("spark.sql.shuffle.partitions", "2"),))
+ROWS = 40
+PLANNED_SECONDS, WORKED_SECONDS = 5, 2
+"""Seconds for which the write of a first attempt is planned, and then its tasks are at work."""
+
+
+def options_for(connect: str | None) -> spark.SparkOptions:
+    """Those of a Java of the job's own, or of the server at the address `connect`."""
+    if connect is not None:
+        return spark.SparkOptions(connect=connect, nice=0, retries=9)
+    return spark.SparkOptions(memory="1g", nice=0, retries=9, config=(("spark.sql.shuffle.partitions", "2"),))
 
 
 def says(folder: str, what: str, text: str) -> None:
@@ -48,41 +55,56 @@ def says(folder: str, what: str, text: str) -> None:
     Path(folder, f"{what}.new").rename(Path(folder, what))
 
 
-def slow_write(folder: str) -> Any:
-    """A sink's function whose write is planned for a second or more, and whose tasks then take as long."""
+def slow_write(folder: str, connect: str | None = None) -> Any:
+    """A sink's function whose first attempt takes long: to be planned, where there is a file `plans`, or in its tasks.
+
+    All that takes long is Java's: what goes through Python fails with the child. Spark computes the query of one row while it
+    plans, and as long as nothing of the write is a job, it cannot be cancelled. A file for each attempt has the process ids of
+    the child and of Java (0: it is elsewhere).
+    """
 
     def write(df: Any, epoch: int, attempt: int) -> None:
-        from pyspark.sql import functions as F
+        def sleeps(seconds: float) -> str:
+            return f"reflect('java.lang.Thread', 'sleep', {0 if attempt else round(1000 * seconds)}L) as slept"
 
-        def slowly(batches: Any) -> Any:
-            for batch in batches:
-                time.sleep(1)
-                with open(f"{folder}/worked-{epoch}-{attempt}", "a") as file:
-                    file.write(".")
-                yield batch
-
-        columns = [
-            F.expr(f"case when k % {n + 2} = 0 then k * {n} + {n} else k - {n} end").alias(f"c{n}") for n in range(WIDE)
-        ]
-        wide = df.repartition(2).select("k", *columns)
-        slow = wide.mapInArrow(slowly, wide.schema)
-        says(folder, f"began-{epoch}-{attempt}", str(os.getpid()))
-        slow.write.mode("overwrite").parquet(f"{folder}/out/epoch={epoch}")
+        plans = os.path.exists(f"{folder}/plans")
+        session = df.sparkSession
+        java = 0 if connect else session._jvm.java.lang.ProcessHandle.current().pid()
+        says(folder, f"began-{epoch}-{attempt}", f"{os.getpid()} {java}")
+        planned = session.sql(f"select {sleeps(PLANNED_SECONDS if plans else 0)} from values (0) as rows (one)")
+        rows = (
+            df.coalesce(1)
+            .selectExpr("k", sleeps(0 if plans else WORKED_SECONDS / ROWS))
+            .drop("slept")
+            .crossJoin(planned)
+        )
+        says(folder, f"writes-{epoch}-{attempt}", "")
+        rows.write.mode("overwrite").parquet(f"{folder}/out/{epoch}-{attempt}")
         says(folder, f"wrote-{epoch}-{attempt}", "")
 
     return write
 
 
-def written(folder: str, options: Any = LOCAL, epochs: int = 1) -> Dataflow:
+def written(folder: str, connect: str | None = None) -> Dataflow:
     flow = Dataflow("written")
     with flow.region("front", policy=Lazy(every=0.1)):
-        rows = flow.columns("rows", Batches([pl.DataFrame({"k": range(ROWS)}) for _ in range(epochs)]))
-    spark.sink(rows, slow_write(folder), options=options, name="sink")
+        rows = flow.columns("rows", Batches([pl.DataFrame({"k": range(ROWS)})]))
+    spark.sink(rows, slow_write(folder, connect), options=options_for(connect), name="sink")
     return flow
 
 
-def rows_of(folder: Path, epoch: int = 0) -> Counter[int]:
-    files = sorted((folder / f"out/epoch={epoch}").glob("*.parquet"))
+def arguments(folder: Path, server: ConnectServer | None) -> dict[str, str]:
+    """Those of a dataflow of this module."""
+    return {"folder": str(folder)} | ({} if server is None else {"connect": server.address})
+
+
+def first_child(folder: Path) -> int:
+    """The child that has begun the first attempt at epoch 0."""
+    return int((folder / "began-0-0").read_text().split()[0])
+
+
+def rows_of(folder: Path) -> Counter[int]:
+    files = sorted(folder.glob("*.parquet"))
     return Counter(k for file in files for k in pl.read_parquet(file)["k"])
 
 
@@ -91,63 +113,85 @@ def each_once() -> Counter[int]:
 
 
 def check_that_the_first_was_over(folder: Path) -> None:
-    """The first attempt at epoch 0 was: no task of it was at work when the second one began, or later."""
+    """The first attempt at epoch 0 was when the second one began: it wrote nothing then, or later. Java lives on."""
+    time.sleep(PLANNED_SECONDS)  # in which what was not over would come
+    first, (_, second) = folder / "out/0-0", sorted(folder.glob("began-0-*"))
     assert not (folder / "wrote-0-0").exists()
-    worked, began = folder / "worked-0-0", sorted(folder.glob("began-0-*"))
-    assert not worked.exists() or worked.stat().st_mtime < began[1].stat().st_mtime
-    assert rows_of(folder) == each_once()
+    changed = [path.stat().st_mtime for path in (first, *first.rglob("*")) if path.exists()]
+    assert max(changed, default=0) < second.stat().st_mtime
+    assert len({each.read_text().split()[1] for each in folder.glob("began-0-*")}) == 1
+    assert rows_of(folder / "out/0-1") == each_once()
 
 
-def kill_the_child(tmp_path: Path, after: float, options: spark.SparkOptions) -> None:
-    """So long after its function has begun to write."""
-
-    def kill() -> None:
-        wait_for((tmp_path / "began-0-0").exists)
-        time.sleep(after)
-        os.kill(int((tmp_path / "began-0-0").read_text()), signal.SIGKILL)
-
-    try:
-        run_beside(lambda: run(written(str(tmp_path), options)), kill)
-        time.sleep(6)  # in which what was not over would come
-    finally:
-        spark.stop()
-    check_that_the_first_was_over(tmp_path)
-
-
-@pytest.mark.parametrize("after", [0.1, pytest.param(1.5, marks=pytest.mark.soak)])
-def test_write_that_is_planned_when_its_child_is_killed_is_over_before_the_next_attempt(
-    after: float, tmp_path: Path
+@pytest.mark.parametrize(
+    ("runner", "when"),
+    [
+        ("local", "plans"),
+        *(
+            pytest.param(*each, marks=pytest.mark.soak)
+            for each in [("local", "works"), ("connect", "plans"), ("connect", "works")]
+        ),
+    ],
+)
+def test_write_whose_child_is_killed_while_spark_plans_it_or_is_at_work_is_over_before_the_next_attempt(
+    runner: str, when: str, tmp_path: Path
 ) -> None:
-    kill_the_child(tmp_path, after, LOCAL)
+    def kill() -> None:
+        wait_for(
+            (tmp_path / "writes-0-0").exists
+            if when == "plans"
+            else lambda: list((tmp_path / "out/0-0").rglob("part-*"))
+        )
+        time.sleep(0.1)
+        os.kill(first_child(tmp_path), signal.SIGKILL)
+
+    if when == "plans":
+        (tmp_path / "plans").touch()
+    with server_for(runner, tmp_path) as server:
+        try:
+            run_beside(lambda: run(written(**arguments(tmp_path, server))), kill)
+            check_that_the_first_was_over(tmp_path)
+        finally:
+            spark.stop()
 
 
-@pytest.mark.soak
-def test_the_same_on_a_spark_connect_server(tmp_path: Path) -> None:
-    (tmp_path / "server").mkdir()
-    with connect_server(tmp_path / "server") as server:
-        kill_the_child(tmp_path, 0.1, spark.SparkOptions(connect=server.address, nice=0))
-
-
-def test_child_at_a_standstill_is_ended_before_the_next_attempt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runner", ["local", pytest.param("connect", marks=pytest.mark.soak)])
+def test_child_at_a_standstill_is_ended_before_the_next_attempt(runner: str, tmp_path: Path) -> None:
     """Its worker is killed, and a moment after the next attempt has begun it would go on."""
-    job = Job(Program(flow=written, args={"folder": str(tmp_path)}), 2, tmp_path / "store")
+    (tmp_path / "plans").touch()
+    with server_for(runner, tmp_path) as server:
+        job = Job(Program(flow=written, args=arguments(tmp_path, server)), 2, tmp_path / "store")
 
-    def stop() -> None:
-        wait_for((tmp_path / "began-0-0").exists)
-        child = int((tmp_path / "began-0-0").read_text())
-        os.kill(child, signal.SIGSTOP)
-        os.kill(job.pids[home(2)], signal.SIGKILL)
-        wait_for(lambda: gone(child))
+        def stop() -> None:
+            wait_for((tmp_path / "writes-0-0").exists)
+            child = first_child(tmp_path)
+            os.kill(child, signal.SIGSTOP)
+            os.kill(job.pids[home(2)], signal.SIGKILL)
+            wait_for(lambda: gone(child))
 
-    run_beside(job.run, stop)
+        run_beside(job.run, stop)
     assert (tmp_path / "began-0-1").exists(), "an attempt of another worker has a number of its own"
     check_that_the_first_was_over(tmp_path)
 
 
-def test_function_of_a_sink_that_is_not_wanted_any_more_is_over_before_the_next_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runner", ["local", pytest.param("connect", marks=pytest.mark.soak)])
+def test_function_of_a_sink_that_is_not_wanted_any_more_is_over_before_the_next_run(
+    runner: str, tmp_path: Path
+) -> None:
     """Within one child: here the run is given up, as it is when another worker has died."""
+    (tmp_path / "plans").touch()
+    with server_for(runner, tmp_path) as server:
+        try:
+            give_up_and_do_it_again(tmp_path, None if server is None else server.address)
+            check_that_the_first_was_over(tmp_path)
+        finally:
+            spark.stop()
+
+
+def give_up_and_do_it_again(tmp_path: Path, connect: str | None) -> None:
+    """The run of a sink."""
     given_up = threading.Event()
-    runner = SparkRunner("sink", slow_write(str(tmp_path)), {}, LOCAL, "sink")
+    runner = SparkRunner("sink", slow_write(str(tmp_path), connect), {}, options_for(connect), "sink")
     workspace = Workspace(tmp_path / "files")
     rows = pa.table({"k": range(ROWS)})
     file = write_input(workspace.folder("sink/in"), input_stem("input", 0, 0, "0"), [rows])
@@ -172,18 +216,13 @@ def test_function_of_a_sink_that_is_not_wanted_any_more_is_over_before_the_next_
         runner.run(Context(stopped), inputs, {}, str(workspace.folder("sink/out") / output_name(0)), 0)
 
     def give_up() -> None:
-        wait_for((tmp_path / "began-0-0").exists)
+        wait_for((tmp_path / "writes-0-0").exists)
         time.sleep(0.1)
         given_up.set()
 
-    try:
-        with pytest.raises(Given):
-            run_beside(lambda: attempt(given_up.is_set), give_up)
-        attempt(lambda: False)
-        time.sleep(6)
-    finally:
-        spark.stop()
-    check_that_the_first_was_over(tmp_path)
+    with pytest.raises(Given):
+        run_beside(lambda: attempt(given_up.is_set), give_up)
+    attempt(lambda: False)
 
 
 # Whoever is killed, whenever
@@ -193,8 +232,7 @@ EPOCHS = 5
 
 def told(folder: str, connect: str | None = None) -> Dataflow:
     """A source and a sink; both say who runs them, and take their time. What the sink writes has the number of its attempt."""
-    options = LOCAL if connect is None else spark.SparkOptions(connect=connect, nice=0)
-    options = replace(options, retries=9)
+    options = options_for(connect)
 
     def tell(session: Any) -> None:
         java = 0 if connect else session._jvm.java.lang.ProcessHandle.current().pid()
@@ -230,16 +268,10 @@ def told(folder: str, connect: str | None = None) -> Dataflow:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("connect", [False, True])
-def test_every_row_is_read_and_written_once_whoever_is_killed(seed: int, connect: bool, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        server: ConnectServer | None = None
-        arguments = {"folder": str(tmp_path)}
-        if connect:
-            (tmp_path / "server").mkdir()
-            server = stack.enter_context(connect_server(tmp_path / "server"))
-            arguments["connect"] = server.address
-        job = Job(Program(flow=told, args=arguments), 2, tmp_path / "store")
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_every_row_is_read_and_written_once_whoever_is_killed(seed: int, runner: str, tmp_path: Path) -> None:
+    with server_for(runner, tmp_path) as server:
+        job = Job(Program(flow=told, args=arguments(tmp_path, server)), 2, tmp_path / "store")
         killed: list[str] = []
 
         def strike() -> None:
@@ -260,6 +292,6 @@ def test_every_row_is_read_and_written_once_whoever_is_killed(seed: int, connect
 
         result = run_beside(job.run, strike)
     assert len(killed) >= 3, killed
-    assert [rows_of(tmp_path, epoch) for epoch in range(EPOCHS)] == [each_once()] * EPOCHS
+    assert [rows_of(tmp_path / f"out/epoch={epoch}") for epoch in range(EPOCHS)] == [each_once()] * EPOCHS
     found = Counter(k for _, batch in result.captured("found") for k in as_polars(batch)["id"])
     assert found == Counter(range(ROWS * EPOCHS))

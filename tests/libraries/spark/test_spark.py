@@ -517,19 +517,6 @@ def test_run_that_hangs_is_given_up_at_its_limit_and_done_again(tmp_path: Path) 
     assert time.monotonic() - began >= 20
 
 
-@pytest.mark.soak
-def test_heap_that_overflows_ends_java_and_after_all_retries_is_an_error_that_says_so(tmp_path: Path) -> None:
-    def overflow(df: Any) -> None:
-        context = df.sparkSession.sparkContext
-        held = [context._gateway.new_array(context._jvm.long, 60_000_000) for _ in range(4)]
-        assert held
-
-    flaky = _Flaky(tmp_path, 9, overflow)
-    with pytest.raises(FalkirkError, match=r"(?s)'history'.*Spark has failed 2 times.*OutOfMemoryError"):
-        run(region([frame(10)], flaky))
-    assert flaky.calls == 2
-
-
 def _divides(df: Any) -> Any:
     from pyspark.sql import functions as F
     from pyspark.sql.types import LongType

@@ -24,7 +24,11 @@ from runtime.run import run
 from runtime.session import Session
 from runtime.supervisor.supervisor import Job
 from runtime.workspace import Workspace
-from tests.libraries.spark.following import says_how_far_it_is, says_that_it_waits_for_its_time
+from tests.libraries.spark.following import (
+    goes_on_where_it_was_when_somebody_stops_it,
+    says_how_far_it_is,
+    says_that_it_waits_for_its_time,
+)
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
@@ -121,8 +125,9 @@ def test_aggregating_query_with_state_in_spark_updates_what_changes(tmp_path: Pa
     assert found.keys() == {0, 1, 2}
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_killed_java_goes_on_from_its_checkpoint_without_loss_or_repetition(
-    one_spark: SparkHost, tmp_path: Path
+    how: signal.Signals, one_spark: SparkHost, tmp_path: Path
 ) -> None:
     put(tmp_path / "in", *range(6))
     killed: list[int] = []
@@ -132,7 +137,7 @@ def test_killed_java_goes_on_from_its_checkpoint_without_loss_or_repetition(
             pid = one_spark.pid
             assert pid is not None
             killed.append(pid)
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, how)
 
     flow = Dataflow("killed")
     source = spark.Stream.files(tmp_path / "in", SCHEMA, per_batch=1, available_now=True, ahead=1, options=OPTIONS)
@@ -181,6 +186,11 @@ def test_query_says_which_batch_it_is_at_how_many_rows_the_last_one_had_and_what
 
 def test_query_with_a_period_says_that_it_waits_for_the_time_of_its_next_batch(tmp_path: Path) -> None:
     says_that_it_waits_for_its_time(OPTIONS, tmp_path)
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_query_that_somebody_else_stops_goes_on_where_it_was(now: bool, tmp_path: Path) -> None:
+    goes_on_where_it_was_when_somebody_stops_it(OPTIONS, tmp_path, now)
 
 
 @pytest.mark.soak
