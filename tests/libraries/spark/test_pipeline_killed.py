@@ -122,6 +122,10 @@ def struck(seed: int, tmp_path: Path, flow: Any, server: ConnectServer | None) -
                     server.kill()
                     server.start()
                 else:
+                    # One that was struck may not be there again; or all of the epochs came at once.
+                    wait_for(lambda: len(job.pids) == 2 or job.over is not None)
+                    if job.over is not None:
+                        return
                     workers = {"worker": job.pids[here], "other": job.pids[1 - here]}
                     os.kill({"child": child, "java": java, **workers}[victim], signal.SIGKILL)
                 killed.append(victim)
