@@ -73,7 +73,7 @@ class Content:
         steps = self._steps(len(data))
         picked = _Held(data, steps) if held and not isinstance(data, list) else _picked(data, steps)
         self.rows += len(data)
-        if any(range(*step.indices(len(data))) for step in steps):
+        if any(at.start < at.stop for at in steps):
             self.picked.append(picked)
 
     def _steps(self, records: int) -> tuple[slice, ...]:

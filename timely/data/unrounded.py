@@ -153,9 +153,8 @@ def plus(a: Any, b: Any) -> Any:
             rest = (first - (total - part)) + (b - part)
             low = second + rest
             part = low - second
-            if (second - (low - part)) + (
-                rest - part
-            ) == 0.0:  # two terms are enough: make the first as large as it can be
+            if (second - (low - part)) + (rest - part) == 0.0:
+                # Two terms are enough: make the first as large as it can be.
                 top = total + low
                 part = top - total
                 rest = (total - (top - part)) + (low - part)

@@ -47,7 +47,7 @@ class Keeping(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a task hands to each process of worker `index`, but for the socket at which that listens."""
+    """The file that a task hands to each process of worker `index`, beside the socket at which that listens."""
 
     stage: bytes
     """A `libraries.spark.cluster.worker.StageTask`, packed."""
@@ -117,7 +117,7 @@ class _Keeper:
         self._private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
         self._process: Forked | subprocess.Popen[bytes] | None = None
         self._heard: Control[FromChild] | None = None
-        """What the process says: that it is there. The end of the connection is that of the process."""
+        """The connection from the process, over which that says that it is there. It ends when the process does."""
         self._called = False
         """True once a process has reached whoever runs the job."""
         resources.callback(self._end)

@@ -121,7 +121,7 @@ class Reading:
         return self._files.folder(name)
 
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
-        """What Spark is at."""
+        """Note how far Spark is."""
         if what != self._said[0]:
             self._since = time.monotonic()
         self._said = what, done, total

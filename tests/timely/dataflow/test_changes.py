@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -117,6 +117,38 @@ def total(values: list[Any]) -> Any:
         return None
 
 
+def totals_of(stream: Columns, aggregates: Mapping[str, Any], keyed: bool, changes: bool = False) -> Columns:
+    """The running aggregates of a stream, by `k` or of all rows."""
+    if keyed:
+        return stream.group_by("k").agg(**aggregates, changes=changes)
+    return stream.agg(**aggregates, changes=changes)
+
+
+def followed(
+    aggregates: Mapping[str, Any], keyed: bool, kind: str, fed: list[pl.DataFrame], workers: int, seed: int
+) -> Iterator[tuple[list[pl.DataFrame], dict[Any, tuple[Any, ...]], Any]]:
+    """Of each epoch what totals of changes tell, the results that are known since, by key, and the rows that there are of each.
+
+    As changes they are the same: what a key had before is taken back, and nothing else is.
+    """
+    known: dict[Any, tuple[Any, ...]] = {}
+    signed: Counter[Any] = Counter()
+    told = run(lambda stream: totals_of(changes_of(stream), aggregates, keyed), kind, fed, workers, seed)
+    told_as_changes = run(
+        lambda stream: totals_of(changes_of(stream), aggregates, keyed, changes=True), kind, fed, workers, seed
+    )
+    for at, found in enumerate(told):
+        for frame in found:
+            known |= {row[0] if keyed else None: row[keyed:] for row in frame.rows()}
+        for frame in told_as_changes[at]:
+            for *row, sign in rows_of(frame):
+                signed[tuple(row)] += sign
+        kept = [tuple(map(plain, (key, *row)[not keyed :])) for key, row in known.items() if row[0] or not keyed]
+        assert {row: n for row, n in signed.items() if n} == Counter(kept)
+        left = there(fed[: at + 1])
+        yield found, known, left.group_by("k") if keyed else [((None,), left)] if len(left) else []
+
+
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("beside", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
@@ -125,10 +157,7 @@ def total(values: list[Any]) -> Any:
 def test_totals_are_those_of_the_rows_that_there_are_in_the_types_of_plain_rows(
     kind: str, beside: bool, keyed: bool, data: Any, workers: int, seed: int
 ) -> None:
-    """Sums are exact: of floats they are rounded once, whatever was taken back of them. `beside` values that are kept.
-
-    As changes they are the same: what a key had before is taken back, and nothing else is.
-    """
+    """Sums are exact: of floats they are rounded once, whatever was taken back of them. `beside` values that are kept."""
     fed = frames(kind, data.draw(drawn(kind)))
     if kind in ("int", "uint64") and sum(abs(x) for frame in fed for x in frame["x"].drop_nulls().to_list()) >= 2**63:
         return  # where it is an error, as of plain rows
@@ -136,27 +165,11 @@ def test_totals_are_those_of_the_rows_that_there_are_in_the_types_of_plain_rows(
     if beside:
         aggregates |= {"ids": agg.n_unique("id")}
 
-    def totals(stream: Columns, changes: bool = False) -> Columns:
-        if keyed:
-            return stream.group_by("k").agg(**aggregates, changes=changes)
-        return stream.agg(**aggregates, changes=changes)
-
-    known: dict[Any, tuple[Any, ...]] = {}
-    told = run(lambda stream: totals(changes_of(stream)), kind, fed, workers, seed)
-    types = run(totals, kind, fed, workers, seed)
-    told_as_changes = run(lambda stream: totals(changes_of(stream), changes=True), kind, fed, workers, seed)
-    signed: Counter[Any] = Counter()
-    for at, found in enumerate(told):
+    types = run(lambda stream: totals_of(stream, aggregates, keyed), kind, fed, workers, seed)
+    for found, known, groups in followed(aggregates, keyed, kind, fed, workers, seed):
         for frame in found:
             assert all(frame.schema == other.schema for epoch in types for other in epoch if len(other))
-            known |= {row[0] if keyed else None: row[keyed:] for row in frame.rows()}
-        for frame in told_as_changes[at]:
-            for *row, sign in rows_of(frame):
-                signed[tuple(row)] += sign
-        kept = [tuple(map(plain, (key, *row)[not keyed :])) for key, row in known.items() if row[0] or not keyed]
-        assert {row: n for row, n in signed.items() if n} == Counter(kept)
-        left = there(fed[: at + 1])
-        for (key,), group in left.group_by("k") if keyed else [((None,), left)] if len(left) else []:
+        for (key,), group in groups:
             values = [each for each in group["x"].to_list() if each is not None]
             right = total(values)
             if right is None:
@@ -191,25 +204,8 @@ def test_variances_are_those_of_the_rows_that_there_are(
     fed = frames(kind, data.draw(drawn(kind)))
     aggregates: dict[str, Any] = {"n": agg.count(), "var": agg.var("x", ddof), "std": agg.std("x", ddof)}
 
-    def totals(stream: Columns, changes: bool = False) -> Columns:
-        if keyed:
-            return stream.group_by("k").agg(**aggregates, changes=changes)
-        return stream.agg(**aggregates, changes=changes)
-
-    known: dict[Any, tuple[Any, ...]] = {}
-    signed: Counter[Any] = Counter()
-    told = run(lambda stream: totals(changes_of(stream)), kind, fed, workers, seed)
-    told_as_changes = run(lambda stream: totals(changes_of(stream), changes=True), kind, fed, workers, seed)
-    for at, found in enumerate(told):
-        for frame in found:
-            known |= {row[0] if keyed else None: row[keyed:] for row in frame.rows()}
-        for frame in told_as_changes[at]:
-            for *row, sign in rows_of(frame):
-                signed[tuple(row)] += sign
-        kept = [tuple(map(plain, (key, *row)[not keyed :])) for key, row in known.items() if row[0] or not keyed]
-        assert {row: n for row, n in signed.items() if n} == Counter(kept)
-        left = there(fed[: at + 1])
-        for (key,), group in left.group_by("k") if keyed else [((None,), left)] if len(left) else []:
+    for _, known, groups in followed(aggregates, keyed, kind, fed, workers, seed):
+        for (key,), group in groups:
             values = [each for each in group["x"].to_list() if each is not None]
             n, var, std = known[key]
             assert n == len(group)
