@@ -131,7 +131,8 @@ class Chance:
             return
         self._searched = sessions
         kinds = (np.random.Generator, np.random.RandomState)
-        generators = [each for each in gc.get_objects() if isinstance(each, kinds) and each is not _NUMPYS]
+        # by type: `isinstance` asks an object for its class, which one that stands for another that is gone refuses
+        generators = [each for each in gc.get_objects() if issubclass(type(each), kinds) and each is not _NUMPYS]
         self._drawn = [(generator, _state_of(generator)) for generator in (_NUMPYS, *generators)]
 
     def _note(self, frame: FrameType | None, what: str, after: bool = False) -> None:

@@ -8,6 +8,7 @@ import random
 import re
 import time
 import uuid
+import weakref
 from collections.abc import Callable
 from datetime import date, datetime
 from pathlib import Path
@@ -31,6 +32,14 @@ SITE = f"{Path(__file__)}:"
 
 def roll() -> int:
     return random.randint(1, 6)
+
+
+class Refuses:
+    """Does not tell what class it has."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # type: ignore[override]
+        raise ReferenceError
 
 
 class Late(Operator):
@@ -281,3 +290,10 @@ def test_function_that_chooses_a_worker_is_named_by_its_exchange() -> None:
 )
 def test_what_is_declared_or_gives_the_same_each_time_is_not_named(verb: Callable[[Stream], Any]) -> None:
     assert found(verb, workers=2) == []
+
+
+def test_objects_that_do_not_tell_their_class_do_no_harm() -> None:
+    gone = weakref.proxy(set[int]())  # as it is, for example, what a closed connection of Spark leaves behind
+    kept = [gone, Refuses()]
+    assert found(lambda s: s.map(str)) == []
+    assert len(kept) == 2
