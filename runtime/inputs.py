@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 
+import msgspec
 import polars as pl
 import pyarrow as pa
+from msgspec.structs import replace
 
 from runtime.content_fingerprint import Content, is_of_input, of_input
 from runtime.control import JobStats
@@ -65,15 +67,14 @@ class Limits:
             raise FalkirkError(at_line(f"seconds of open work are a number from 0 up, not {self.seconds!r}"))
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """The position of a partition after an epoch, and the marks by which the epoch is known again."""
 
     epoch: int
     position: Position
     before: Position = None
     """The position at which the epoch begins."""
-    content: Content = field(default_factory=Content)
+    content: Content = msgspec.field(default_factory=Content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,10 @@ class Ends:
     alone: bool
 
 
+_NO_MARK = Mark(-1, None)
+"""That of a partition of which nothing was read."""
+
+
 @dataclass(slots=True)
 class _Reader:
     partition: Partition
@@ -106,7 +111,7 @@ class _Reader:
     fileno: int | None = None
     positions: deque[Mark] = field(default_factory=deque)
     """The position after each epoch that was read and may be read again."""
-    final: Mark = Mark(-1, None)
+    final: Mark = _NO_MARK
     """The same, for the last of the epochs that will not be read again."""
     shift: int = 0
     """Added to the partition's epochs: one that cannot be read again begins anew in a new process, and the job does not."""
@@ -118,6 +123,7 @@ class _Reader:
     """New records are of this epoch at least: others have all of the epochs before."""
 
 
+_BATCHES = (pl.DataFrame, list, pa.Table)
 _MOST_WAITS = 1000
 """A partition that is read again, and so often in a row says that there is nothing yet, is not waited for."""
 
@@ -325,7 +331,7 @@ class SourceDriver:
                 self._ahead.read(chunk.epoch)
             self._pass(reader, chunk.position)
             self._remember(reader, chunk)
-            if chunk.data is not None and not isinstance(chunk.data, list | pl.DataFrame | pa.Table):
+            if chunk.data is not None and not isinstance(chunk.data, _BATCHES):
                 raise self._blame(
                     SourceError(
                         f"partition {reader.partition.name} gives {type(chunk.data).__name__} for a batch: give a list of "

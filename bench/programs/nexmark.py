@@ -21,16 +21,9 @@ def main() -> None:
 
     def run(frames: Frames) -> tuple[int, Callable[[], list[DataFrame]]]:
         flow = falkirk.Dataflow(args.part)
-        given = QUERIES[args.part](Streams(flow, lambda kind: falkirk.Batches(frames[kind])))
-        rows = 0
-
-        def count(batch: object) -> object:
-            nonlocal rows
-            rows += len(batch)  # type: ignore[arg-type]
-            return batch
-
-        given.map_batches(count).capture("out")
+        QUERIES[args.part](Streams(flow, lambda kind: falkirk.Batches(frames[kind]))).capture("out")
         result = falkirk.run(flow)
+        rows = sum(len(batch) for _, batch in result.captured("out"))
         return rows, lambda: [DataFrame(batch) for _, batch in result.captured("out")]
 
     measured(args.part, args.size, run)

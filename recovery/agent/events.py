@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from recovery.checkpoint.records import SourcePosition
 from recovery.epoch_ends import EpochEnds
@@ -11,53 +12,45 @@ from recovery.protocol import ToWorker
 from timely.data.messages import Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(msgspec.Struct, frozen=True):
     """The connection to the monitor is there, or a new one: who listens now knows nothing of this worker. The first event."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     """A message of the monitor."""
 
     message: ToWorker
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """A frame of another worker that is not the engine's alone: see `Agent.concerns`."""
 
     frame: Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """The segment of this name is durable."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationBegun:
+class GenerationBegun(msgspec.Struct, frozen=True):
     """The first frames of all workers are here, and the worker is about to be run: see `Agent.begins`."""
 
 
-@dataclass(frozen=True, slots=True)
-class PieceDue:
+class PieceDue(msgspec.Struct, frozen=True):
     """There is time for a piece of a cut, of about so many rows: see `Agent.saving`."""
 
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class PositionsFound:
+class PositionsFound(msgspec.Struct, frozen=True):
     """The answer to `AskPositions`, by processor."""
 
     positions: dict[int, tuple[SourcePosition, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
+class TurnEnded(msgspec.Struct, frozen=True):
     """The worker has had a turn, and so have the pieces of cuts; not every turn need be told.
 
     Attributes:
@@ -69,8 +62,7 @@ class TurnEnded:
     worked: float
 
 
-@dataclass(frozen=True, slots=True)
-class EpochsEnded:
+class EpochsEnded(msgspec.Struct, frozen=True):
     """Epochs of sources are over on this worker, and nobody has heard of it yet."""
 
     ends: tuple[EpochEnds, ...]

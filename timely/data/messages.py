@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from timely.data.batch import Batch
 from timely.time import Time
 
@@ -54,8 +56,7 @@ class Frame:
     """Words of recovery there to recovery here; then there is nothing else in the frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSink:
+class WriteSink(msgspec.Struct, frozen=True):
     """Give a batch of an epoch to the sink of a node."""
 
     node: int
@@ -63,16 +64,14 @@ class WriteSink:
     batch: Batch
 
 
-@dataclass(frozen=True, slots=True)
-class CommitSink:
+class CommitSink(msgspec.Struct, frozen=True):
     """Everything of an epoch has been given to the sink of a node."""
 
     node: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(msgspec.Struct, frozen=True):
     """A batch reached a capture."""
 
     node: int
@@ -80,8 +79,7 @@ class Captured:
     batch: Batch
 
 
-@dataclass(frozen=True, slots=True)
-class StartJob:
+class StartJob(msgspec.Struct, frozen=True):
     """Run a job outside the worker and feed its result back with `Worker.finish(number, result)`.
 
     With `context` it is given a `timely.operators.base.JobContext`.

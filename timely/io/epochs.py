@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -24,8 +24,7 @@ EpochSpec = str | int | Callable[[Any], Any]
 """
 
 
-@dataclass(frozen=True, slots=True)
-class EpochPiece:
+class EpochPiece(msgspec.Struct, frozen=True):
     """Rows `start` to `stop` of a block belong to `epoch`; `closes` if the epoch is known to be over after
     them.
     """
@@ -36,8 +35,7 @@ class EpochPiece:
     closes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """The facts of a block that the rule needs: its place in its file, and whether it is the last one."""
 
     data: Batch

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from timely.data.batch import Batch, as_arrow, length
 from timely.errors import SourceError
@@ -24,8 +25,7 @@ RECORDS_A_CHUNK = 1 << 16
 """Rows turned into Python dicts at once. A dict takes many times the memory of its row in a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockStart:
+class BlockStart(msgspec.Struct, frozen=True):
     """The beginning of a block: its number, the format's own address (byte or row group), and rows of the file
     before it.
     """

@@ -9,10 +9,10 @@ recovery rests on (Falkirk Wheel, section 4.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+import msgspec
 import polars as pl
 
 from timely.data.batch import Batch
@@ -21,8 +21,7 @@ Position = None | int | str | list["Position"] | dict[str, "Position"]
 """A position in a partition. Plain data, so that it can be written to a journal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """One piece of input.
 
     `epoch` never falls within a partition: a chunk of epoch e says that every epoch below e is over there.
@@ -39,8 +38,7 @@ class Chunk:
     closes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Nothing to read now. Ask again after `seconds`, or as soon as `fileno` is readable, whichever comes first.
 
     >>> falkirk.Wait(0.5)
@@ -51,8 +49,7 @@ class Wait:
     fileno: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """This partition is over for good.
 
     >>> falkirk.End()

@@ -6,11 +6,11 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -200,8 +200,7 @@ class Parquet(FileSource):
         return pa.schema([pa.field(name, self.types.get(name, there[name])) for name in wanted])
 
 
-@dataclass(frozen=True, slots=True)
-class FilePart:
+class FilePart(msgspec.Struct, frozen=True):
     """Rows `start` to `stop` of a row group; `first_row` is the number in the file of the row at `start`."""
 
     group: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from timely.data.batch import Batch, concat
 from timely.data.messages import Captured, CommitSink, Effect, WriteSink
+from timely.data.span import Span
 from timely.operators.base import Context, Operator
 from timely.state import TimedBatches
 from timely.time import Frontier, Time
@@ -48,12 +49,17 @@ class HeldEnd(Operator):
 class CaptureEnd(Operator):
     """Hands every batch, with its time, to whoever runs the dataflow."""
 
+    spans = True
+
     def __init__(self, node: int, effects: list[Effect]) -> None:
         self._node = node
         self._effects = effects
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         self._effects.append(Captured(self._node, time, batch))
+
+    def on_span(self, ctx: Context, port: int, span: Span) -> None:
+        self._effects += [Captured(self._node, time, batch) for time, batch in span.parts()]
 
 
 class Staged(TimedBatches):

@@ -18,6 +18,7 @@ from tests.recovery.agent.driven import DrivenAgents
 from tests.timely.worker.oracle import Oracle
 from timely.data.kernels import rows as rows_module
 from timely.errors import OperatorError
+from timely.operators.ends import CaptureEnd
 from timely.time import Time
 from timely.worker.processor import Runtime
 from timely.worker.worker import Worker
@@ -26,6 +27,14 @@ SCHEMA = {"k": pl.Int64, "n": pl.Int64, "text": pl.String, "at": pl.Int64}
 rows = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.sampled_from("ab"), st.integers(0, 4)), max_size=5)
 inputs = st.lists(rows, min_size=2, max_size=20)
 few = settings(max_examples=settings.default.max_examples // 10)
+
+
+def as_they_are(left: Columns, right: Columns) -> Columns:
+    return left
+
+
+def a_few(left: Columns, right: Columns) -> Columns:
+    return right.filter(pl.col("n") > 3).with_columns(m=pl.col("n") + pl.col("at"))
 
 
 def joined(left: Columns, right: Columns) -> Columns:
@@ -95,6 +104,8 @@ def computed_and_joined(left: Columns, right: Columns) -> Columns:
 
 
 PROGRAMS = [
+    as_they_are,
+    a_few,
     computed,
     computed_and_joined,
     joined,
@@ -196,6 +207,23 @@ def test_epochs_that_are_there_are_taken_together(monkeypatch: pytest.MonkeyPatc
     seen = several(monkeypatch)
     Cluster(flow_of(met_twice, EPOCHS, EPOCHS), 1).run()  # for whose sessions time stands still while they read
     assert max(seen) == Limits().epochs
+
+
+def test_a_capture_takes_the_epochs_that_are_there_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    take = CaptureEnd.on_span
+
+    def counting(self: CaptureEnd, ctx: Any, port: int, span: Any) -> None:
+        seen.append(len(span.times))
+        take(self, ctx, port, span)
+
+    monkeypatch.setattr(CaptureEnd, "on_span", counting)
+    found = Cluster(flow_of(as_they_are, EPOCHS, EPOCHS), 1)
+    found.run()
+    assert seen == [len(EPOCHS)]  # no more than `Limits.epochs`
+    assert [(time, pl.DataFrame(batch).rows()) for time, batch in found.captured("out")] == [
+        ((epoch,), [(*row[:3], epoch)]) for epoch, (row,) in enumerate(EPOCHS)
+    ]
 
 
 def test_a_verb_that_takes_one_time_after_the_other_keeps_others_behind_it_from_being_notified_early(
