@@ -18,7 +18,7 @@ from timely.dataflow.windows import add_judge, check_lateness, check_no_event_ti
 from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
-from timely.operators.aggregate import PreAggregate, check_aggregate, refuse_values
+from timely.operators.aggregate import PreAggregate, check_aggregate
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
 from timely.operators.column_epochs import ColumnEpochs
@@ -145,7 +145,7 @@ class WindowedColumns:
 
         Raises:
             GraphError: there is nothing to compute, or a Polars expression; a column comes out twice, or is not there, or
-                of a type that an aggregate does not take; `agg.n_unique` is in sessions.
+                of a type that an aggregate does not take.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -162,8 +162,6 @@ class WindowedColumns:
                     f"{user_site()}: agg in windows takes name=agg.count(), name=agg.sum(column), ..., not {given!r}"
                 )
         check_aggregate((*self._keys, "start", "end"), aggregates)
-        if isinstance(self._shape, Session):
-            refuse_values(aggregates, "in sessions, which may come to be one: count in windows of a fixed length")
         check_made(self._made, aggregates.values())
         known = schemas.after("group_by in windows", self._keyed, self._columns.schema, self._made)
         schema = schemas.windowed(self._keys, aggregates, self._time, self._instants, known)

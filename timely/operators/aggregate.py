@@ -482,17 +482,6 @@ def check_aggregate(keys: Sequence[str], aggregates: Mapping[str, Any]) -> None:
         raise GraphError(f"{user_site()}: column {twice[0]!r} would come out twice; give the aggregate another name")
 
 
-def refuse_values(aggregates: Mapping[str, Any], where: str) -> None:
-    """Refuse aggregates that keep values beside totals, where only totals are kept.
-
-    Raises:
-        GraphError: with the user's line.
-    """
-    for name, each in aggregates.items():
-        if isinstance(each, Aggregate) and each.kind == "n_unique":
-            raise GraphError(f"{user_site()}: agg({name}=agg.{each.kind}(...)) cannot be kept {where}")
-
-
 def _simple(aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> list[Result]:
     """The results that are parts as they are, or means; none at all if one is more than that."""
     found = []

@@ -24,7 +24,8 @@ from timely.operators import agg
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate
 from timely.operators.column_windows import AT, FAR, FIRST, LAST, START, Windowing
-from timely.state import ExpiringTotals, Parts
+from timely.operators.reading import VALUE, Reading
+from timely.state import ExpiringTotals, Parts, ValuesOfSessions
 from timely.time import Time
 
 _NUMBER = "number()"
@@ -70,19 +71,22 @@ def _with_bounds(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
     return {**aggregates, FIRST: agg.min(AT), LAST: agg.max(AT)}
 
 
-def _partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part], gap: int) -> pa.Table:
-    """The partial table of the sessions of a batch."""
+def _partial(table: pa.Table, reading: Reading, gap: int) -> pa.Table:
+    """The partial table of the sessions of a batch, by value where values are told apart."""
+    count = len(reading.keys)
+    keys, values, parts = reading.keys[:-1], reading.grouping[count:], reading.carried
     at = numbers(whole(table[AT]))
     plain = [whole(table[key]) for key in keys]
     number, start = sessions(group_numbers(plain), at, at, gap)
-    found = partial(table.append_column(_NUMBER, pa.array(number)), [_NUMBER], parts)
+    found = partial(table.append_column(_NUMBER, pa.array(number)), [_NUMBER, *values], parts)
     row = np.empty(len(start), np.intp)
     row[number] = np.arange(len(number))
     chosen = whole(found[_NUMBER]).to_numpy()
     of = pa.array(row[chosen])
     starts = column_of(start[chosen], table.schema.field(START).type)
-    columns = [*(column.take(of) for column in plain), starts, *(found[part.name] for part in parts)]
-    return pa.Table.from_arrays(columns, [*keys, START, *(part.name for part in parts)])
+    rest = [*values, *(part.name for part in parts)]
+    columns = [*(column.take(of) for column in plain), starts, *(found[name] for name in rest)]
+    return pa.Table.from_arrays(columns, [*keys, START, *rest])
 
 
 class PreSessions(PreAggregate):
@@ -93,7 +97,7 @@ class PreSessions(PreAggregate):
         self._gap = gap
 
     def _partial(self, table: pa.Table) -> pa.Table:
-        return _partial(table, self._keys[:-1], self._parts, self._gap)
+        return _partial(table, self._reading, self._gap)
 
 
 class ColumnSessions(Windowing):
@@ -111,14 +115,17 @@ class ColumnSessions(Windowing):
     ) -> None:
         super().__init__([*keys, START], _with_bounds(aggregates), combined)
         self._gap = gap
-        self._open = ExpiringTotals(self._keys, self._parts, AT)
-        self.state = Parts(self._pending, self._watermarks, self._open)
+        self._kept = self._reading.carried
+        self._open = ExpiringTotals(self._keys, self._kept, AT)
+        self._met = {column: ValuesOfSessions([*self._keys, VALUE]) for column in self._reading.distinct}
+        """The values of which the different ones are counted when a session closes."""
+        self.state = Parts(self._pending, self._watermarks, self._open, *self._met.values())
 
     def _partial(self, table: pa.Table) -> pa.Table:
-        return _partial(table, self._keys[:-1], self._parts, self._gap)
+        return _partial(table, self._reading, self._gap)
 
     def _keep(self, time: Time, tables: list[Batch]) -> None:
-        rows = self._rows(tables)
+        rows = self._without_values(time, self._rows(tables))
         open_ = self._open
         totals = open_.totals
         owners = [totals.index.leading(added.keys[:-1]) for added in rows]
@@ -126,7 +133,7 @@ class ColumnSessions(Windowing):
         held, owners_held = open_.alike(keys)
         first, last = [], []
         for added in rows:
-            values = dict(zip(self._parts, added.values, strict=True))
+            values = dict(zip(self._kept, added.values, strict=True))
             first.append(values[_FIRST])
             last.append(values[_LAST])
         if len(held):
@@ -143,17 +150,32 @@ class ColumnSessions(Windowing):
             joined.append(_starting(added, start[begin:end]))
         if moves.any():
             moved = held[moves]
-            joined.append(_starting(grouped(totals.table(moved), self._keys, self._parts), start[end:][moves]))
+            joined.append(_starting(grouped(totals.table(moved), self._keys, self._kept), start[end:][moves]))
             open_.remove(time, moved)
         changed = open_.add(time, joined)
         open_.relate(keys, union([held[~moves], changed.ids], len(totals)))
+
+    def _without_values(self, time: Time, rows: list[Added]) -> list[Added]:
+        """Rows by session and value as rows by session; the values are kept, each at the start of what it came in."""
+        if not self._met:
+            return rows
+        count = len(self._keys)
+        for column, met in self._met.items():
+            at = self._reading.grouping.index(column)
+            met.new(time, [[*added.keys[:count], added.keys[at]] for added in rows])
+        return [replace(added, keys=added.keys[:count]) for added in rows]
 
     def _close(self, time: Time, watermark: int | None) -> tuple[Mapping[str, pa.Array], Numbers] | None:
         closed = self._open.expire(time, None if watermark is None else watermark - self._gap)
         if closed is None:
             return None
-        columns = closed.columns(self._finishing)
-        return columns, numbers(whole(columns[_LAST.name])) + self._gap
+        columns = dict(closed.columns(self._finishing))
+        last = numbers(whole(columns[_LAST.name]))
+        for column, met in self._met.items():
+            keys = [columns[key] for key in self._keys[:-1]]
+            of_each = met.take(time, keys, numbers(whole(columns[START])), last)
+            columns[Part("distinct", column).name] = pa.array(of_each)
+        return columns, last + self._gap
 
 
 def _starting(added: Added, start: Numbers) -> Added:

@@ -11,7 +11,7 @@ from timely.state.parts import Parts
 from timely.state.rows import OrderedRowsState, RowsState
 from timely.state.timed import TimedBatches, TimedValues
 from timely.state.totals import TotalsState
-from timely.state.values_of_keys import ValuesOfKeys
+from timely.state.values_of_keys import ValuesOfKeys, ValuesOfSessions
 
 __all__ = [
     "CountedRows",
@@ -29,5 +29,6 @@ __all__ = [
     "TimedValues",
     "TotalsState",
     "ValuesOfKeys",
+    "ValuesOfSessions",
     "is_transient",
 ]

@@ -163,7 +163,7 @@ def _event_windows(stream: Stream, n: int) -> Stream:
 def _column_windows(stream: Stream, n: int) -> Stream:
     shape = (Tumbling(10), Sliding(12, 6), Session(4))[n % 3]
     windows = _rows(stream).window(shape, time="v", lateness=5 * n)
-    totals = windows.group_by("k").agg(n=agg.count(), total=agg.sum("v"), low=agg.min("v"))
+    totals = windows.group_by("k").agg(n=agg.count(), total=agg.sum("v"), low=agg.min("v"), kinds=agg.n_unique("v"))
     return _records(totals).concat(_records(windows.late()))
 
 

@@ -53,7 +53,8 @@ def small() -> Dataflow:
     with flow.region("sessions", policy=Lazy(every=2)):
         rows = flow.columns("rows", Batches(frames(6, 5, "v"), per_epoch=1))
         windows = rows.window(Session(5), time="at", lateness=4)
-        windows.group_by("k").agg(n=agg.count(), total=agg.sum("v"), middle=agg.median("v")).capture("sessions")
+        totals = {"n": agg.count(), "total": agg.sum("v"), "middle": agg.median("v"), "kinds": agg.n_unique("v")}
+        windows.group_by("k").agg(**totals).capture("sessions")
         rows.group_by("k").agg(
             low=agg.min("v"), high=agg.quantile("v", 0.9), kinds=agg.n_unique("v"), ttl=Epochs(1)
         ).capture("alive")

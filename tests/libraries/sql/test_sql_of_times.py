@@ -115,6 +115,14 @@ WINDOWS: dict[str, Any] = {
             t.window(Session(6), time="at", lateness=4).group_by("k").agg(top=agg.max("n")).select("k", "end", "top")
         )
     ),
+    "select k, session_start(at, 6) as s, count(distinct n) as kinds from t group by k, session(at, 6)": (
+        lambda t: (
+            t.window(Session(6), time="at", lateness=4)
+            .group_by("k")
+            .agg(kinds=agg.n_unique("n"), all_there=agg.min("there"))
+            .select("k", s="start", kinds=pl.col("kinds") + pl.col("all_there") - 1)
+        )
+    ),
     "select tumble_start(at, interval '10 seconds') as s, max(n) as c from t group by tumble(at, interval '10 seconds')": (
         lambda t: (
             t.window(Tumbling(10 * second), time="at", lateness=4 * second).agg(c=agg.max("n")).select("start", "c")

@@ -83,10 +83,6 @@ STATELESS: list[Callable[[Columns], Columns]] = [
 ]
 
 
-def of_sessions(named: dict[str, agg.Aggregate]) -> dict[str, agg.Aggregate]:
-    return {name: each for name, each in named.items() if each.kind != "n_unique"} or {"rows": agg.count()}
-
-
 FINAL: list[Callable[[Columns, Any, dict[str, agg.Aggregate], Any], Columns]] = [
     lambda s, keys, named, over: s.group_by(*keys).agg(**named, over=over),
     lambda s, keys, named, over: s.agg(**named, over=over),
@@ -97,12 +93,12 @@ FINAL: list[Callable[[Columns, Any, dict[str, agg.Aggregate], Any], Columns]] = 
     lambda s, keys, named, over: s.join(s.select(*keys, other="n", n2="n"), on=keys, over=over),
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="semi", over=over),
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="lookup", ttl=Epochs(2)),
-    lambda s, keys, named, over: s.group_by(*keys).agg(**of_sessions(named), ttl=3, time="n"),
+    lambda s, keys, named, over: s.group_by(*keys).agg(**named, ttl=3, time="n"),
     lambda s, keys, named, over: s.distinct(*keys, ttl=dt.timedelta(days=2), time="at"),
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="left", over="time"),
     lambda s, keys, named, over: s.join(s.select("k", "x", "d"), on="k", how="right", over="time"),
     lambda s, keys, named, over: s.join(s.select("c", "x").filter(pl.col("x") > 99), on="c", how="full", changes=True),
-    lambda s, keys, named, over: s.window(Session(2), time="n").group_by(*keys).agg(**of_sessions(named)),
+    lambda s, keys, named, over: s.window(Session(2), time="n").group_by(*keys).agg(**named),
     lambda s, keys, named, over: s.join(s.select("c", "x").filter(pl.col("x") > 99), on="c", how="lookup"),
     lambda s, keys, named, over: s.join_asof(s.select("n", near="x"), on="n", over=over),
     lambda s, keys, named, over: (

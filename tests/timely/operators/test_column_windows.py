@@ -37,7 +37,7 @@ shapes = st.sampled_from(
     [Tumbling(5), Tumbling(1), Sliding(6, 2), Sliding(7, 3), Sliding(4, 4), Sliding(9, 2)]
     + [SessionWindow(gap) for gap in (1, 3, 4, 5, 8, 15)]
 )
-OF_SESSIONS: dict[str, Any] = {
+TOTALS: dict[str, Any] = {
     "n": agg.count(),
     "total": agg.sum("v"),
     "least": agg.min("v"),
@@ -45,8 +45,9 @@ OF_SESSIONS: dict[str, Any] = {
     "last": agg.last("v", order_by="at"),
     "middle": agg.median("v", error=0.0001),
     "high": agg.quantile("v", 0.8, error=0.0001),
+    "kinds": agg.n_unique("v"),
+    "keys": agg.n_unique("k"),
 }
-TOTALS: dict[str, Any] = {**OF_SESSIONS, "kinds": agg.n_unique("v")}
 ORIGIN = dt.datetime(1970, 1, 1)
 
 
@@ -62,10 +63,10 @@ def moments(numbers: pl.Series, dtype: Any) -> pl.Series:
     return (numbers * 1_000_000).cast(pl.Datetime("us")).cast(dtype) + dt.timedelta(milliseconds=1)
 
 
-def totals(rows: list[Any], start: Any, end: Any, keys: list[str], of: dict[str, Any] = TOTALS) -> list[Any]:
+def totals(rows: list[Any], start: Any, end: Any, keys: list[str]) -> list[Any]:
     """The rows of a window, as Polars has them for each key."""
     held = frame(rows).with_columns(start=start, end=end)
-    return held.group_by([*keys, "start", "end"]).agg(a.expression().alias(name) for name, a in of.items()).rows()
+    return held.group_by([*keys, "start", "end"]).agg(a.expression().alias(name) for name, a in TOTALS.items()).rows()
 
 
 def risen(watermark: Any, data: list[Any], lateness: int) -> Any:
@@ -120,7 +121,7 @@ def expected_sessions(fed: list[Any], gap: int, lateness: int, keys: list[str]) 
                 if upto is None or end <= upto:
                     for row in session:
                         there.remove(row)
-                    out.setdefault(time, []).extend(totals(session, start, end, keys, OF_SESSIONS))
+                    out.setdefault(time, []).extend(totals(session, start, end, keys))
 
     for epoch, data in enumerate(fed):
         on_time = [row for row in data if watermark is None or row[1] >= watermark]
@@ -174,8 +175,7 @@ def test_windows_hold_what_came_before_they_closed(
 ) -> None:
     def build(stream: Columns) -> list[Columns]:
         windows = stream.window(shape, time="at", lateness=lateness)
-        totals_ = OF_SESSIONS if isinstance(shape, SessionWindow) else TOTALS
-        return [(windows.group_by("k") if keyed else windows).agg(**totals_), windows.late()]
+        return [(windows.group_by("k") if keyed else windows).agg(**TOTALS), windows.late()]
 
     keys = ["k"] if keyed else []
     if isinstance(shape, SessionWindow):
@@ -257,8 +257,10 @@ def fixed() -> ColumnWindows:
 
 
 def sessions() -> ColumnSessions:
-    operator = ColumnSessions(["k"], {"n": agg.count(), "total": agg.sum("v")}, 10)
-    operator._open.few = 2
+    totals = {"n": agg.count(), "total": agg.sum("v"), "kinds": agg.n_unique("v"), "own": agg.n_unique("k")}
+    operator = ColumnSessions(["k"], totals, 10)
+    for state in (operator._open, *operator._met.values()):
+        state.few = 2
     return operator
 
 
