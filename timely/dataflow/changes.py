@@ -13,7 +13,7 @@ from timely.dataflow import schemas
 from timely.dataflow.column_windows import ALL
 from timely.dataflow.columns import Columns, GroupBy
 from timely.dataflow.keyed import Over
-from timely.dataflow.keys import check_made
+from timely.dataflow.keys import check_made, check_options
 from timely.dataflow.selections import flat
 from timely.dataflow.stream import view
 from timely.dataflow.top import top_of_groups
@@ -711,6 +711,7 @@ class _Totals:
     def __init__(
         self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr], changes: bool
     ) -> None:
+        check_options("agg", over=over, changes=changes)
         if over != "scope":
             raise GraphError(
                 f"{user_site()}: totals of changes run on, over='scope': the changes of one time have none"

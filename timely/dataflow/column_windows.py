@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import polars as pl
 
 from timely.data.kernels.expressions import compiled
 from timely.dataflow import schemas, verbs
 from timely.dataflow.graph import Node
-from timely.dataflow.keys import check_made, keys_of
+from timely.dataflow.keys import check_made, check_options, keys_of
 from timely.dataflow.stream import Stream, view
+from timely.dataflow.verbs_of_frames import no_verb_of_groups
 from timely.dataflow.windows import add_judge, check_lateness, check_no_event_time, no_row_is_late
 from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
@@ -97,6 +98,9 @@ class WindowedColumns:
             columns, self._name, lambda: ColumnTimes(time, instants), judge, verbs=(verbs.Times(time), of_rows)
         )
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_verb_of_groups(self, name)
+
     def late(self) -> Columns:
         """The rows that came too late for one of their windows or more, each once, at its own epoch.
 
@@ -156,6 +160,7 @@ class WindowedColumns:
         >>> [(time, pl.DataFrame(batch).rows()) for time, batch in falkirk.run(flow).captured("out")]
         [((1,), [(0, 10, 2, 8)]), ((END,), [(10, 20, 2, 17)])]
         """
+        check_options("agg", name=name)
         for given in (*exprs, *aggregates.values()):
             if not isinstance(given, Aggregate) or exprs:
                 raise GraphError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import Any, NoReturn, cast, get_args
 
 import polars as pl
 
@@ -22,14 +22,14 @@ from timely.dataflow.declared import alike, loop_body, match_to_schema
 from timely.dataflow.expiring_totals import check_ttl, expiring_totals
 from timely.dataflow.interval_joins import interval_join
 from timely.dataflow.keyed import Keyed, Over, check_over
-from timely.dataflow.keys import check_made, keys_of, output_of
+from timely.dataflow.keys import check_made, check_name, check_options, keys_of, output_of
 from timely.dataflow.reshaping import drop, rename
 from timely.dataflow.selections import flat, makes_rows_of_none, names_of_values
 from timely.dataflow.sorting import sort_of_time
 from timely.dataflow.stream import Stream, records_of, view
 from timely.dataflow.top import top_of_groups
 from timely.dataflow.two_sided_keys import Keys, join_of_pairs, key_pairs
-from timely.dataflow.verbs_of_frames import OF_FRAMES
+from timely.dataflow.verbs_of_frames import OF_FRAMES, no_verb_of_groups
 from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema
@@ -54,6 +54,12 @@ class Columns(Wire):
 
     _hints = OF_FRAMES
 
+    def __getitem__(self, key: object) -> NoReturn:
+        raise TypeError(
+            "a stream has no rows here, and no columns to take out: select(...) chooses columns, filter(...) rows, and "
+            "capture(name) gives batches to whoever runs the dataflow"
+        )
+
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `select` on every batch. A selection of constants alone gives a row for each row, as `with_columns` would.
 
@@ -68,6 +74,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[('n', 6), ('s', 8), ('n', 10)], [('s', 12)]]
         """
+        check_name("select", name, self.schema)
         chosen = _kept(exprs)
         given = [*flat(chosen), *named.values()]
         fills = makes_rows_of_none(given)
@@ -93,6 +100,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[('n', 3, 6), ('s', 4, 8), ('n', 5, 10)], [('s', 6, 12)]]
         """
+        check_name("with_columns", name, self.schema)
         chosen = _kept(exprs)
         given = [*flat(chosen), *named.values()]
         few = compiled("with_columns", chosen, named)
@@ -112,6 +120,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[('n', 5)], [('s', 6)]]
         """
+        check_name("filter", name, self.schema)
         chosen = _kept(predicates)
         given = [*flat(chosen), *constraints.values()]
         few = compiled("filter", chosen, constraints)
@@ -988,6 +997,9 @@ class GroupBy:
     keys: tuple[str, ...]
     made: tuple[pl.Expr, ...] = ()
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_verb_of_groups(self, name)
+
     def agg(
         self,
         *exprs: pl.Expr,
@@ -1109,6 +1121,7 @@ class GroupBy:
         changes: bool = False,
         time: str | None = None,
     ) -> Columns:
+        check_options("agg", over=over, name=name, ttl=ttl, time=time, changes=changes)
         check_over(over, "agg")
         if changes and (over == "time" or ttl is not None):
             raise GraphError(f"{user_site()}: agg(changes=True) is of totals that run on: over='scope', without a ttl")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import polars as pl
 
 from timely.dataflow import schemas
+from timely.dataflow.selections import flat
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 
@@ -22,7 +23,7 @@ def keys_of(
     """
     names: list[str] = []
     made: list[pl.Expr] = []
-    for key in (*given, *(_named(expr, name, verb) for name, expr in named.items())):
+    for key in (*flat(tuple(given)), *(_named(expr, name, verb) for name, expr in named.items())):
         if not isinstance(key, str | pl.Expr):
             raise GraphError(f"{user_site()}: {verb} takes names of columns and Polars expressions, not {key!r}")
         column = column_of(key)
@@ -33,6 +34,33 @@ def keys_of(
             column = output_of(key, verb)
         names.append(str(column))
     return tuple(names), tuple(made)
+
+
+def check_name(verb: str, name: Any, schema: pl.Schema | None) -> None:
+    """Refuse a name of an operator that is surely, or maybe, meant for a column called "name".
+
+    Raises:
+        GraphError: with the user's line.
+    """
+    there: Collection[str] = () if schema is None else schema
+    if name is None or (isinstance(name, str) and ("name" if verb == "filter" else name) not in there):
+        return
+    instead = "filter(pl.col('name') == ...)" if verb == "filter" else f"{verb}(pl.col(...).alias('name'))"
+    raise GraphError(f"{user_site()}: {verb}(name=...) names the operator; for a column 'name' say {instead}")
+
+
+def check_options(verb: str, **options: Any) -> None:
+    """Refuse an aggregate, or an expression, in the place of an option of the verb.
+
+    Raises:
+        GraphError: with the user's line.
+    """
+    for option, value in options.items():
+        if isinstance(value, Aggregate | pl.Expr):
+            raise GraphError(
+                f"{user_site()}: {verb}({option}=...) is an option of {verb}, and no column: give the column another name, and "
+                "rename it behind"
+            )
 
 
 def column_of(key: str | pl.Expr) -> str | None:

@@ -148,11 +148,13 @@ def aggregated(
     expressions = {name: item for name, item in named.items() if isinstance(item, pl.Expr)}
     if expressions:
         made = after(kind, lambda frame: frame.group_by(keys).agg(**expressions), schema, expressions.values())
-        # Beside expressions the others are computed by Polars, too, with types of its own for narrow floats and integers.
-        return made if len(expressions) == len(named) else None
+        if made is None:
+            return None
+        types |= made
     arrow = pl.DataFrame(schema=schema).to_arrow().schema
     for name, aggregate in named.items():
-        assert isinstance(aggregate, Aggregate)
+        if not isinstance(aggregate, Aggregate):
+            continue
         call = f"{kind}({name}=agg.{aggregate.kind}(...))"
         check_columns(call, aggregate.columns(), schema)
         try:
@@ -163,7 +165,7 @@ def aggregated(
         if settled is None:
             return None
         types[name] = settled[name]
-    return pl.Schema(types)
+    return pl.Schema({name: types[name] for name in (*keys, *named)})
 
 
 def topped(keys: Sequence[str], schema: pl.Schema | None, running: bool) -> pl.Schema | None:

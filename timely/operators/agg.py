@@ -15,7 +15,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -96,6 +95,14 @@ class Aggregate:
     sign: str | None = None
     """Of `count`, `sum`, `mean`, `var`, `std` and `quantile`: the column that says which rows come (1) and which are taken
     back (-1)."""
+
+    def __post_init__(self) -> None:
+        for column in (self.column, self.order_by):
+            if column is not None and not isinstance(column, str):
+                raise GraphError(
+                    f"{user_site()}: agg.{self.kind} takes the name of a column, not {column}: with_columns(...) makes one "
+                    "of an expression"
+                )
 
     @cached_property
     def read(self) -> tuple[str, ...]:
@@ -198,6 +205,11 @@ class Aggregate:
             case "count" | "n_unique":
                 return pa.int64()
             case "min" | "max" | "first" | "last":
+                for kind, name in zip(columns, names, strict=True):
+                    if pa.types.is_nested(kind):  # of which those that are made here are compared: see `pairs`
+                        raise TypeError(
+                            f"column {name!r} of type {kind} cannot be compared: unnest makes columns of a struct"
+                        )
                 found, *_ = [compared_kind(kind, name) for kind, name in zip(columns, names, strict=True)]
                 return found
             case "var" | "std":
@@ -259,36 +271,6 @@ class Aggregate:
         if self.sign is not None:
             found[some] = with_vast(found[some], many[-1][some])
         return found
-
-    def expression(self) -> pl.Expr:
-        """The same in Polars."""
-        if self.kind == "count":
-            return pl.len().cast(pl.Int64)
-        assert self.column is not None
-        column = pl.col(self.column)
-        match self.kind:
-            case "sum":
-                return column.sum()
-            case "min":
-                return column.min()
-            case "max":
-                return column.max()
-            case "mean":
-                return column.mean()
-            case "var":
-                return column.var(self.ddof)
-            case "std":
-                return column.std(self.ddof)
-            case "n_unique":
-                return column.n_unique().cast(pl.Int64)
-            case "quantile":
-                assert self.sketch is not None
-                return column.cast(pl.Float64).quantile(self.sketch.quantile, self.sketch.interpolation)
-            case "first" | "last":
-                assert self.order_by is not None
-                order = pl.col(self.order_by)
-                some = [each.filter(column.is_not_null() & order.is_not_null()) for each in (column, order)]
-                return some[0].sort_by(some[1], some[0]).get(0 if self.kind == "first" else -1, null_on_oob=True)
 
 
 def _differ(a: Numbers, b: Numbers) -> npt.NDArray[np.bool_]:

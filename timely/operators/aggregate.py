@@ -29,6 +29,7 @@ from timely.data.kernels.sorted_rows import in_content_order
 from timely.data.kernels.totals import Result
 from timely.data.span import Span
 from timely.errors import GraphError, user_site
+from timely.operators import agg
 from timely.operators.agg import Aggregate
 from timely.operators.base import Context, Operator, notify_of
 from timely.operators.reading import ROWS, VALUE, Reading, first_met
@@ -195,6 +196,11 @@ class Grouping(Operator):
         if encoded is plain:
             return table
         return table.set_column(0, self._keys[0], encoded)
+
+    def of_batch(self, batch: Batch) -> pa.Table:
+        """The results of one batch by itself: the keys, then the aggregates."""
+        partial_table = self._partial(as_arrow(self._reading.rows(batch)))
+        return self._finish(self._summed([self._of_partial(partial_table)]))
 
     def _finished(self, aggregate: Aggregate, columns: Mapping[str, pa.Array]) -> pa.Array:
         """The results of an aggregate, from the columns of keys and parts."""
@@ -393,8 +399,14 @@ def too_large(table: Columns, keys: Sequence[str], column: str, sums: Sequence[A
     )
 
 
+_ROW = "row()"
+"""The column of the number of a row, by which groups are in the order of their first rows."""
+
+
 class ExpressionAggregate(Operator):
     """group_by(keys).agg(Polars expressions) over all rows of a time. Emits Polars frames.
+
+    Aggregates of `timely.operators.agg` among them are what they are without expressions beside them.
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
@@ -404,7 +416,10 @@ class ExpressionAggregate(Operator):
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, pl.Expr | Aggregate]) -> None:
         check_aggregate(keys, aggregates)
         self._keys = list(keys)
-        self._aggregates = dict(aggregates)
+        self._names = list(aggregates)
+        known = {name: item for name, item in aggregates.items() if isinstance(item, Aggregate)}
+        self._expressions = {name: item for name, item in aggregates.items() if isinstance(item, pl.Expr)}
+        self._known = Grouping(keys, {**known, _ROW: agg.min(_ROW)}, False) if known else None
         self._pending = TimedBatches()
         self.state = self._pending
 
@@ -423,23 +438,13 @@ class ExpressionAggregate(Operator):
         ctx.send(result)
 
     def _results(self, frame: pl.DataFrame) -> pl.DataFrame:
-        expressions = []
-        wide: dict[str, str] = {}
-        for name, item in self._aggregates.items():
-            expression = item.expression() if isinstance(item, Aggregate) else item
-            if isinstance(item, Aggregate) and item.kind == "sum" and frame[str(item.column)].dtype.is_integer():
-                # Polars' own sum wraps. Of 128-bit integers no number of rows that memory holds leaves 128 bits.
-                wide[name] = str(item.column)
-                expression = pl.col(wide[name]).cast(pl.Int128).sum()
-            expressions.append(expression.alias(name))
         # An expression may depend on the order of rows: a sum of floats does.
-        result = in_content_order(frame).group_by(self._keys, maintain_order=True).agg(expressions)
-        for name, column in wide.items():
-            try:
-                result = result.with_columns(pl.col(name).cast(pl.Int64))
-            except pl.exceptions.InvalidOperationError:
-                raise too_large(result, self._keys, column, result[name].to_list()) from None
-        return result
+        rows = in_content_order(frame)
+        result = rows.group_by(self._keys, maintain_order=True).agg(**self._expressions)
+        if self._known is None:
+            return result
+        known = as_polars(self._known.of_batch(rows.with_row_index(_ROW))).sort(_ROW)
+        return result.hstack(known.drop(*self._keys, _ROW)).select(*self._keys, *self._names)
 
 
 def column_aggregate(

@@ -13,12 +13,14 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Batch, as_polars, concat
+from timely.data.content import content_of
 from timely.data.kernels.added import RowReaders
 from timely.data.kernels.columns import TINY, Numbers, check_there, in_order, whole
 from timely.data.kernels.grouping import group_numbers, union
 from timely.data.kernels.row_store import take
 from timely.data.kernels.series import frame_of, series_of
 from timely.data.kernels.tables import Ids, distinct
+from timely.errors import CodecError
 from timely.operators.aggregate import REFUSALS
 from timely.operators.base import Context, Operator
 from timely.operators.column_join import CHANGE, refuse_change
@@ -91,7 +93,7 @@ class _Top(Operator):
         for place in places:
             tied &= place[order[1:]] == place[order[:-1]]
         if tied.any():
-            places += [place for column in others.values() for place in _places(column, True)]
+            places += [place for column in others.values() for place in _places_by_content(column)]
             order = np.lexsort((*places[::-1], owners))
         return order
 
@@ -188,3 +190,15 @@ def _places(column: pa.Array, least: bool) -> list[Numbers]:
     some = np.zeros(len(valid), np.int64)
     some[valid] = places
     return [(~valid).astype(np.int8), some]
+
+
+def _places_by_content(column: pa.Array) -> list[Numbers]:
+    """The same, least first, also of values that have no order of their own, such as lists."""
+    if not pa.types.is_nested(column.type):
+        return _places(column, True)
+    try:
+        contents = list(map(content_of, column.to_pylist()))
+    except CodecError as error:
+        raise TypeError(str(error)) from error
+    place = {content: number for number, content in enumerate(sorted(set(contents)))}
+    return [np.array([place[content] for content in contents], np.int64)]

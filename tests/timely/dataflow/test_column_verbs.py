@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.memory import Cluster
+from tests.support.in_polars import expression_of
 from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import FakeContext
 from timely.data.batch import as_polars
@@ -90,7 +91,7 @@ VERBS: dict[str, tuple[Callable[[Columns, Any], Columns], Callable[[pl.DataFrame
     ),
     "values of keys": (
         lambda s, over: s.group_by(odd=parity).agg(over=over, **OF_VALUES),
-        lambda f: f.group_by(odd=parity).agg(each.expression().alias(name) for name, each in OF_VALUES.items()),
+        lambda f: f.group_by(odd=parity).agg(expression_of(each).alias(name) for name, each in OF_VALUES.items()),
     ),
     "values of a key twice": (
         lambda s, over: s.group_by("k").agg(over=over, own=agg.n_unique("k"), n=agg.n_unique("n")),
@@ -186,7 +187,7 @@ def test_totals_of_many_rows_are_those_of_polars_whether_or_not_they_are_combine
     for epoch, batches in enumerate(fed):
         so_far = [*so_far, *batches] if over == "scope" else batches
         if batches:
-            now = pl.concat(so_far).group_by("k").agg(each.expression().alias(name) for name, each in MANY.items())
+            now = pl.concat(so_far).group_by("k").agg(expression_of(each).alias(name) for name, each in MANY.items())
             now = now.filter(pl.col("k").is_in(pl.concat(batches)["k"].unique().implode()))
             assert sorted(found.get(epoch, [])) == sorted(now.rows())
         else:
@@ -204,7 +205,7 @@ def test_changes_of_totals_add_up_to_the_totals(keyed: bool, fed: list[Any], wor
         for *row, sign in told[at]:
             there[tuple(row)] += sign
         so_far = frame([row for data in fed[: at + 1] for row in data])
-        wanted = [each.expression().alias(name) for name, each in totals.items()]
+        wanted = [expression_of(each).alias(name) for name, each in totals.items()]
         right = so_far.group_by("k").agg(wanted) if keyed else so_far.select(wanted)
         assert {row: n for row, n in there.items() if n} == Counter(right.rows() if len(so_far) else [])
 
@@ -249,7 +250,7 @@ def test_values_of_changes_are_of_those_that_there_are(
             key, found = (row[0], row[1:]) if keyed else (None, row)
             there[key] = found
         most = frame([row for data in fed[: at + 1] for row in data]).group_by("k", odd=parity).agg(most=pl.max("n"))
-        made = [each.expression().alias(name) for name, each in values.items()]
+        made = [expression_of(each).alias(name) for name, each in values.items()]
         right = most.group_by("odd").agg(made) if keyed else most.select(pl.lit(None).alias("all"), *made)
         for row in right.rows() if len(most) else []:
             assert there[row[0]] == tuple(

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from runtime.memory import Cluster
 from timely.data.batch import as_polars
@@ -52,6 +53,28 @@ def aggregates(draw: Any) -> dict[str, agg.Aggregate]:
     made += [of(name) for name in NUMBERS for of in (agg.median, lambda name: agg.quantile(name, 0.9, "lower"))]
     chosen = draw(st.lists(st.sampled_from(made), min_size=1, max_size=4))
     return {f"a{number}": each for number, each in enumerate(chosen)}
+
+
+@settings(max_examples=settings.default.max_examples // 3)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=4), aggregates(), st.booleans(), st.integers(1, 2))
+def test_aggregates_are_the_same_beside_an_expression(
+    chosen: list[int], named: dict[str, agg.Aggregate], keyed: bool, workers: int
+) -> None:
+    rows = FRAME[chosen].with_columns(d=pl.col("d") * 3, x=pl.col("x") * 1e16)
+
+    def told(**more: Any) -> pl.DataFrame:
+        flow = Dataflow()
+        stream = flow.columns("rows", Batches([rows[:1], rows[1:]], per_epoch=2))
+        out = (stream.group_by("k") if keyed else stream).agg(over="time", **named, **more)
+        schema = out.schema
+        out.capture("out")
+        cluster = Cluster(flow, workers, 0)
+        cluster.run()
+        frames = [as_polars(batch) for _, batch in cluster.captured("out")]
+        assert all(schema == each.schema for each in frames)
+        return pl.concat(frames).select(*("k",) * keyed, *named).sort(pl.all() if keyed else pl.lit(0))
+
+    assert_frame_equal(told(), told(rows=pl.len(), sum=pl.col("x").sum()), check_exact=True)
 
 
 STATELESS: list[Callable[[Columns], Columns]] = [

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from runtime.memory import Cluster
 from runtime.session import Session
+from tests.support.in_polars import expression_of
 from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import FakeContext, feed
 from timely.data.batch import as_polars
@@ -42,7 +43,7 @@ def plain(batch: Any) -> pl.DataFrame:
 
 def expected(frames: list[Any], keys: list[str], aggregates: dict[str, agg.Aggregate] = ALL) -> set[Any]:
     frame = pl.concat([plain(f) for f in frames])
-    return rows(frame.group_by(keys).agg(a.expression().alias(n) for n, a in aggregates.items()))
+    return rows(frame.group_by(keys).agg(expression_of(a).alias(n) for n, a in aggregates.items()))
 
 
 def rows(frame: Any) -> set[Any]:
@@ -70,7 +71,7 @@ def running(batches: list[Any], keys: list[str], over: str, **options: Any) -> N
         else:
             changed = {str(k) for k in plain(pl.concat([plain(b) for b in batches[t]])).select(keys).iter_rows()}
             so_far = pl.concat([plain(b) for time in batches[: t + 1] for b in time])
-            everything = so_far.group_by(keys).agg(a.expression().alias(n) for n, a in ALL.items())
+            everything = so_far.group_by(keys).agg(expression_of(a).alias(n) for n, a in ALL.items())
             wanted = everything.filter(pl.Series([str(key) in changed for key in everything.select(keys).iter_rows()]))
             assert rows(result) == rows(wanted)
 
@@ -472,7 +473,7 @@ def test_values_of_changes_are_those_of_the_rows_that_are_left(kind: str, data: 
         "last": agg.last("v", order_by="at"),
         "kinds": agg.n_unique("v"),
     }
-    oracle = {name: each.expression() for name, each in of_values.items()}
+    oracle = {name: expression_of(each) for name, each in of_values.items()}
     oracle |= {"kinds": pl.col("v").drop_nulls().n_unique(), "n": pl.col("change").sum()}
     told: dict[Any, Any] = {}
     for epoch in range(5):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from runtime.memory import Cluster
 from runtime.session import Session
+from tests.support.in_polars import expression_of
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
@@ -66,7 +67,7 @@ def moments(numbers: pl.Series, dtype: Any) -> pl.Series:
 def totals(rows: list[Any], start: Any, end: Any, keys: list[str]) -> list[Any]:
     """The rows of a window, as Polars has them for each key."""
     held = frame(rows).with_columns(start=start, end=end)
-    return held.group_by([*keys, "start", "end"]).agg(a.expression().alias(name) for name, a in TOTALS.items()).rows()
+    return held.group_by([*keys, "start", "end"]).agg(expression_of(a).alias(name) for name, a in TOTALS.items()).rows()
 
 
 def risen(watermark: Any, data: list[Any], lateness: int) -> Any:

@@ -85,9 +85,10 @@ def sum_kind(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.decimal128(38, kind.scale)
     if pa.types.is_null(kind):
         return kind
-    if not is_number(kind):
+    if not is_number(kind) or pa.types.is_temporal(kind):
+        cast = "; cast it to pl.Int64 before" if pa.types.is_temporal(kind) else ""
         raise TypeError(
-            f"column {name!r} of type {kind} cannot be added up: agg.sum and agg.mean take numbers and decimals"
+            f"column {name!r} of type {kind} cannot be added up: agg.sum and agg.mean take numbers and decimals{cast}"
         )
     return pa.float64() if pa.types.is_floating(kind) else pa.int64()
 
