@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from falkirk import run
 from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Ephemeral
 from runtime.content_fingerprint import EVERY, MANY, SELDOM, WHOLE, Content, of_input
@@ -28,7 +29,7 @@ from tests.support.mutation import Change, Rules
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, SourceError
-from timely.io import Iterable, Parquet, Rate, Scripted, Wait
+from timely.io import Chunk, End, Iterable, Parquet, Rate, Scripted, Wait
 from timely.io.scripted import Pause
 from timely.worker.restoring import Orders, rewind
 from timely.worker.worker import Worker
@@ -640,3 +641,53 @@ def test_with_a_store_a_source_reads_ahead_by_the_work_that_is_open(rereads: boo
         pass
     assert source.records == most
     assert not source.may_read(limits)
+
+
+class Fixed:
+    """A source, and its partition, that gives what it is told."""
+
+    def __init__(self, *given: Any) -> None:
+        self.name = "fixed"
+        self._given = [*given, End()]
+        self._next = 0
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Any]:
+        return [self]
+
+    def read(self) -> Any:
+        self._next += 1
+        return self._given[self._next - 1]
+
+    def seek(self, position: Any) -> None:
+        self._next = position or 0
+
+    def ack(self, position: Any) -> None:
+        """Nothing to let go."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (None, "gives None, where read.. returns a Chunk, a Wait or End..; is a return missing"),
+        ((1, [2], 2), "gives .1, .2., 2., where read.. returns"),
+        (End, "where read.. returns"),
+        (Chunk(0.5, [2], 2), "a chunk with epoch 0.5: it is a whole number"),  # type: ignore[arg-type]
+        (Chunk(np.int64(1), [2], 2), "it is a whole number, an int"),  # type: ignore[arg-type]
+        (Chunk(True, [2], 2), "a chunk with epoch True: it is a whole number"),
+        (Chunk(-1, [2], 2), "a chunk with epoch -1: it is a number from 0 up"),
+        (Chunk(1 << 70, [2], 2), "from 0 up, and below"),
+        (Chunk(1, (1, 2), 2), "gives tuple for a batch"),  # type: ignore[arg-type]
+        (Wait("x"), "its seconds are a number"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_source_of_the_users_cannot_give_is_an_error_with_its_line(
+    given: Any, why: str, stored: bool, tmp_path: Path
+) -> None:
+    flow = Dataflow()
+    flow.source("in", Fixed(Chunk(0, [1], 1), given)).capture("out")
+    with pytest.raises(SourceError, match=rf"source 'in' .*test_inputs\.py:\d+.*partition fixed .*{why}"):
+        run(flow, store=tmp_path / "store" if stored else None)
