@@ -33,6 +33,7 @@ from recovery.checkpoint.records import (
     check_fit,
     key_of,
     save_batch,
+    saving,
     section,
 )
 from recovery.checkpoint.saved_events import SavedEvents
@@ -183,7 +184,8 @@ class Checkpoints:
             p, saved, pieces = draft.states[0]
             runs = self._gather(draft, pieces)
             if runs:
-                header, payload = save_batch(concat([run.batch for run in runs]))
+                with saving(self._layout.processors[p]):
+                    header, payload = save_batch(concat([run.batch for run in runs]))
                 told = tuple((run.time, run.part, len(run.batch)) for run in runs)
                 draft.pieces.append(section(Piece(p, saved.bound, told, header), payload))
                 rows = sum(rows for _, _, rows in told)

@@ -5,18 +5,19 @@ Everything is MessagePack with types, and the engine's own codec for batches: no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import msgspec
 
-from recovery.layout import Layout
+from recovery.layout import Layout, ProcessorInfo
 from recovery.metadata import Bound, Xi, depth_of
 from recovery.store.segments import Section
 from timely.data.batch import Batch
 from timely.data.codec import encode_batch
 from timely.data.codec.typed import Typed
-from timely.errors import ProtocolError
+from timely.errors import CodecError, ProtocolError
 from timely.time import Time
 
 
@@ -181,6 +182,15 @@ def section(record: Record, payload: bytes | memoryview = b"") -> Section:
 def record_of(head: bytes | memoryview) -> Record:
     """The record in a section's head. Raises ProtocolError for what is none."""
     return _decoder.decode(head)
+
+
+@contextmanager
+def saving(info: ProcessorInfo) -> Iterator[None]:
+    """Name the processor whose records cannot be encoded."""
+    try:
+        yield
+    except CodecError as error:
+        raise CodecError(f"{info.kind} {info.name!r} ({info.site}), whose records are saved: {error}") from error
 
 
 def save_batch(batch: Batch) -> tuple[bytes, bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from recovery.checkpoint.processor_checkpoints import Key
-from recovery.checkpoint.records import HistoryRecord, Logged, key_of, save_batch, section
+from recovery.checkpoint.records import HistoryRecord, Logged, key_of, save_batch, saving, section
 from recovery.layout import Layout
 from recovery.metadata import Bound, holds
 from recovery.recorder import NOTIFICATION, HistoryEvent, LogEntry, WorkerRecorder
@@ -37,9 +37,11 @@ class SavedEvents:
 
     def save(self, p: int, bound: Bound, generation: int) -> None:
         """Write what processor `p` has logged and handled before the cut `bound`, as far as it is not in the journal."""
-        self._save_logs(p, bound, generation)
-        if self._layout.processors[p].history:
-            self._save_history(p, bound, generation)
+        info = self._layout.processors[p]
+        with saving(info):
+            self._save_logs(p, bound, generation)
+            if info.history:
+                self._save_history(p, bound, generation)
 
     def _save_logs(self, p: int, bound: Bound, generation: int) -> None:
         for (index, receiver), entries in self._recorder.logs.items():

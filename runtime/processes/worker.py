@@ -110,7 +110,6 @@ def main() -> int:
     """Run one worker; the exit code is 0 unless it failed or was stopped."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
     join_job(sys.argv[3])
     keep_freed_memory()
@@ -120,6 +119,7 @@ def main() -> int:
     control: Control[ToChild] = Control(sock, TO_CHILD)
     adopt_path()
     try:
+        signal.signal(signal.SIGTERM, _stop)  # before that it ends the process, which has nothing to put in order yet
         with os.fdopen(int(sys.argv[4]), "rb") as file:
             task: WorkerTask = unpacked(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0))
         plan = compile_plan(task.program.build().graph, task.workers)
@@ -151,6 +151,8 @@ def main() -> int:
     except BaseException as error:
         channel.confess(error)
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
     return 0
 
 

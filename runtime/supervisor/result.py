@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from msgspec.structs import replace
+
 from runtime.control import CapturedBatch, Stats, Unable
 from runtime.job import Result
 from timely import errors
@@ -16,18 +18,31 @@ from timely.time import Time
 
 
 class Gathered:
-    """The outcome of one run so far; `stats` is by worker.
+    """The outcome of one run so far; `stats` is by worker, of all processes that have been that worker.
 
     `whole`: all batches of a time reach a capture as one, which may come again from a process that took over.
     """
 
     def __init__(self, flow: Dataflow, whole: bool = True) -> None:
         self.stats: dict[int, Stats] = {}
+        self._said: dict[int, tuple[int, Stats]] = {}
+        """By worker: the incarnation that it is, and what that has said of itself."""
+        self._before: dict[int, tuple[int, int]] = {}
+        """By worker: the records that earlier processes have read, and written."""
         self._whole = whole
         self._returned: dict[int, Any] = {}
         self._began = time.perf_counter()
         self._captures = {node.index: node.name for node in flow.graph.of_kind("capture")}
         self._captured: dict[tuple[int, Time, int], Batch] = {}
+
+    def hear(self, worker: int, incarnation: int, said: Stats) -> None:
+        """The statistics of a worker's process, which counts from 0."""
+        before, last = self._said.get(worker, (incarnation, said))
+        records, written = self._before.get(worker, (0, 0))
+        if before != incarnation:
+            records, written = self._before[worker] = records + last.records, written + last.written
+        self._said[worker] = incarnation, said
+        self.stats[worker] = replace(said, records=records + said.records, written=written + said.written)
 
     def capture(self, worker: int, message: CapturedBatch) -> None:
         """A batch of a capture of `worker`."""

@@ -212,7 +212,7 @@ class Job:
                         self.note(f"{_name(child)} has been busy for {busy:.0f} s with {what}")
                 case Stats():
                     child.ready = True
-                    self.stats[child.worker] = message
+                    self._gathered.hear(child.worker, child.incarnation, message)
                 case CapturedBatch():
                     self._gathered.capture(child.worker, message)
                 case Returned(value):
