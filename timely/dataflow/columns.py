@@ -928,7 +928,8 @@ class Columns(Wire):
         A row is late if its event time, in the column `time`, is before the watermark: the greatest event time of the epochs
         before, on all workers, minus `lateness`. Event times are integers, with a whole number as lateness, or datetimes and
         dates, with a timedelta. The watermark is a record at the epoch that moves it, the same on each worker: an integer, of
-        datetimes in microseconds since 1970. `Keyed.split_late` shows an operator that waits for it.
+        datetimes in microseconds since 1970. `Keyed.split_late` shows an operator that waits for it. Rows stay where they are:
+        in front of an operator of one's own that keeps something by key say `exchange(key)`.
 
         Raises:
             GraphError: `time` is no column that is there, or not of the kind of `lateness`, or of unknown type without one;

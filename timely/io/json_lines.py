@@ -31,6 +31,9 @@ class JsonLines(FileSource):
     that a line lacks are None. Integers are exact: dicts hold them whatever their size, and a column in which one
     is beyond 64 bits needs a type from `schema`. Text is UTF-8.
 
+    Several files are read side by side: an epoch has a piece of each. Where they follow one another, as those of days do for
+    windows over event time, say `epoch="file"`.
+
     Raises:
         SourceError: `path`, `epoch` or `columns` is none.
         GraphError: `schema` names a type that columns do not have.

@@ -404,7 +404,7 @@ def last(column: str, order_by: str) -> Aggregate:
 def n_unique(column: str) -> Aggregate:
     """The number of different values of `column`, of which null is one: exact, so that running totals keep each value.
 
-    Values are such as can be keys. Not in sessions, and not with a ttl.
+    Values are such as can be keys.
 
     >>> import polars as pl
     >>> from falkirk import agg
