@@ -309,6 +309,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[('n', 3), ('n', 4), ('s', 5)]]
         """
+        schemas.check_nested("explode", (columns, *more_columns), self.schema)
         return self._plan("explode", name, lambda frame: frame.explode(columns, *more_columns))
 
     def unnest(self, columns: Any, *more_columns: Any, name: str | None = None) -> Columns:
@@ -324,6 +325,7 @@ class Columns(Wire):
         >>> sales.unnest("of").schema
         Schema([('shop', String), ('price', Int64)])
         """
+        schemas.check_nested("unnest", (columns, *more_columns), self.schema)
         return self._plan("unnest", name, lambda frame: frame.unnest(columns, *more_columns))
 
     def pipe(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -388,7 +390,8 @@ class Columns(Wire):
         """This stream and `others` as one. Order between them is not kept.
 
         All have the same columns: those of the first, in its order. Types that differ are made the wider one, so integers of
-        32 bits beside those of 64 have 64.
+        32 bits beside those of 64 have 64. Where a `schema` is not known, batches come as they are: `match_to_schema` behind it
+        holds them to one.
 
         Raises:
             GraphError: one of `others` is no stream, is of another dataflow, or in another scope, or has other

@@ -93,6 +93,29 @@ def check_keys(kind: str, keys: Iterable[str], schema: pl.Schema | None) -> None
             )
 
 
+def check_nested(kind: str, given: Sequence[Any], schema: pl.Schema | None) -> None:
+    """Refuse to "explode" what is not of lists, and to "unnest" what is not of structs, or has a field that is there already.
+
+    Raises:
+        GraphError: with the user's line.
+    """
+    chosen = after(kind, lambda frame: frame.select(*given), schema, given)
+    if schema is None or chosen is None:
+        return
+    fields = [name for name in schema if name not in chosen]
+    for name, of in chosen.items():
+        if isinstance(of, pl.Struct) and kind == "unnest":
+            fields += [field.name for field in of.fields]
+        elif not (kind == "explode" and isinstance(of, pl.List | pl.Array)):
+            wanted = "structs" if kind == "unnest" else "lists"
+            raise GraphError(f"{user_site()}: {kind} takes columns of {wanted}, and {name!r} is of type {of}")
+    twice = next((name for number, name in enumerate(fields) if name in fields[:number]), None)
+    if kind == "unnest" and twice is not None:
+        raise GraphError(
+            f"{user_site()}: unnest would give two columns {twice!r}; rename one of them, or drop it, before"
+        )
+
+
 def united(kind: str, several: Sequence[pl.Schema]) -> pl.Schema:
     """The schema of rows of several schemas together: the columns in the order of the first, of types that hold those of all.
 
@@ -201,6 +224,14 @@ def joined(
     check_columns("join: the other stream", _named(theirs), right)
     if left is None or right is None:
         return None
+    for mine, other in zip(keys, theirs, strict=False):
+        if isinstance(mine, str) and isinstance(other, str):
+            kinds = left[mine], right[other]
+            if all(kind.is_numeric() for kind in kinds) and kinds[0] != kinds[1]:
+                raise GraphError(
+                    f"{user_site()}: join: {mine!r} is of type {kinds[0]}, and {other!r} of the other stream of type "
+                    f"{kinds[1]}: cast one of them before"
+                )
     kind = how if right_keys is not None else _POLARS_HOW.get(how, how)
     return after(
         "join",

@@ -29,9 +29,9 @@ class Csv(FileSource):
     The first line holds the names, unless `names` gives them. Types are guessed from the first block of the
     first file and hold for all files (a column that is empty there is text); where that guess is wrong,
     `schema={"column": type}` says better. A column of integers of which one is beyond 64 bits needs a type from
-    `schema`; empty fields, NA, NULL and NaN are nulls in columns that are not text. `quote` is the quoting
-    character, or None if quotes are ordinary characters. A row with the wrong number of fields, a value of
-    another type, and a last line without line end (see `allow_unfinished_line`) are errors.
+    `schema`, and integers beside fractions are floats; empty fields, NA, NULL and NaN are nulls in columns that
+    are not text. `quote` is the quoting character, or None if quotes are ordinary characters. A row with the
+    wrong number of fields, a value of another type, and a last line without line end (see `allow_unfinished_line`) are errors.
 
     Several files are read side by side: an epoch has a piece of each. Where they follow one another, as those of days do for
     windows over event time, say `epoch="file"`.

@@ -29,7 +29,7 @@ class JsonLines(FileSource):
     or type that turns up later is an error; `schema={"field": type}` says better. As dicts
     (`as_records=True`), each line is what it is, unless `schema` gives fields a type; with `columns`, fields
     that a line lacks are None. Integers are exact: dicts hold them whatever their size, and a column in which one
-    is beyond 64 bits needs a type from `schema`. Text is UTF-8.
+    is beyond 64 bits needs a type from `schema`; in a column with fractions they are floats, as these are. Text is UTF-8.
 
     Several files are read side by side: an epoch has a piece of each. Where they follow one another, as those of days do for
     windows over event time, say `epoch="file"`.

@@ -202,7 +202,11 @@ class Aggregate:
         """
         names = self.columns()
         match self.kind:
-            case "count" | "n_unique":
+            case "count":
+                return pa.int64()
+            case "n_unique":
+                if pa.types.is_nested(columns[0]):
+                    raise TypeError(f"column {names[0]!r} of type {columns[0]} cannot be a key; unnest a struct before")
                 return pa.int64()
             case "min" | "max" | "first" | "last":
                 for kind, name in zip(columns, names, strict=True):

@@ -217,6 +217,17 @@ MISTAKES: dict[str, Callable[[Columns], Any]] = {
     "top_k: column 'l' of type List.Int64. cannot be a key": lambda s: s.with_columns(l=pl.concat_list("n")).top_k(
         1, by="n"
     ),
+    "explode takes columns of lists, and 'n' is of type Int64": lambda s: s.explode("n"),
+    "unnest takes columns of structs, and 'n'": lambda s: s.unnest("n"),
+    "unnest would give two columns 'k'; rename": lambda s: s.with_columns(s=pl.struct("k", "n")).unnest("s"),
+    "join: 'i' is of type Int32, and 'n' of the other": lambda s: s.join(s, left_on="i", right_on="n"),
+    "kinds=agg.n_unique.* of type large_list.* cannot be a key": (
+        lambda s: s.with_columns(l=pl.concat_list("n")).agg(kinds=agg.n_unique("l"))
+    ),
+    "low=agg.min.* of type struct.* cannot be compared": (
+        lambda s: s.with_columns(s=pl.struct("k", "n")).agg(low=agg.min("s"))
+    ),
+    "sum=agg.sum.*of type date.*cast it to pl.Int64": lambda s: s.agg(sum=agg.sum("day")),
     "window: no column": lambda s: s.window(Tumbling(2), time="nix"),
     "time= is a column of datetimes": lambda s: s.window(Tumbling(dt.timedelta(days=1)), time="n"),
     "in windows: no column": lambda s: s.window(Tumbling(2), time="n").group_by("nix"),
