@@ -346,10 +346,11 @@ class SourceDriver:
         reader.wake, reader.fileno = 0.0, None
         if isinstance(chunk, Chunk):
             if chunk.epoch < reader.epoch:
+                again = "; were its epochs changed, or files added, since the job of this store began?"
                 raise self._blame(
                     SourceError(
                         f"partition {reader.partition.name} went back from epoch {reader.epoch} to {chunk.epoch}; "
-                        "epochs must never fall within a partition"
+                        f"epochs must never fall within a partition{again if self._rereads else ''}"
                     )
                 )
             reader.epoch = chunk.epoch + chunk.closes

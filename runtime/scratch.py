@@ -11,12 +11,16 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
 PREFIX = "falkirk-"
 OWNER = ".owner"
 _TRIES = 10
+
+_MADE_AGAIN_SECONDS = 3600.0
+"""Empty folders without an owner are left from then on: who is ending, as Spark's Java is, may make some once more."""
 
 _LONGEST = 60
 """Bytes: the system allows 104 to 108 for the path of a socket, and the names in front of it take the rest."""
@@ -105,9 +109,13 @@ def _is_left(folder: str) -> bool:
     except OSError:
         return False
     try:
-        if os.fstat(here).st_uid != os.getuid():
+        about = os.fstat(here)
+        if about.st_uid != os.getuid():
             return False
-        lock = os.open(OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
+        try:
+            lock = os.open(OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
+        except FileNotFoundError:
+            return time.time() - about.st_mtime > _MADE_AGAIN_SECONDS and _remove_folders(folder)
         try:
             mine = os.fstat(lock)
             if not stat.S_ISREG(mine.st_mode) or mine.st_uid != os.getuid():
@@ -117,7 +125,17 @@ def _is_left(folder: str) -> bool:
             return True
         finally:
             os.close(lock)
-    except OSError:  # it is held, or has no owner's file: it is just being made, or is none of these
+    except OSError:  # it is held, or is none of these
         return False
     finally:
         os.close(here)
+
+
+def _remove_folders(folder: str) -> bool:
+    """Remove a folder in which there is nothing but folders; True if it was one."""
+    tree = list(os.walk(folder, topdown=False))
+    if any(files for _, _, files in tree):
+        return False
+    for each, _, _ in tree:
+        os.rmdir(each)
+    return True

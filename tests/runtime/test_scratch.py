@@ -120,3 +120,16 @@ def test_the_files_of_a_job_without_a_store_are_in_such_a_folder(
     assert sweep(tmp_path) == []
     workspace.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_empty_folders_that_were_made_again_behind_their_owner_are_swept_in_time(tmp_path: Path) -> None:
+    again, kept, fresh, linked = (tmp_path / f"falkirk-{name}" for name in ("again", "kept", "fresh", "linked"))
+    for folder in (again, kept, fresh, linked):
+        (folder / "local" / "inner").mkdir(parents=True)
+    (kept / "local" / "inner" / "file").write_text("somebody's")
+    (linked / "link").symlink_to(kept)
+    for folder in (again, kept, linked):
+        os.utime(folder, (0, 0))
+    assert sweep(tmp_path) == [again]
+    assert sorted(tmp_path.iterdir()) == [fresh, kept, linked]
+    assert (kept / "local" / "inner" / "file").exists()
