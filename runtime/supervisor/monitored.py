@@ -124,7 +124,11 @@ class Monitored:
     def gone(self, child: Child) -> None:
         """A process has ended by itself, or was killed by somebody else."""
         if child is not self._monitor:
-            self._lose(self.place.gone(child))
+            losses = self.place.gone(child)
+            if self.over is None and self.error is None and not child.hung:  # of one that has hung it was said before
+                for loss in losses:
+                    self._note(f"worker {loss.worker}: {loss.reason}; another process takes its place")
+            self._lose(losses)
             return
         self._monitor = None
         if self.over is None and self.error is None:

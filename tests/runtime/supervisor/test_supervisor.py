@@ -53,6 +53,9 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on(tmp_path: Path) -> Non
     assert between[1] != before[1]
     assert after[1] == between[1]
     assert [(each["worker"], "SIGKILL" in each["reason"]) for each in watched.of("failure")] == [(1, True), (0, True)]
+    told = [note for note in watched.notes if "takes its place" in note]
+    assert [note.partition(":")[0] for note in told] == ["worker 1", "worker 0"]
+    assert all("was killed by SIGKILL; another process" in note for note in told)
     assert [each["failed"] for each in watched.of("decided")] == [[0, 1], [1], [0]]
     assert all(gone(pid) for each in pids for pid in each)
 
