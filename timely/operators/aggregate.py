@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
 from timely.data.kernels.added import Added, RowReaders, grouped, table_of
-from timely.data.kernels.columns import TINY, Numbers, is_number, numbers, whole
+from timely.data.kernels.columns import TINY, Numbers, in_their_order, is_number, whole
 from timely.data.kernels.index import Encoder
 from timely.data.kernels.partial import combine, combined, partial
 from timely.data.kernels.parts import Part
@@ -509,7 +509,7 @@ def mostly_alone(table: pa.Table, keys: Sequence[str]) -> bool:
         return False
     if not all(is_number(column.type) and not column.null_count for column in table.columns):
         return False
-    sample = np.sort(numbers(whole(table[keys[0]]))[:: max(1, len(table) // _SAMPLE)])
+    sample = np.sort(in_their_order(whole(table[keys[0]]))[:: max(1, len(table) // _SAMPLE)])
     pairs = int(np.count_nonzero(sample[1:] == sample[:-1]))
     return 4 * pairs < len(sample) and 2 * pairs * len(table) < _ALONE * len(sample) ** 2
 
@@ -524,7 +524,7 @@ def _rises(table: pa.Table, keys: list[str]) -> bool:
         return False
     if any(column.null_count for column in table.columns):
         return False
-    values = numbers(key.chunk(0))
+    values = in_their_order(key.chunk(0))
     return bool((values[1:] > values[:-1]).all())
 
 
