@@ -8,7 +8,7 @@ maximum are of numbers, decimals, text, bytes, dates and times; text is compared
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -260,12 +260,12 @@ class Aggregate:
             found[some] = with_vast(found[some], many[-1][some])
         return found
 
-    def expression(self) -> pl.Expr:
-        """The same in Polars."""
+    def expression(self, categories: Collection[str] = ()) -> pl.Expr:
+        """The same in Polars. Columns of `categories` are compared, and come out, as the text that these are."""
         if self.kind == "count":
             return pl.len().cast(pl.Int64)
         assert self.column is not None
-        column = pl.col(self.column)
+        column = _value(self.column, categories)
         match self.kind:
             case "sum":
                 return column.sum()
@@ -286,9 +286,13 @@ class Aggregate:
                 return column.cast(pl.Float64).quantile(self.sketch.quantile, self.sketch.interpolation)
             case "first" | "last":
                 assert self.order_by is not None
-                order = pl.col(self.order_by)
+                order = _value(self.order_by, categories)
                 some = [each.filter(column.is_not_null() & order.is_not_null()) for each in (column, order)]
                 return some[0].sort_by(some[1], some[0]).get(0 if self.kind == "first" else -1, null_on_oob=True)
+
+
+def _value(column: str, categories: Collection[str]) -> pl.Expr:
+    return pl.col(column).cast(pl.String) if column in categories else pl.col(column)
 
 
 def _differ(a: Numbers, b: Numbers) -> npt.NDArray[np.bool_]:

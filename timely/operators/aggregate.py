@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
+from timely.data.batch import Batch, Columns, as_array, as_arrow, as_polars, concat, length
 from timely.data.kernels.added import Added, RowReaders, grouped, table_of
 from timely.data.kernels.columns import TINY, Numbers, in_their_order, is_number, whole
 from timely.data.kernels.index import Encoder
@@ -355,7 +355,7 @@ class ColumnDistinct(ColumnAggregate):
     def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
         try:
             span = self._pending.span(times)
-            keys = [] if span is None else [whole(span.get_column(key).to_arrow()) for key in self._keys]
+            keys = [] if span is None else [whole(as_array(span.get_column(key))) for key in self._keys]
         except TypeError:  # of different columns, or grouped already
             super().on_notify_several(ctx, times)
             return
@@ -378,7 +378,7 @@ class ColumnDistinct(ColumnAggregate):
 
 def _key_of(table: Batch, key: str) -> pa.Array:
     if isinstance(table, pl.DataFrame):
-        return whole(table.get_column(key).to_arrow())
+        return whole(as_array(table.get_column(key)))
     return whole(as_arrow(table).column(key))
 
 
@@ -424,9 +424,10 @@ class ExpressionAggregate(Operator):
 
     def _results(self, frame: pl.DataFrame) -> pl.DataFrame:
         expressions = []
+        categories = {name for name, kind in frame.schema.items() if isinstance(kind, pl.Categorical | pl.Enum)}
         wide: dict[str, str] = {}
         for name, item in self._aggregates.items():
-            expression = item.expression() if isinstance(item, Aggregate) else item
+            expression = item.expression(categories) if isinstance(item, Aggregate) else item
             if isinstance(item, Aggregate) and item.kind == "sum" and frame[str(item.column)].dtype.is_integer():
                 # Polars' own sum wraps. Of 128-bit integers no number of rows that memory holds leaves 128 bits.
                 wide[name] = str(item.column)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import Columns, as_arrow
+from timely.data.batch import Columns, as_array, as_arrow
 from timely.data.kernels import sketches
 from timely.data.kernels.columns import (
     PLAIN,
@@ -113,7 +113,7 @@ class RowReader:
 
 
 def _array(column: pa.ChunkedArray | pl.Series) -> pa.Array:
-    return whole(column.to_arrow() if isinstance(column, pl.Series) else column)
+    return whole(as_array(column) if isinstance(column, pl.Series) else column)
 
 
 class RowReaders:

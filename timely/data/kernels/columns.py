@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.data.batch import Batch, as_arrow
+from timely.data.batch import Batch, as_array, as_arrow
 from timely.data.kernels.series import frame_of
 from timely.data.kernels.terms import column_of_terms, is_terms
 
@@ -37,7 +37,7 @@ def select(batch: Batch, names: list[str]) -> pa.Table:
     have = batch.columns if isinstance(batch, pl.DataFrame) else batch.column_names
     check_there(have, names)
     if isinstance(batch, pl.DataFrame) and len(batch) < TINY:
-        return pa.Table.from_arrays([batch.get_column(name).to_arrow() for name in names], names)
+        return pa.Table.from_arrays([as_array(batch.get_column(name)) for name in names], names)
     if isinstance(batch, pl.DataFrame) and have != names:
         # To select from the frame makes a plan of it, which costs more than some thousand rows do.
         return as_arrow(frame_of([batch.get_column(name) for name in names]))
