@@ -24,6 +24,7 @@ VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any], bool]] = [
     (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1), True),
     (pa.int8(), st.integers(-128, 127), True),
     (pa.uint64(), st.integers(0, (1 << 63) - 1), True),
+    (pa.uint64(), st.integers(0, (1 << 64) - 1), False),
     (pa.float64(), st.sampled_from([0.5, -0.0, 2.25, float("nan"), float("inf")]), True),
     (pa.float32(), st.sampled_from([0.5, 1.5, -4.0]), True),
     (pa.bool_(), st.booleans(), True),
@@ -43,6 +44,8 @@ KEYS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.string(), st.sampled_from(["a", "b", ""])),
     (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["a", "b"])),
     (pa.float64(), st.sampled_from([0.0, -0.0, float("nan")])),
+    (pa.uint64(), st.sampled_from([0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])),
+    (pa.date32(), st.sampled_from([dt.date(1970, 1, 1), dt.date(2024, 10, 27)])),
 ]
 
 
