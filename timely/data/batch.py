@@ -118,13 +118,34 @@ def as_arrow(batch: Batch) -> pa.Table:
     them.
 
     Raises:
-        TypeError: for records, which have no column names.
+        TypeError: for records, which have no column names, and for columns that have no Arrow form.
     """
     if isinstance(batch, pa.Table):
         return batch
     if isinstance(batch, pl.DataFrame):
-        return batch.to_arrow()
+        try:
+            return batch.to_arrow()
+        except pa.ArrowException as error:
+            raise without_arrow_form(batch.get_columns(), error) from error
     raise TypeError(_NO_COLUMNS)
+
+
+def as_array(column: pl.Series) -> pa.Array:
+    """A series as an Arrow array.
+
+    Raises:
+        TypeError: if it has no Arrow form.
+    """
+    try:
+        return column.to_arrow()
+    except pa.ArrowException as error:
+        raise without_arrow_form([column], error) from error
+
+
+def without_arrow_form(columns: Sequence[pl.Series], error: Exception) -> TypeError:
+    """The error for the user, where one of some columns, by this error of Arrow, has a type that Arrow lacks."""
+    names = [f"column {each.name!r} of type {each.dtype}" for each in columns if each.dtype in (pl.Int128, pl.UInt128)]
+    return TypeError(f"{[*names, 'a column type'][0]} has no Arrow form; cast it first (Int128 to Int64, say): {error}")
 
 
 def as_polars(batch: Batch) -> pl.DataFrame:

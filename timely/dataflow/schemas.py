@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.errors import GraphError, user_site
-from timely.io.column_types import polars_schema
+from timely.io.column_types import arrow_form, polars_schema
 from timely.operators.agg import Aggregate
 from timely.operators.column_join import CHANGE
 
@@ -91,6 +91,18 @@ def check_keys(kind: str, keys: Iterable[str], schema: pl.Schema | None) -> None
                 f"{user_site()}: {kind}: column {key!r} of type {schema[key]} cannot be a key; use numbers, text, bytes, "
                 "dates, or several such columns: unnest makes them of a struct"
             )
+        if schema is not None:
+            _arrow_form(kind, key, schema)
+
+
+def _arrow_form(kind: str, name: str, schema: pl.Schema) -> pa.DataType:
+    found = arrow_form(schema[name])
+    if found is None:
+        raise GraphError(
+            f"{user_site()}: {kind}: column {name!r} of type {schema[name]} has no Arrow form; cast it before: "
+            f"with_columns(pl.col({name!r}).cast(pl.Int64)), or pl.Decimal(38, 0)"
+        )
+    return found
 
 
 def check_nested(kind: str, given: Sequence[Any], schema: pl.Schema | None) -> None:
@@ -165,23 +177,21 @@ def aggregated(
     if schema is None:
         return None
     check_keys(kind, keys, schema)
-    types: dict[str, Any] = {key: schema[key] for key in keys}
-    if any(isinstance(types[key], pl.Enum) for key in keys):
-        return None
+    types: dict[str, Any] = {key: _as_key(schema[key]) for key in keys}
     expressions = {name: item for name, item in named.items() if isinstance(item, pl.Expr)}
     if expressions:
         made = after(kind, lambda frame: frame.group_by(keys).agg(**expressions), schema, expressions.values())
         if made is None:
             return None
         types |= made
-    arrow = pl.DataFrame(schema=schema).to_arrow().schema
     for name, aggregate in named.items():
         if not isinstance(aggregate, Aggregate):
             continue
         call = f"{kind}({name}=agg.{aggregate.kind}(...))"
         check_columns(call, aggregate.columns(), schema)
+        kinds = [_arrow_form(call, column, schema) for column in aggregate.columns()]
         try:
-            found = aggregate.result_kind(*(arrow.field(column).type for column in aggregate.columns()))
+            found = aggregate.result_kind(*kinds)
         except TypeError as error:
             raise GraphError(f"{user_site()}: {call}: {error}") from error
         settled = None if pa.types.is_null(found) else polars_schema(pa.schema([(name, found)]))
@@ -201,9 +211,12 @@ def topped(keys: Sequence[str], schema: pl.Schema | None, running: bool) -> pl.S
         return None
     others = [name for name in schema if name not in keys and name != CHANGE]
     check_keys("top_k", [*keys, *(others if running else ())], schema)
-    if running and any(isinstance(kind, pl.Enum) for kind in schema.values()):
-        return None
-    return pl.Schema({name: schema[name] for name in (*keys, *others)})
+    return pl.Schema({name: _as_key(schema[name]) if running else schema[name] for name in (*keys, *others)})
+
+
+def _as_key(kind: pl.DataType) -> pl.DataType:
+    """The type in which a column comes out that was a key. Of an `Enum` the texts are left, without their order."""
+    return pl.Categorical() if isinstance(kind, pl.Enum) else kind
 
 
 def joined(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -45,6 +46,15 @@ def polars_schema(schema: pa.Schema) -> pl.Schema | None:
     return frame.schema if isinstance(frame, pl.DataFrame) else None
 
 
+@cache
+def arrow_form(kind: pl.DataType) -> pa.DataType | None:
+    """The type that Polars' columns of type `kind` have as Arrow's; None where it has none, as Int128."""
+    try:
+        return pl.DataFrame(schema={"column": kind}).to_arrow().schema.field(0).type
+    except pa.ArrowException:
+        return None
+
+
 def _items(schema: Any, what: str) -> list[tuple[str, Any]]:
     if isinstance(schema, pa.Schema):
         return list(zip(schema.names, schema.types, strict=True))
@@ -73,7 +83,13 @@ def _polars(name: str, kind: Any, what: str) -> Any:
 def _arrow(name: str, kind: Any, what: str) -> pa.DataType:
     if isinstance(kind, pa.DataType):
         return kind
-    found = pl.Series([], dtype=_polars(name, kind, what)).to_arrow().type
+    found = arrow_form(_polars(name, kind, what))
+    if found is None:
+        raise GraphError(
+            at_line(
+                f"{what}: {shown(kind)} of the column {name!r} has no Arrow form; take pl.Int64 or pl.Decimal(38, 0)"
+            )
+        )
     return _plain(found)
 
 

@@ -18,9 +18,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
+from timely.data.batch import Batch, Columns, as_array, as_arrow, as_polars, concat, length
 from timely.data.kernels.added import Added, RowReaders, grouped, table_of
-from timely.data.kernels.columns import TINY, Numbers, is_number, numbers, whole
+from timely.data.kernels.columns import TINY, Numbers, in_their_order, is_number, whole
 from timely.data.kernels.index import Encoder
 from timely.data.kernels.partial import combine, combined, partial
 from timely.data.kernels.parts import Part
@@ -361,7 +361,7 @@ class ColumnDistinct(ColumnAggregate):
     def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
         try:
             span = self._pending.span(times)
-            keys = [] if span is None else [whole(span.get_column(key).to_arrow()) for key in self._keys]
+            keys = [] if span is None else [whole(as_array(span.get_column(key))) for key in self._keys]
         except TypeError:  # of different columns, or grouped already
             super().on_notify_several(ctx, times)
             return
@@ -384,7 +384,7 @@ class ColumnDistinct(ColumnAggregate):
 
 def _key_of(table: Batch, key: str) -> pa.Array:
     if isinstance(table, pl.DataFrame):
-        return whole(table.get_column(key).to_arrow())
+        return whole(as_array(table.get_column(key)))
     return whole(as_arrow(table).column(key))
 
 
@@ -514,7 +514,7 @@ def mostly_alone(table: pa.Table, keys: Sequence[str]) -> bool:
         return False
     if not all(is_number(column.type) and not column.null_count for column in table.columns):
         return False
-    sample = np.sort(numbers(whole(table[keys[0]]))[:: max(1, len(table) // _SAMPLE)])
+    sample = np.sort(in_their_order(whole(table[keys[0]]))[:: max(1, len(table) // _SAMPLE)])
     pairs = int(np.count_nonzero(sample[1:] == sample[:-1]))
     return 4 * pairs < len(sample) and 2 * pairs * len(table) < _ALONE * len(sample) ** 2
 
@@ -529,7 +529,7 @@ def _rises(table: pa.Table, keys: list[str]) -> bool:
         return False
     if any(column.null_count for column in table.columns):
         return False
-    values = numbers(key.chunk(0))
+    values = in_their_order(key.chunk(0))
     return bool((values[1:] > values[:-1]).all())
 
 

@@ -28,12 +28,22 @@ def check_carried(what: str, site: object, channel: Channel, batch: Batch) -> No
     parts = [channel.sample(batch)]
     try:
         if isinstance(channel, Exchange):
-            parts = [part for part in replace(channel, combine=None).split(parts[0], 2) if part is not None]
+            parts = [part for part in _split(channel, parts[0]) if part is not None]
         for part in parts:
             if len(part):
                 encode_batch(part)
     except Exception as error:
         raise exchange_error(what, site, error, batch) from error
+
+
+def _split(channel: Exchange, sample: Batch) -> list[Batch | None]:
+    """The parts of some records for two workers. What cannot be combined goes as it is: the operator refuses it better."""
+    if channel.combine is not None:
+        try:
+            return channel.split(sample, 2)
+        except Exception:
+            channel = replace(channel, combine=None)
+    return channel.split(sample, 2)
 
 
 def checking_factory(

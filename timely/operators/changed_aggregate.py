@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from timely.data.batch import Batch, as_arrow
 from timely.data.kernels.added import RowReaders
-from timely.data.kernels.columns import Numbers, comparable, is_number, numbers, select, whole
+from timely.data.kernels.columns import Numbers, comparable, in_their_order, is_number, select, whole
 from timely.data.kernels.grouping import group_numbers, union
 from timely.data.kernels.parts import Part, compared_kind
 from timely.data.kernels.tables import Ids
@@ -203,7 +203,7 @@ def _look(values: ExpiringTotals, leading: Ids, columns: int) -> _Found:
         at = sorted_[np.searchsorted(leading, owners, sorter=sorted_)]
         number += np.bincount(at, minlength=len(leading))
         of = [whole(column) for column in values.totals.index.keys(ids)[-columns:]]
-        places = [numbers(column) if is_number(column.type) else comparable(column)[0] for column in of]
+        places = [in_their_order(column) if is_number(column.type) else comparable(column)[0] for column in of]
         if columns > 1:  # in the order of an order NaN is a value like others, behind all
             places = [_ranks(each) for each in places]
         low = np.lexsort((*places[::-1], at))[

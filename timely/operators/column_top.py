@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import Batch, as_polars, concat
+from timely.data.batch import Batch, as_array, as_polars, concat
 from timely.data.content import content_of
 from timely.data.kernels.added import RowReaders
 from timely.data.kernels.columns import TINY, Numbers, check_there, in_order, whole
@@ -113,7 +113,7 @@ class TopOfTime(_Top):
     def _found(self, time: Time, rows: pl.DataFrame) -> Batch:
         names = self._names(rows.columns)
         columns = [rows.get_column(name) for name in names]
-        arrays = [whole(column.to_arrow()) for column in columns]
+        arrays = [whole(as_array(column)) for column in columns]
         owners = group_numbers(arrays[: len(self._keys)])
         order = self._order(owners, names, arrays)
         first = self._first(owners[order], np.ones(len(order), np.int64)) > 0

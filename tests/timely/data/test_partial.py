@@ -24,11 +24,12 @@ VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any], bool]] = [
     (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1), True),
     (pa.int8(), st.integers(-128, 127), True),
     (pa.uint64(), st.integers(0, (1 << 63) - 1), True),
+    (pa.uint64(), st.integers(0, (1 << 64) - 1), False),
     (pa.float64(), st.sampled_from([0.5, -0.0, 2.25, float("nan"), float("inf")]), True),
     (pa.float32(), st.sampled_from([0.5, 1.5, -4.0]), True),
     (pa.bool_(), st.booleans(), True),
-    (pa.date32(), st.dates(dt.date(1970, 1, 1), dt.date(2100, 1, 1)), True),
-    (pa.timestamp("us"), st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2100, 1, 1)), True),
+    (pa.date32(), st.dates(dt.date(1970, 1, 1), dt.date(2100, 1, 1)), False),
+    (pa.timestamp("us"), st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2100, 1, 1)), False),
     (pa.decimal128(12, 2), st.decimals(-999, 999, places=2), True),
     (pa.string(), st.text(max_size=3), False),
     (pa.large_string(), st.text(max_size=3), False),
@@ -43,6 +44,8 @@ KEYS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.string(), st.sampled_from(["a", "b", ""])),
     (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["a", "b"])),
     (pa.float64(), st.sampled_from([0.0, -0.0, float("nan")])),
+    (pa.uint64(), st.sampled_from([0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])),
+    (pa.date32(), st.sampled_from([dt.date(1970, 1, 1), dt.date(2024, 10, 27)])),
 ]
 
 

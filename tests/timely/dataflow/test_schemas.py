@@ -18,7 +18,7 @@ from runtime.memory import Cluster
 from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
-from timely.errors import GraphError, OperatorError
+from timely.errors import FalkirkError, GraphError, OperatorError
 from timely.io import Batches, Csv, Iterable, Parquet
 from timely.operators import agg
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
@@ -36,9 +36,10 @@ FRAME = pl.DataFrame(
         "day": [dt.date(2026, 1, day) for day in (1, 2, 3, 4)],
         "u": pl.Series([1, 2, 3, 4], dtype=pl.UInt64),
         "c": pl.Series(["x", "y", "x", "y"], dtype=pl.Categorical),
+        "e": pl.Series(["s", "l", "m", "s"], dtype=pl.Enum(["s", "m", "l"])),
     }
 )
-KEYS = ["k", "i", "n", "b", "day", "at", "u", "c", "f"]
+KEYS = ["k", "i", "n", "b", "day", "at", "u", "c", "e", "f"]
 NUMBERS = ["i", "n", "f", "x", "d", "u"]
 
 
@@ -46,8 +47,8 @@ NUMBERS = ["i", "n", "f", "x", "d", "u"]
 def aggregates(draw: Any) -> dict[str, agg.Aggregate]:
     made = [agg.count(), *(of(name) for name in NUMBERS for of in (agg.sum, agg.mean))]
     made += [of(name) for name in NUMBERS if name != "d" for of in (agg.var, agg.std)]
-    made += [of(name) for name in (*NUMBERS, "k", "b", "day", "at", "c") for of in (agg.min, agg.max)]
-    comparable = st.sampled_from([*NUMBERS, "k", "b", "day", "at", "c"])
+    made += [of(name) for name in (*NUMBERS, "k", "b", "day", "at", "c", "e") for of in (agg.min, agg.max)]
+    comparable = st.sampled_from([*NUMBERS, "k", "b", "day", "at", "c", "e"])
     made += [draw(st.sampled_from([agg.first, agg.last]))(draw(comparable), order_by=draw(comparable))]
     made += [agg.n_unique(name) for name in KEYS]
     made += [of(name) for name in NUMBERS for of in (agg.median, lambda name: agg.quantile(name, 0.9, "lower"))]
@@ -228,10 +229,22 @@ MISTAKES: dict[str, Callable[[Columns], Any]] = {
         lambda s: s.with_columns(s=pl.struct("k", "n")).agg(low=agg.min("s"))
     ),
     "sum=agg.sum.*of type date.*cast it to pl.Int64": lambda s: s.agg(sum=agg.sum("day")),
+    "agg: column 'w' of type Int128 has no Arrow form; cast it before": lambda s: (
+        s.with_columns(w=WIDE).group_by("w").agg(n=agg.count())
+    ),
+    r"agg.m=agg.max.*: column 'w' of type UInt128 has no Arrow form": lambda s: s.with_columns(
+        w=pl.col("n").cast(pl.UInt128)
+    ).agg(m=agg.max("w")),
+    "top_k: column 'w' of type Int128 has no Arrow form": lambda s: s.with_columns(w=WIDE).top_k(1, by="n"),
+    "schema: Int128 of the column 'w' has no Arrow form": lambda s: Csv("rows.csv", schema={"w": pl.Int128}),
     "window: no column": lambda s: s.window(Tumbling(2), time="nix"),
     "time= is a column of datetimes": lambda s: s.window(Tumbling(dt.timedelta(days=1)), time="n"),
     "in windows: no column": lambda s: s.window(Tumbling(2), time="n").group_by("nix"),
 }
+
+
+WIDE = pl.col("n").cast(pl.Int128)
+"""Of a type that Arrow lacks."""
 
 
 @pytest.mark.parametrize("message", MISTAKES)
@@ -257,3 +270,36 @@ def test_what_goes_round_is_held_to_what_enters() -> None:
     stream.iterate(lambda again: again.map_batches(lambda frame: frame.cast(pl.Int32)), limit=2).capture()
     with pytest.raises(OperatorError, match=r"test_schemas\.py:\d+.*column 'n' is Int32, and declared as Int64"):
         Cluster(flow, 1, 0).run()
+
+
+UNKNOWN: dict[str, Callable[[Columns], Columns]] = {
+    "a key": lambda s: s.group_by("w").agg(n=agg.count()),
+    "a value": lambda s: s.agg(m=agg.max("w")),
+    "different ones": lambda s: s.distinct("w", over="time"),
+    "rows": lambda s: s.top_k(1, by="n", over="time"),
+    "rows so far": lambda s: s.top_k(1, by="n"),
+    "a key of a join": lambda s: s.join(s.select("w", m="n"), on="w"),
+    "windows": lambda s: s.window(Epochs(1)).group_by("w").agg(n=agg.count()),
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("verb", UNKNOWN)
+def test_a_type_that_arrow_lacks_is_an_error_that_says_what_to_do(verb: str, workers: int) -> None:
+    flow = Dataflow("wide")
+    stream = flow.columns("in", Batches([FRAME.select("n", w=WIDE)])).map_batches(lambda frame: frame)
+    UNKNOWN[verb](stream).capture()
+    why = r"test_schemas\.py:\d+\).* column 'w' of type Int128 has no Arrow form; cast it first"
+    with pytest.raises(FalkirkError, match=why):
+        Cluster(flow, workers, 0).run()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_column_that_no_aggregate_reads_may_be_of_a_type_that_arrow_lacks(workers: int) -> None:
+    flow = Dataflow("wide")
+    stream = flow.columns("in", Batches([FRAME.select("k", "n", w=WIDE)]))
+    out = stream.group_by("k").agg(n=agg.sum("n")).capture()
+    cluster = Cluster(flow, workers, 0)
+    cluster.run()
+    found = pl.concat(as_polars(batch) for _, batch in cluster.captured(out))
+    assert sorted(found.rows(), key=str) == [("a", 5), ("b", 2), (None, 3)]

@@ -208,6 +208,30 @@ def test_the_least_and_greatest_text_runs_on_and_equals_polars(kind: pa.DataType
         assert found == {k: (low, top) for k, low, top in wanted.rows()}
 
 
+unsigned = st.sampled_from([0, 1, MOST, MOST + 1, 2**64 - 1]) | st.none()
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 2), unsigned), min_size=1, max_size=6), min_size=2, max_size=5))
+@settings(max_examples=20)
+def test_the_least_and_greatest_unsigned_integers_run_on_after_a_restore(times: list[Any]) -> None:
+    operator = ColumnAggregate(["k"], {"low": agg.min("v"), "top": agg.max("v")})
+    found: dict[int, tuple[Any, Any]] = {}
+    rows: list[Any] = []
+    for t, pairs in enumerate(times):
+        rows += pairs
+        keys, values = zip(*pairs, strict=True)
+        for _, result in feed(operator, [(0, (t,), pa.table({"k": keys, "v": pa.array(values, pa.uint64())}))]):
+            found |= {k: (low, top) for k, low, top in as_polars(result).rows()}
+        frame = pl.DataFrame(rows, {"k": pl.Int64, "v": pl.UInt64}, orient="row")
+        wanted = frame.group_by("k").agg(low=pl.min("v"), top=pl.max("v"))
+        assert found == {k: (low, top) for k, low, top in wanted.rows()}
+        again = ColumnAggregate(["k"], {"low": agg.min("v"), "top": agg.max("v")})
+        assert operator.state is not None
+        assert again.state is not None
+        again.state.restore(operator.state.snapshot(Frontier.before([(t + 1,)]), Frontier.empty(1)))
+        operator = again
+
+
 def test_what_cannot_be_added_or_compared_says_so_once() -> None:
     lists = pa.table({"k": [1], "v": pa.array([[1]])})
     text = pa.table({"k": [1], "v": ["x"]})

@@ -28,6 +28,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from timely.data.batch import as_array
 from timely.errors import CodecError
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -307,7 +308,10 @@ def hash_column(column: Any) -> Hashes:
             return _hash_floats(column)
         column = pa.array(column)
     elif isinstance(column, pl.Series):
-        column = column.to_arrow()
+        try:
+            column = as_array(column)
+        except TypeError as error:
+            raise CodecError(str(error)) from error
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks == 1:
             return _hash_array(column.chunk(0))

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from timely.data.batch import without_arrow_form
 from timely.data.codec.typed import shown
 from timely.data.pool import Pool
 from timely.errors import CodecError
@@ -240,7 +241,7 @@ def write_frame(frame: pl.DataFrame, pool: Pool | None = None) -> pa.Buffer:
     try:
         table = frame.to_arrow()
     except pa.ArrowException as error:
-        raise CodecError(f"a column type has no Arrow form; cast it first (Int128 to Int64, say): {error}") from error
+        raise CodecError(str(without_arrow_form(frame.get_columns(), error))) from error
     except pl.exceptions.PanicException as error:
         raise CodecError(
             f"Polars has no Arrow form for these columns, named {frame.columns!r}: {shown(error)}"

@@ -11,16 +11,18 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import Columns, as_arrow
+from timely.data.batch import Columns, as_array, as_arrow
 from timely.data.kernels import sketches
 from timely.data.kernels.columns import (
     PLAIN,
     TINY,
     Numbers,
     column_of,
+    in_their_order,
     is_number,
     numbers,
     objects,
+    to_add,
     whole,
 )
 from timely.data.kernels.parts import Part, dtype_of, kind_of
@@ -79,6 +81,7 @@ class RowReader:
         self._columns = list(dict.fromkeys(part.column for part in parts if part.column is not None))
         self._kinds = [kind_of(part, schema) for part in parts]
         self._as_it_is = {name: schema.field(name).type.id in PLAIN for name in self._columns}
+        self._unsigned = {name for name in self._columns if pa.types.is_uint64(schema.field(name).type)}
 
     def read(self, batch: Columns) -> Added:
         """The rows of such a table or frame."""
@@ -100,17 +103,17 @@ class RowReader:
             if of is None or kind == "values":
                 values.append(ones if mask is None else mask.astype(np.int64))
                 valid.append(None)
-            elif kind == "sketch":
-                values.append(sketches.of_rows(plain[of]))
-                valid.append(mask)
             else:
-                values.append(squares(plain[of]) if kind == "squares" else plain[of])
+                given = to_add(plain[of]) if of in self._unsigned and kind not in ("min", "max") else plain[of]
+                if kind == "sketch":
+                    given = sketches.of_rows(given)
+                values.append(squares(given) if kind == "squares" else given)
                 valid.append(mask)
         return Added([_array(at(key)) for key in self._keys], self._kinds, values, valid)
 
 
 def _array(column: pa.ChunkedArray | pl.Series) -> pa.Array:
-    return whole(column.to_arrow() if isinstance(column, pl.Series) else column)
+    return whole(as_array(column) if isinstance(column, pl.Series) else column)
 
 
 class RowReaders:
@@ -182,9 +185,18 @@ def present_values(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | 
 
 
 def plain_values(column: pa.Array) -> Numbers:
-    """The values of a column without nulls, as numbers, as sums, or as objects in their own order."""
+    """The values of a column without nulls, as numbers in their order, as sums, or as objects in their own order."""
     if is_number(column.type):
-        return numbers(column)
+        return in_their_order(column)
     if is_terms(column.type):
         return terms_of(column)
     return np.zeros(0, np.int64) if pa.types.is_null(column.type) else objects(column)
+
+
+def values_to_add(column: pa.Array) -> Numbers:
+    """The same, but numbers that can be added up.
+
+    Raises:
+        OverflowError: for unsigned integers beyond those with a sign.
+    """
+    return numbers(column) if is_number(column.type) else plain_values(column)

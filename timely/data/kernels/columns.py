@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.data.batch import Batch, as_arrow
+from timely.data.batch import Batch, as_array, as_arrow
 from timely.data.kernels.series import frame_of
 from timely.data.kernels.terms import column_of_terms, is_terms
 
@@ -37,7 +37,7 @@ def select(batch: Batch, names: list[str]) -> pa.Table:
     have = batch.columns if isinstance(batch, pl.DataFrame) else batch.column_names
     check_there(have, names)
     if isinstance(batch, pl.DataFrame) and len(batch) < TINY:
-        return pa.Table.from_arrays([batch.get_column(name).to_arrow() for name in names], names)
+        return pa.Table.from_arrays([as_array(batch.get_column(name)) for name in names], names)
     if isinstance(batch, pl.DataFrame) and have != names:
         # To select from the frame makes a plan of it, which costs more than some thousand rows do.
         return as_arrow(frame_of([batch.get_column(name) for name in names]))
@@ -87,6 +87,7 @@ _INTEGERS = [make() for make in (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8
 _TEMPORAL = [pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us"), pa.duration("us")]
 _FLOATS = [pa.float16(), pa.float32(), pa.float64()]
 _NUMBERS = frozenset(kind.id for kind in (*_INTEGERS, *_TEMPORAL, *_FLOATS, pa.bool_()))
+_TIMES = frozenset(kind.id for kind in _TEMPORAL)
 PLAIN = {pa.int64().id: np.dtype(np.int64), pa.float64().id: np.dtype(np.float64)}
 """Types of columns that are `numbers` as they are."""
 
@@ -107,23 +108,84 @@ def numbers(column: pa.Array) -> Numbers:
     if types.is_floating(kind):
         floats: Numbers = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         return floats
-    if types.is_temporal(kind):
-        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    elif types.is_boolean(kind):
+    if types.is_boolean(kind):
         column = column.cast(pa.int8())
-    elif types.is_uint64(kind):
-        if (most := pc.max(column).as_py()) is not None and most > np.iinfo(np.int64).max:
-            raise OverflowError(
-                f"an unsigned column holds {most}, and totals are of 64-bit integers with a sign; cast it before: "
-                "with_columns(pl.col(...).cast(pl.Decimal(38, 0))) is exact, pl.Float64 rounds"
-            )
-        column = column.cast(pa.int64())
-    integers: Numbers = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    integers: Numbers = as_integers(column).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    if types.is_uint64(kind):
+        check_signed(integers)
     return integers
 
 
+def check_signed(integers: Numbers) -> None:
+    """Refuse unsigned integers, given as `as_integers` has them, that none with a sign is.
+
+    Raises:
+        OverflowError: if there is one.
+    """
+    if len(integers) and int(integers.min()) < 0:
+        raise OverflowError(
+            f"an unsigned column holds {int(integers.view(np.uint64).max())}, and totals are of 64-bit integers with a "
+            "sign; cast it before: with_columns(pl.col(...).cast(pl.Decimal(38, 0))) is exact, pl.Float64 rounds"
+        )
+
+
+def in_their_order(column: pa.Array) -> Numbers:
+    """`numbers`, but of unsigned 64-bit integers, which may be beyond those with a sign, integers that have their order."""
+    return _shifted(as_integers(column).to_numpy()) if pa.types.is_uint64(column.type) else numbers(column)
+
+
+def to_add(ordered: Numbers) -> Numbers:
+    """The unsigned integers behind such that have their order.
+
+    Raises:
+        OverflowError: if one has no place among integers with a sign.
+    """
+    integers = _shifted(ordered)
+    check_signed(integers)
+    return integers
+
+
+def _shifted(integers: Numbers) -> Numbers:
+    shifted: Numbers = integers ^ np.iinfo(np.int64).min
+    return shifted
+
+
+def integers_type(kind: pa.DataType) -> pa.DataType:
+    """The type of `as_integers` of a column of type `kind`."""
+    if kind.id in _TIMES:
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    return pa.int64() if pa.types.is_uint64(kind) else kind
+
+
+def as_integers(column: pa.Array) -> pa.Array:
+    """Times, and unsigned 64-bit integers, as integers with a sign that are equal where they are; another column as it is.
+
+    Python's own times would not do: of two instants that a clock shows alike they make one, and they have no nanoseconds.
+    """
+    return _viewed(column, integers_type(_of_dictionary(column.type)))
+
+
+def of_integers(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The inverse of `as_integers`: a column of type `kind`."""
+    of = _of_dictionary(kind)
+    return column if integers_type(of) is of else _viewed(column, of)
+
+
+def _viewed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    of = column.type
+    if pa.types.is_null(of) or _of_dictionary(of) is kind or _of_dictionary(of).equals(kind):
+        return column
+    if pa.types.is_dictionary(of):
+        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.view(kind), safe=False)
+    return column.view(kind)
+
+
+def _of_dictionary(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """The inverse of `numbers`: a column of type `kind`, null where `empty`."""
+    """The inverse of `in_their_order`: a column of type `kind`, null where `empty`."""
     types = pa.types
     if empty is not None and not np.count_nonzero(empty):
         empty = None
@@ -150,6 +212,8 @@ def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
     plain = pa.array(values.astype(np.int64, copy=False), mask=empty)
     if types.is_int64(kind):
         return plain
+    if types.is_uint64(kind):
+        return pa.array(_shifted(values.astype(np.int64, copy=False)), mask=empty).view(kind)
     if types.is_temporal(kind):
         return plain.view(kind) if kind.bit_width == 64 else plain.cast(pa.int32()).view(kind)
     return plain.cast(kind)
@@ -215,7 +279,7 @@ def in_order(column: pa.Array) -> Numbers:
     """
     kind = column.type
     if is_number(kind):
-        values = numbers(column)
+        values = in_their_order(column)
         return _as_integers(values) if values.dtype.kind == "f" else values
     of = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_null(of):
@@ -248,7 +312,7 @@ def _places(column: pa.Array) -> Numbers:
     """Integers, or objects, that are in the order of the values of a part of a pair."""
     if not is_number(column.type):
         return objects(column)
-    values = numbers(column)
+    values = in_their_order(column)
     return _as_integers(values) if values.dtype.kind == "f" else values
 
 

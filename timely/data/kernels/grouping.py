@@ -11,9 +11,11 @@ from timely.data.kernels.columns import (
     TINY,
     Numbers,
     Scratch,
+    as_integers,
     column_of,
     is_number,
     numbers,
+    of_integers,
     pooled_empty,
 )
 from timely.data.kernels.index import KeyIndex, bits
@@ -32,6 +34,16 @@ def group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
 
     Codes of a dictionary and integers in a narrow range are group numbers already; other keys are looked up.
     """
+    kinds = [column.type for column in columns]
+    columns = [as_integers(column) for column in columns]
+    groups, count, keys_of = _group(columns)
+    if all(column.type is kind for column, kind in zip(columns, kinds, strict=True)):
+        return groups, count, keys_of
+    return groups, count, lambda ids: [of_integers(*each) for each in zip(keys_of(ids), kinds, strict=True)]
+
+
+def _group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
+    """The same of columns that are no times."""
     if len(columns) == 1 and len(columns[0]) >= TINY and not columns[0].null_count:
         column = columns[0]
         if pa.types.is_dictionary(column.type):

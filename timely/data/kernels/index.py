@@ -15,7 +15,17 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from timely.data.kernels.columns import TINY, column_of, is_number, is_text, numbers, whole
+from timely.data.kernels.columns import (
+    TINY,
+    as_integers,
+    column_of,
+    integers_type,
+    is_number,
+    is_text,
+    numbers,
+    of_integers,
+    whole,
+)
 from timely.data.kernels.series import series_of
 from timely.data.kernels.tables import Ids, IntTable, KeyTable, StringTable, compiled_loops, read_only
 
@@ -30,6 +40,8 @@ class ColumnIndex:
 
     def __init__(self, expected: int = 0) -> None:
         self.kind: pa.DataType | None = None
+        self._held: pa.DataType = pa.null()
+        """The type in which values are held: that of `as_integers`."""
         self.coded = False
         self._expected = expected
         self._small: dict[Any, int] = {}
@@ -52,6 +64,8 @@ class ColumnIndex:
         """
         if column.type != self.kind:
             self._accept(column.type)
+        if self._held is not self.kind:
+            column = as_integers(column)
         if self._table is None:
             if len(column) < TINY and len(self._small) < _SMALL:
                 plain = column.type.id == _INT64 and not column.null_count
@@ -81,6 +95,7 @@ class ColumnIndex:
             kind = pa.string()
         if self.kind is None or pa.types.is_null(self.kind):
             self.kind = kind
+            self._held = integers_type(kind)
         elif not (kind.equals(self.kind) or pa.types.is_null(kind)):
             raise TypeError(f"a key column was of type {self.kind} and is now {kind}; cast it to one type")
 
@@ -100,11 +115,10 @@ class ColumnIndex:
 
     def _build(self) -> bool:
         """Move from a Python dictionary to a compiled table. False for types that have none."""
-        assert self.kind is not None
-        text = is_text(self.kind)
-        if not text and not is_number(self.kind):
+        text = is_text(self._held)
+        if not text and not is_number(self._held):
             return False
-        known = pa.array(list(self._small), self.kind)
+        known = pa.array(list(self._small), self._held)
         room = max(self._expected, len(known))
         self._table = StringTable(room) if text else IntTable(room)
         if None in self._small:  # ids are given in order, so null must get the place that it had
@@ -182,17 +196,21 @@ class ColumnIndex:
     def values(self, ids: Ids | None = None) -> pa.Array:
         """The values of `ids` (default: of all), dictionary-encoded if they came so."""
         assert self.kind is not None
+        found = self._held_values(ids)
+        return found if self._held is self.kind else of_integers(found, self.kind)
+
+    def _held_values(self, ids: Ids | None) -> pa.Array:
         if ids is not None and (plain := self.integers(ids)) is not None:
-            return column_of(plain, self.kind)
+            return column_of(plain, self._held)
         if self._table is None:
             names = self._all_names()
-            plain = pa.array(names if ids is None else [names[i] for i in ids.tolist()], self.kind)
+            plain = pa.array(names if ids is None else [names[i] for i in ids.tolist()], self._held)
             return plain.dictionary_encode() if self.coded else plain
         if isinstance(self._table, IntTable):
             bits = self._table.values()
             taken = bits if ids is None else bits[ids]
             empty = None if self._null is None else (np.arange(len(bits)) if ids is None else ids) == self._null
-            plain = column_of(_numbers_of(taken, self.kind), self.kind, empty)
+            plain = column_of(_numbers_of(taken, self._held), self._held, empty)
             return plain.dictionary_encode() if self.coded else plain
         return self._strings(self._table.values(), ids)
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timely.data.batch import as_array
 from timely.data.codec.hashing import Hashes
 from timely.data.kernels.columns import whole
 from timely.data.kernels.grouping import group_numbers
@@ -162,7 +163,7 @@ class _Piece:
         known, order, _, mixed = self.ordered(keys)
         owners: npt.NDArray[Any] = known
         if mixed:
-            groups = group_numbers([whole(column.to_arrow()) for column in self.columns if column.name in keys])
+            groups = group_numbers([whole(as_array(column)) for column in self.columns if column.name in keys])
             order = np.lexsort((self.at, groups))
             owners = groups[order]
         same = np.flatnonzero(owners[1:] == owners[:-1])

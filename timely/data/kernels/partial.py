@@ -12,14 +12,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from timely.data.kernels import sketches
-from timely.data.kernels.added import Added, are_ones, plain_values, present_values, ungrouped
+from timely.data.kernels.added import Added, are_ones, present_values, ungrouped, values_to_add
 from timely.data.kernels.columns import (
     TINY,
     Numbers,
+    as_integers,
     column_of,
     comparable,
+    in_their_order,
+    integers_type,
     is_number,
     numbers,
+    of_integers,
     pooled_take,
     scratch,
     whole,
@@ -106,15 +110,18 @@ class _Column:
             TypeError: if they have no order.
         """
         compared_kind(self.kind, self._name)
-        if is_number(self.kind) or pa.types.is_null(self.kind):
+        if pa.types.is_null(self.kind) or (is_number(self.kind) and not pa.types.is_uint64(self.kind)):
             return self._as_numbers()
         if self._places is None:
-            self._places, self._ranked = comparable(self._column)
+            if is_number(self.kind):
+                self._places = in_their_order(self._column)
+            else:
+                self._places, self._ranked = comparable(self._column)
         return self._places
 
     def _as_numbers(self) -> Numbers:
         if self._numbers is None:
-            self._numbers = plain_values(self._column)
+            self._numbers = values_to_add(self._column)
         return self._numbers
 
     def compared(self, chosen: Numbers, empty: npt.NDArray[np.bool_] | None) -> pa.Array:
@@ -162,8 +169,9 @@ def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) 
         if not alike or not full or not all(is_number(kind) or is_terms(kind) for kind, _ in some):
             return None
     with scratch() as room:
-        groups, values, rows = group_integers([numbers(added.keys[0]) for added in many], room)
-        columns = {keys[0]: column_of(values, first.keys[0].type)}
+        groups, values, rows = group_integers([numbers(as_integers(added.keys[0])) for added in many], room)
+        kind = first.keys[0].type
+        columns = {keys[0]: of_integers(column_of(values, integers_type(kind)), kind)}
         counted: pa.Array | None = None
         for i, part in enumerate(parts):
             if i in bare:
@@ -175,8 +183,8 @@ def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) 
                     counted = column_of(rows, pa.int64())
                 columns[part.name] = counted
                 continue
-            kind: Kind = "sum" if part.kind in ADDS else part.kind
-            result = reduce_pieces(kind, groups, len(rows), given, rows)
+            reduced: Kind = "sum" if part.kind in ADDS else part.kind
+            result = reduce_pieces(reduced, groups, len(rows), given, rows)
             if result.dtype.kind == "O":
                 columns[part.name] = sums_column(result, pa.int64())
             else:

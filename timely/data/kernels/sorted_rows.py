@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -40,12 +41,28 @@ def in_content_order(frame: pl.DataFrame) -> pl.DataFrame:
         return frame
     if any(isinstance(kind, _BY_VALUE) for kind in frame.dtypes):
         try:
-            content = list(map(content_of, frame.rows()))
+            content = list(map(content_of, _of_integers(frame).rows()))
         except CodecError:
             return frame
         return frame[sorted(range(len(frame)), key=content.__getitem__)]
     columns = [name for name, kind in frame.schema.items() if kind != pl.Null]
     return frame.sort(columns) if columns else frame
+
+
+def _of_integers(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame, with integers in place of times, of which Python's do not tell all apart: see `columns.as_integers`."""
+    kinds = {name: _integers_type(kind) for name, kind in frame.schema.items()}
+    return frame.cast({name: kind for name, kind in kinds.items() if kind != frame.schema[name]})
+
+
+def _integers_type(kind: Any) -> Any:
+    if isinstance(kind, pl.List):
+        return pl.List(_integers_type(kind.inner))
+    if isinstance(kind, pl.Array):
+        return pl.Array(_integers_type(kind.inner), kind.size)
+    if isinstance(kind, pl.Struct):
+        return pl.Struct({field.name: _integers_type(field.dtype) for field in kind.fields})
+    return pl.Int64() if kind.is_temporal() else kind
 
 
 def _tied(rows: pl.DataFrame) -> bool:
