@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-import polars as pl
-
-from libraries.sql.expressions import Node, expression, name_of, polars, refuse, replaced, text
-from libraries.sql.relations import Mode, Relation
+from libraries.sql.expressions import Expression, expression, polars, refuse
+from libraries.sql.nodes import Node, name_of, replaced, text
+from libraries.sql.relations import Mode, Relation, computed
 from libraries.sql.tables import Rows
 from libraries.sql.windows import WindowCall, bound_of, check_outside, window_in
 from timely.dataflow.columns import Columns
@@ -18,7 +17,7 @@ from timely.operators.agg import Aggregate
 
 def totals(
     items: list[Node], keys: list[Node], having: Node | None, rows: Rows, mode: Mode
-) -> tuple[Relation, list[pl.Expr]]:
+) -> tuple[Relation, list[Expression]]:
     """The totals of each group, and the results that a query makes of them."""
     from sqlglot import exp
 
@@ -27,27 +26,27 @@ def totals(
         mode.check_taking_back("having")
     if any(isinstance(item, exp.Star) for item in items):
         refuse("select * beside aggregates: name the keys")
-    made: list[pl.Expr] = []
+    made: list[Expression] = []
     names: dict[str, str] = {}
     of_columns: dict[str, str] = {}
     for number, key in enumerate(keys):
         column = rows.column(key) if isinstance(key, exp.Column) else None
         if column is None or window is not None:  # windows have columns of their own, which may have the name of a key
-            made.append(polars(key, rows.column).alias(f"key {number}()"))
+            made.append(polars(key, rows.column, rows.relation.schema).alias(f"key {number}()"))
         names[text(key)] = f"key {number}()" if column is None or window is not None else column
         if column is not None:
             of_columns[column] = names[text(key)]
     of_key = list(dict.fromkeys(names.values()))
     aggregates: dict[str, Aggregate] = {}
     results: dict[str, Node] = {}
-    computed: dict[str, str] = {}
+    inputs: dict[str, str] = {}
 
     def input_of(node: Node) -> str:
         if isinstance(node, exp.Column):
             return rows.column(node)
-        if (column := computed.get(text(node))) is None:
-            column = computed[text(node)] = f"input {len(computed)}()"
-            made.append(polars(node, rows.column).alias(column))
+        if (column := inputs.get(text(node))) is None:
+            column = inputs[text(node)] = f"input {len(inputs)}()"
+            made.append(polars(node, rows.column, rows.relation.schema).alias(column))
         return column
 
     for whole in [
@@ -80,7 +79,7 @@ def totals(
         found_totals = Relation(_in_windows(window, rows, made, of_key, aggregates, mode, input_of))
     else:
         stream = rows.relation.settled("an aggregate")
-        stream = stream.with_columns(*made) if made else stream
+        stream = computed(stream, "with_columns", *made) if made else stream
         given = cast(Any, aggregates)
         found_totals = Relation(
             stream.group_by(*of_key).agg(over=mode.over, changes=mode.changes, **given)
@@ -103,15 +102,17 @@ def totals(
         return node
 
     if having is not None:
-        kept = found_totals.stream.filter(expression(replaced(having.this, result)))
+        condition = expression(replaced(having.this, result), found_totals.schema)
+        kept = computed(found_totals.stream, "filter", condition)
         found_totals = Relation(kept, found_totals.replaces)
-    return found_totals, [expression(replaced(item.unalias(), result)).alias(name_of(item)) for item in items]
+    schema = found_totals.schema
+    return found_totals, [expression(replaced(item.unalias(), result), schema).alias(name_of(item)) for item in items]
 
 
 def _in_windows(
     window: WindowCall,
     rows: Rows,
-    made: list[pl.Expr],
+    made: list[Expression],
     keys: list[str],
     aggregates: dict[str, Aggregate],
     mode: Mode,
@@ -124,7 +125,7 @@ def _in_windows(
             "a window of rows that are taken back: a window that has closed is told once; say over='time', or windows first"
         )
     time = input_of(window.time)
-    stream = stream.with_columns(*made) if made else stream
+    stream = computed(stream, "with_columns", *made) if made else stream
     windows = stream.window(window.shape, time=time, lateness=mode.lateness)
     return (windows.group_by(*keys) if keys else windows).agg(**cast(Any, aggregates))
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from libraries.sql.expressions import Node, name_of, refuse, text
+from libraries.sql.expressions import refuse
+from libraries.sql.nodes import Node, name_of, text
 from libraries.sql.relations import Mode, Relation
 
 

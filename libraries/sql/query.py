@@ -14,9 +14,10 @@ from typing import Any, cast
 import polars as pl
 
 from libraries.sql.aggregates import totals
-from libraries.sql.expressions import Node, listed, name_of, polars, refuse, text
+from libraries.sql.expressions import Expression, listed, output_of, polars, refuse
+from libraries.sql.nodes import Node, name_of, text
 from libraries.sql.orders import order_of, ordered
-from libraries.sql.relations import Mode, Relation, distinct, united
+from libraries.sql.relations import Mode, Relation, computed, distinct, united
 from libraries.sql.tables import Rows, join, table
 from libraries.sql.windows import check_outside, has_window
 from timely.dataflow.columns import Columns
@@ -221,7 +222,7 @@ class _Compiler:
         return table(node.alias_or_name, self._streams[node.name])
 
 
-def _items(items: list[Node], rows: Rows) -> Iterator[pl.Expr]:
+def _items(items: list[Node], rows: Rows) -> Iterator[Expression]:
     from sqlglot import exp
 
     for item in items:
@@ -230,11 +231,11 @@ def _items(items: list[Node], rows: Rows) -> Iterator[pl.Expr]:
                 refuse(f"{text(item)}: name the columns")
             yield from rows.all()
         else:
-            yield polars(item.unalias(), rows.column).alias(name_of(item))
+            yield polars(item.unalias(), rows.column, rows.relation.schema).alias(name_of(item))
 
 
-def _selected(stream: Columns, chosen: list[pl.Expr]) -> Columns:
+def _selected(stream: Columns, chosen: list[Expression]) -> Columns:
     """A row for each row, where no expression is a column, too: Polars' `select` gives one row for numbers alone."""
-    if any(each.meta.is_column_selection(allow_aliasing=True) for each in chosen):
-        return stream.select(*chosen)
-    return stream.with_columns(*chosen).select(*(each.meta.output_name() for each in chosen))
+    if any(isinstance(each, pl.Expr) and each.meta.is_column_selection(allow_aliasing=True) for each in chosen):
+        return computed(stream, "select", *chosen)
+    return computed(stream, "with_columns", *chosen).select(*map(output_of, chosen))

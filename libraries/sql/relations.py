@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from libraries.sql.expressions import refuse
+from libraries.sql.expressions import Expression, Late, refuse
+from timely.data.batch import as_polars
 from timely.dataflow.changes import Changes
 from timely.dataflow.columns import Columns
 from timely.dataflow.keyed import Over
@@ -22,6 +23,8 @@ from timely.dataflow.stream import view
 from timely.operators import agg
 from timely.operators.column_join import CHANGE
 from timely.operators.window_shapes import Length
+
+Verb: TypeAlias = Literal["select", "with_columns", "filter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,25 @@ class Relation:
         if self.schema is not None and CHANGE in self.schema:
             refuse(f"a column is called {CHANGE!r}, which is the name of the sign of changes: rename it before")
         return view(self.stream.with_columns(pl.lit(1, pl.Int8).alias(CHANGE)), Changes)
+
+
+def computed(stream: Columns, verb: Verb, *given: Expression) -> Columns:
+    """`select`, `with_columns` or `filter` of a stream; where types that count are not known, with those of each batch."""
+    if not any(isinstance(each, Late) for each in given):
+        found: Columns = getattr(stream, verb)(*given)
+        return found
+    signed = isinstance(stream, Changes)
+
+    def of_batch(frame: pl.DataFrame) -> pl.DataFrame:
+        exprs = [each.over(frame.schema) if isinstance(each, Late) else each for each in given]
+        if verb == "filter":
+            return frame.filter(*exprs)
+        rows: pl.DataFrame = getattr(frame.drop(CHANGE) if signed else frame, verb)(*exprs)
+        return rows.with_columns(frame.get_column(CHANGE)) if signed else rows
+
+    plain = stream.rows() if isinstance(stream, Changes) else stream
+    made = plain.map_batches(lambda batch: of_batch(as_polars(batch)))
+    return view(made, Changes) if signed else made
 
 
 def united(parts: Sequence[Relation]) -> Relation:

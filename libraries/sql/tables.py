@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from libraries.sql.expressions import Node, listed, polars, refuse, text
-from libraries.sql.relations import Mode, Relation, joined
+from libraries.sql.expressions import listed, polars, refuse
+from libraries.sql.nodes import Node, text
+from libraries.sql.relations import Mode, Relation, computed, joined
 
 _JOINS = {
     "": "inner",
@@ -68,8 +69,8 @@ class Rows:
 
     def filter(self, what: str, condition: Node) -> Rows:
         """The rows for which a condition holds."""
-        stream = self.relation.settled(what).filter(polars(condition, self.column))
-        return replace(self, relation=Relation(stream))
+        kept = polars(condition, self.column, self.relation.schema)
+        return replace(self, relation=Relation(computed(self.relation.settled(what), "filter", kept)))
 
 
 def table(name: str, of: Relation) -> Rows:
