@@ -10,6 +10,7 @@ import polars as pl
 
 from libraries.sql.integers import guarded, may_wrap, widened
 from libraries.sql.nodes import Node, replaced, text
+from libraries.sql.times import compared, dated, is_text, may_be_dated, put, truncated
 from timely.errors import GraphError, user_site
 
 _NARROW = ("BIT_LENGTH(", "EXTRACT(", "LENGTH(", "OCTET_LENGTH(", "POSITION(")
@@ -45,77 +46,137 @@ def polars(node: Node, column: Callable[[Node], str], schema: pl.Schema | None) 
     """An expression over a stream, of whose columns `column` says which is meant by one of the query."""
     from sqlglot import exp
 
+    check_known(node)
+
     def meant(each: Node) -> Node:
-        if isinstance(each, exp.Window):
-            refuse(
-                f"{text(each)}: not within an expression over streams: totals are those of group by, and the first few rows of "
-                "each key those of group_by(...).top_k"
-            )
-        if isinstance(each, exp.Subquery | exp.Exists) or (isinstance(each, exp.In) and each.args.get("query")):
-            refuse(
-                f"{text(each)}: not within an expression over streams: say semi join or anti join in the place of in and "
-                "exists, and join with a value that is computed"
-            )
         return exp.column(column(each), quoted=True) if isinstance(each, exp.Column) else each
 
-    try:
-        return expression(replaced(node, meant), schema)
-    except pl.exceptions.PolarsError as error:
-        refuse(f"{text(node)}: {str(error).partition(chr(10))[0]}", error)
+    return expression(replaced(node, meant), schema, node)
 
 
-def expression(node: Node, schema: pl.Schema | None) -> Expression:
-    """An expression that names columns of a stream. Raises PolarsError for what Polars does not know."""
+def check_known(node: Node) -> None:
+    """Refuse what is within an expression and would be of more than one row."""
     from sqlglot import exp
 
-    if schema is None and any(may_wrap(each) and each.find(exp.Column) for each in node.walk()):
-        pl.sql_expr(text(node))  # what Polars does not know, it does not know of any types
-        return Late(node)
-    return _expression(node, schema)
+    for each in node.walk():
+        if isinstance(each, exp.Window):
+            refuse(
+                f"{text(each)}: window functions are not known over streams: totals are those of group by, and the first few "
+                "rows of each key those of group_by(...).top_k"
+            )
+        if isinstance(each, exp.Exists) or (isinstance(each, exp.In) and each.args.get("query")):
+            refuse(
+                f"{text(each)}: not known within an expression over streams: say semi join or anti join in the place of in "
+                "and exists"
+            )
+        if isinstance(each, exp.Any | exp.All) and isinstance(each.this, exp.Query):
+            refuse(
+                f"{text(each)}: any, some and all of a query are not known: join with a query that gives its least or its "
+                "greatest value"
+            )
+        if isinstance(each, exp.Query):
+            said = each.this if isinstance(each, exp.Subquery) else each
+            refuse(f"({text(said)}): a query as a value is not known: join with it, on columns that are equal")
+
+
+def expression(node: Node, schema: pl.Schema | None, said: Node) -> Expression:
+    """An expression that names columns of a stream. `said`: as the query says it, for errors."""
+    from sqlglot import exp
+
+    try:
+        if schema is None and any(_depends(each) and each.find(exp.Column) for each in node.walk()):
+            _expression(node, None)  # what Polars does not know, it does not know of any types
+            return Late(node)
+        return _expression(node, schema)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        refuse(f"{text(said)}: {str(error).partition(chr(10))[0]}", error)
+
+
+def _depends(node: Node) -> bool:
+    """True if an expression means something else of other types."""
+    from sqlglot import exp
+
+    return may_wrap(node) or isinstance(node, exp.TimestampTrunc) or may_be_dated(node)
 
 
 def _expression(node: Node, schema: pl.Schema | None) -> pl.Expr:
-    from sqlglot import exp
-
-    around = exp.Paren(this=node.copy())
-    for each in reversed(list(around.walk(bfs=True))):  # inner ones first
-        said = each if each is around else _said_to_polars(each, schema or pl.Schema())
-        if said is not each:
-            each.replace(said)
-    return pl.sql_expr(text(around))
+    reading = _Reading(schema)
+    return reading.expr(reading.said_to_polars(node))
 
 
-def kind_of(node: Node, schema: pl.Schema) -> pl.DataType | None:
-    """The type of an expression of Polars' SQL over columns of these types; None for one that has none."""
-    try:
-        return pl.LazyFrame(schema=schema).select(of=pl.sql_expr(text(node))).collect_schema()["of"]
-    except pl.exceptions.PolarsError:  # told of where the whole is read
-        return None
+class _Reading:
+    """Reads expressions over columns of some types; None: these are not known."""
 
+    def __init__(self, schema: pl.Schema | None) -> None:
+        self._schema = dict(schema or {})
+        self._made: dict[str, pl.Expr] = {}
+        """Expressions that Polars' SQL has no words for, by the names of columns that stand for them."""
 
-def _said_to_polars(node: Node, schema: pl.Schema) -> Node:
-    """The expression that means in Polars' SQL what `node` means in SQL, over columns of these types."""
-    from sqlglot import exp
+    def expr(self, node: Node) -> pl.Expr:
+        """The expression of Polars that an expression of its SQL is."""
+        return put(pl.sql_expr(text(node)), self._made)
 
-    if may_wrap(node):
-        kind = kind_of(node, schema)
-        return widened(node) if kind is not None and kind.is_integer() else node
-    if isinstance(node, exp.Case):
-        return guarded(node)
-    if not isinstance(node, exp.Is | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Func):
+    def said_to_polars(self, node: Node) -> Node:
+        """The expression that means in Polars' SQL what `node` means in SQL."""
+        from sqlglot import exp
+
+        around = exp.Paren(this=node.copy())
+        for each in reversed(list(around.walk(bfs=True))):  # inner ones first
+            said = each if each is around else self._said(each)
+            if said is not each:
+                each.replace(said)
+        return around
+
+    def _kind(self, node: Node) -> pl.DataType | None:
+        """The type of an expression of Polars' SQL; None for one that has none."""
+        try:
+            found = pl.LazyFrame(schema=self._schema).select(of=pl.sql_expr(text(node))).collect_schema()
+        except pl.exceptions.PolarsError:  # told of where the whole is read
+            return None
+        return found["of"]
+
+    def _said(self, node: Node) -> Node:
+        from sqlglot import exp
+
+        if may_wrap(node):
+            kind = self._kind(node)
+            return widened(node) if kind is not None and kind.is_integer() else node
+        if isinstance(node, exp.Case):
+            return guarded(node)
+        if isinstance(node, exp.TimestampTrunc):
+            return self._truncated(node)
+        if isinstance(node, exp.Pow):  # of integers Polars gives integers, which wrap round
+            return exp.Pow(this=exp.cast(node.this.copy(), "double precision"), expression=node.expression.copy())
+        self._read_texts(node)
+        if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+            return exp.Paren(this=node.copy())  # without, all that follows would be taken for its right side
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
+            of = node.this.copy()
+            value = of if node.expression.this else exp.not_(of)
+            return exp.Coalesce(this=value, expressions=[exp.false()])  # of a null it would be null
+        if isinstance(node, exp.Func):
+            said = text(node)
+            if said.startswith(_NARROW) and not said.startswith("EXTRACT(EPOCH"):
+                return exp.cast(node.copy(), "bigint")
         return node
-    copy = node.copy()
-    if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
-        return exp.Paren(this=copy)  # without, all that follows would be taken for its right side
-    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
-        value = copy.this if node.expression.this else exp.not_(copy.this)
-        return exp.Coalesce(this=value, expressions=[exp.false()])  # of a null it would be null
-    if isinstance(node, exp.Pow):  # of integers Polars gives integers, which wrap round
-        return exp.Pow(this=exp.cast(copy.this, "double precision"), expression=copy.expression)
-    said = text(node)
-    if isinstance(node, exp.Func) and said.startswith(_NARROW) and not said.startswith("EXTRACT(EPOCH"):
-        return exp.cast(copy, "bigint")
-    return copy
+
+    def _truncated(self, call: Node) -> Node:
+        from sqlglot import exp
+
+        kind = self._kind(call.this)
+        name = f"date_trunc {len(self._made)}()"
+        self._made[name] = truncated(call, self.expr(call.this), kind)
+        self._schema[name] = kind if isinstance(kind, pl.Datetime) else pl.Datetime("us")
+        return exp.column(name, quoted=True)
+
+    def _read_texts(self, node: Node) -> None:
+        """Make texts dates and times where they are compared with such."""
+        operands = compared(node)
+        texts = [each for each in operands if is_text(each)]
+        if texts and len(texts) < len(operands):
+            kind = self._kind(next(each for each in operands if each not in texts))
+            if kind is not None:
+                dated(texts, kind)
 
 
 def listed(names: Any) -> str:
@@ -123,6 +184,6 @@ def listed(names: Any) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-def refuse(why: str, cause: Exception | None = None) -> NoReturn:
+def refuse(why: str, cause: BaseException | None = None) -> NoReturn:
     """Raise GraphError with the user's line."""
     raise GraphError(f"{user_site()}: sql: {why}") from cause

@@ -36,3 +36,10 @@ def text(node: Node) -> str:
     """A part of a query as SQL."""
     found: str = node.sql(dialect=DIALECT)
     return found
+
+
+def is_star(item: Node) -> bool:
+    """True if an item of a select is all columns, of all tables or of one."""
+    from sqlglot import exp
+
+    return isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star))
