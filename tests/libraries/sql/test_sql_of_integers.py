@@ -138,7 +138,13 @@ def test_totals_and_conditions_of_products_do_not_wrap(known: bool) -> None:
         results("select x * 4 as y from s", [large], known)
     with pytest.raises(OperatorError, match="i128"):
         results("select max(x) * 4 as y from s", [large], known)
+    with pytest.raises(
+        OperatorError, match=r"the sum of column 'x' of all rows is 9223372036854775808.*before agg, cast"
+    ):
+        results("select sum(x) as y from s", [large, large], known)
     assert results("select power(x, 2) as y from s", [large], known) == [(2.0**124,)]
+    assert results("select sum(x * 4) filter (where x < 9) as y from s", [large, large.clear()], known) == [(None,)]
+    assert results("select case x when 2 then x * 8 else 0 end as y from s", [large], known) == [(0,)]
 
 
 @pytest.mark.parametrize("known", [True, False])
