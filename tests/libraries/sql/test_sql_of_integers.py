@@ -147,6 +147,23 @@ def test_totals_and_conditions_of_products_do_not_wrap(known: bool) -> None:
     assert results("select case x when 2 then x * 8 else 0 end as y from s", [large], known) == [(0,)]
 
 
+def test_changes_whose_types_are_not_known_keep_their_sign() -> None:
+    frames = [
+        pl.DataFrame({"k": ["a"], "x": [100]}, {"k": pl.String, "x": pl.Int8}),
+        pl.DataFrame({"k": ["a"], "x": [3]}),
+    ]
+    flow = Dataflow("sql")
+    query = (
+        "select twice * 2 as y, 1 + k2 as z from (select sum(x) * 2 as twice, 0 * max(x) + 1 as k2 from s group by k) t"
+    )
+    out = sql(query, changes=True, s=flow.columns("s", Batches(frames)).map_batches(lambda frame: frame)).capture()
+    cluster = Cluster(flow, 1, 0)
+    cluster.run()
+    found = [as_polars(batch) for _, batch in cluster.captured(out)]
+    assert [frame.columns for frame in found] == [["y", "z", "change"]] * 2
+    assert [sorted(frame.rows()) for frame in found] == [[(400, 2, 1)], [(400, 2, -1), (412, 2, 1)]]
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_what_is_no_integer_stays_as_it_is(known: bool) -> None:
     at = dt.datetime(2024, 1, 2)
