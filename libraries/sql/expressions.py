@@ -140,7 +140,12 @@ class _Reading:
 
         if may_wrap(node):
             kind = self._kind(node)
-            return widened(node) if kind is not None and kind.is_integer() else node
+            if kind is None or not kind.is_integer():
+                return node
+            for each in list(node.iter_expressions()):
+                if self._kind(each) in (pl.Int128, pl.UInt128):  # of which products need more than 128 bits
+                    each.replace(exp.cast(each.copy(), "bigint"))
+            return widened(node)
         if isinstance(node, exp.Case):
             return guarded(node)
         if isinstance(node, exp.TimestampTrunc):

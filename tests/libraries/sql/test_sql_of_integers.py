@@ -147,6 +147,14 @@ def test_totals_and_conditions_of_products_do_not_wrap(known: bool) -> None:
     assert results("select case x when 2 then x * 8 else 0 end as y from s", [large], known) == [(0,)]
 
 
+def test_integers_of_128_bits_do_not_wrap_either() -> None:
+    frame = pl.DataFrame({"h": [2**40, 3]}, {"h": pl.Int128})
+    assert results("select h - 1 as x, cast(h as int128) * 2 as y from s", [frame]) == [(2**40 - 1, 2**41), (2, 6)]
+    for query in ("select h * h as x from s", "select cast(h as int128) * h as x from s"):
+        with pytest.raises(OperatorError, match="to `i64` failed"):
+            results(query, [pl.DataFrame({"h": [2**100]}, {"h": pl.Int128})])
+
+
 def test_changes_whose_types_are_not_known_keep_their_sign() -> None:
     frames = [
         pl.DataFrame({"k": ["a"], "x": [100]}, {"k": pl.String, "x": pl.Int8}),
