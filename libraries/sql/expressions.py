@@ -14,7 +14,7 @@ from libraries.sql.times import compared, dated, is_text, may_be_dated, put, tru
 from timely.errors import GraphError, user_site
 
 _NARROW = ("BIT_LENGTH(", "EXTRACT(", "LENGTH(", "OCTET_LENGTH(", "POSITION(")
-"""Functions that give 8 to 32 bits in Polars, in which `length(k) - 5` and `extract(hour from at) * 60` wrap round."""
+"""Functions that give 8 to 32 bits in Polars, and 64 in SQL."""
 
 
 @dataclass(frozen=True, slots=True)
