@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import polars as pl
 
-from libraries.sql.expressions import Node, expression, name_of, polars, refuse, replaced, text
-from libraries.sql.relations import Mode, Relation
+from libraries.sql.expressions import Expression, expression, polars, refuse
+from libraries.sql.nodes import Node, is_star, name_of, replaced, text
+from libraries.sql.relations import Mode, Relation, computed
 from libraries.sql.tables import Rows
 from libraries.sql.windows import WindowCall, bound_of, check_outside, window_in
 from timely.dataflow.columns import Columns
@@ -16,38 +18,59 @@ from timely.operators import agg
 from timely.operators.agg import Aggregate
 
 
+class _Names:
+    """Names of columns that are made: what the query says of them, and more where there is such a column."""
+
+    def __init__(self, schema: pl.Schema | None) -> None:
+        self._known = schema is not None
+        self._taken = set(schema or ())
+
+    def name(self, node: Node) -> str:
+        """A name that no column has."""
+        name = text(node).replace('"', "") + ("" if self._known else "()")
+        while name in self._taken:
+            name += "()"
+        self._taken.add(name)
+        return name
+
+
 def totals(
     items: list[Node], keys: list[Node], having: Node | None, rows: Rows, mode: Mode
-) -> tuple[Relation, list[pl.Expr]]:
+) -> tuple[Relation, list[Expression]]:
     """The totals of each group, and the results that a query makes of them."""
     from sqlglot import exp
 
     window, keys = window_in([_named(key, items) for key in keys])
     if having is not None and window is None:
         mode.check_taking_back("having")
-    if any(isinstance(item, exp.Star) for item in items):
+    if having is not None:
+        having = _without_aliases(having, items, keys, rows)
+    if any(map(is_star, items)):
         refuse("select * beside aggregates: name the keys")
-    made: list[pl.Expr] = []
+    made: list[Expression] = []
     names: dict[str, str] = {}
     of_columns: dict[str, str] = {}
-    for number, key in enumerate(keys):
+    free = _Names(rows.relation.schema)
+    for key in keys:
         column = rows.column(key) if isinstance(key, exp.Column) else None
-        if column is None or window is not None:  # windows have columns of their own, which may have the name of a key
-            made.append(polars(key, rows.column).alias(f"key {number}()"))
-        names[text(key)] = f"key {number}()" if column is None or window is not None else column
+        name = column
+        if name is None or window is not None:  # windows have columns of their own, which may have the name of a key
+            name = free.name(key)
+            made.append(polars(key, rows.column, rows.relation.schema).alias(name))
+        names[text(key)] = name
         if column is not None:
-            of_columns[column] = names[text(key)]
+            of_columns[column] = name
     of_key = list(dict.fromkeys(names.values()))
     aggregates: dict[str, Aggregate] = {}
     results: dict[str, Node] = {}
-    computed: dict[str, str] = {}
+    inputs: dict[str, str] = {}
 
     def input_of(node: Node) -> str:
         if isinstance(node, exp.Column):
             return rows.column(node)
-        if (column := computed.get(text(node))) is None:
-            column = computed[text(node)] = f"input {len(computed)}()"
-            made.append(polars(node, rows.column).alias(column))
+        if (column := inputs.get(text(node))) is None:
+            column = inputs[text(node)] = free.name(node)
+            made.append(polars(node, rows.column, rows.relation.schema).alias(column))
         return column
 
     for whole in [
@@ -55,7 +78,7 @@ def totals(
     ]:
         if isinstance(whole.parent, exp.Filter | exp.WithinGroup) or text(whole) in names:
             continue
-        column = names[text(whole)] = f"total {len(aggregates)}()"
+        column = names[text(whole)] = free.name(whole)
         node = _filtered(whole) if isinstance(whole, exp.Filter) else whole
         aggregates[column] = _aggregate(node, input_of)
         found, other = (exp.column(each, quoted=True) for each in (column, f"any of {column}"))
@@ -80,7 +103,7 @@ def totals(
         found_totals = Relation(_in_windows(window, rows, made, of_key, aggregates, mode, input_of))
     else:
         stream = rows.relation.settled("an aggregate")
-        stream = stream.with_columns(*made) if made else stream
+        stream = computed(stream, "with_columns", *made) if made else stream
         given = cast(Any, aggregates)
         found_totals = Relation(
             stream.group_by(*of_key).agg(over=mode.over, changes=mode.changes, **given)
@@ -103,15 +126,20 @@ def totals(
         return node
 
     if having is not None:
-        kept = found_totals.stream.filter(expression(replaced(having.this, result)))
+        condition = expression(replaced(having.this, result), found_totals.schema, having.this)
+        kept = computed(found_totals.stream, "filter", condition)
         found_totals = Relation(kept, found_totals.replaces)
-    return found_totals, [expression(replaced(item.unalias(), result)).alias(name_of(item)) for item in items]
+    schema = found_totals.schema
+    return found_totals, [
+        expression(replaced(item, result), schema, item).alias(name)
+        for item, name in ((each.unalias(), name_of(each)) for each in items)
+    ]
 
 
 def _in_windows(
     window: WindowCall,
     rows: Rows,
-    made: list[pl.Expr],
+    made: list[Expression],
     keys: list[str],
     aggregates: dict[str, Aggregate],
     mode: Mode,
@@ -124,7 +152,7 @@ def _in_windows(
             "a window of rows that are taken back: a window that has closed is told once; say over='time', or windows first"
         )
     time = input_of(window.time)
-    stream = stream.with_columns(*made) if made else stream
+    stream = computed(stream, "with_columns", *made) if made else stream
     windows = stream.window(window.shape, time=time, lateness=mode.lateness)
     return (windows.group_by(*keys) if keys else windows).agg(**cast(Any, aggregates))
 
@@ -149,14 +177,21 @@ def _aggregate(node: Node, input_of: Callable[[Node], str]) -> Aggregate:
         if not isinstance(share, exp.Literal) or share.is_string or not 0 <= float(share.name) <= 1:
             refuse(f"{text(node)}: a quantile is a number from 0 to 1")
         return agg.quantile(input_of(of), float(share.name))
-    makers = {exp.Sum: agg.sum, exp.Min: agg.min, exp.Max: agg.max, exp.Avg: agg.mean, exp.Median: agg.median}
+    makers: dict[Any, Callable[[str], Aggregate]] = {
+        exp.Sum: agg.sum,
+        exp.Min: agg.min,
+        exp.Max: agg.max,
+        exp.Avg: agg.mean,
+        exp.Median: agg.median,
+    }
     makers |= {exp.Variance: agg.var, exp.Stddev: agg.std, exp.StddevSamp: agg.std}
+    makers |= {exp.VariancePop: partial(agg.var, ddof=0), exp.StddevPop: partial(agg.std, ddof=0)}
     makers |= {exp.LogicalAnd: agg.min, exp.LogicalOr: agg.max}
     maker = makers.get(type(node))
     if maker is None or isinstance(of, exp.Distinct):
         refuse(
-            f"{text(node)}: aggregates are count, sum, min, max, avg, median, variance, stddev, bool_and, bool_or, arg_min, "
-            "arg_max and approx_quantile"
+            f"{text(node)}: aggregates are count, sum, min, max, avg, median, variance, var_pop, stddev, stddev_pop, bool_and, "
+            "bool_or, arg_min, arg_max and approx_quantile"
         )
     return maker(input_of(of))
 
@@ -190,6 +225,23 @@ def _missing(of: Node) -> Node:
     from sqlglot import exp
 
     return exp.cast(exp.Paren(this=exp.Is(this=of.copy(), expression=exp.null())), "bigint")
+
+
+def _without_aliases(having: Node, items: list[Node], keys: list[Node], rows: Rows) -> Node:
+    """A condition on totals with expressions in the place of aliases, where these are no columns that it may name."""
+    from sqlglot import exp
+
+    aliases = {item.alias: item.this for item in items if isinstance(item, exp.Alias)}
+    said = set(map(text, keys))
+
+    def meant(node: Node) -> Node:
+        if isinstance(node, exp.AggFunc):
+            return node.copy()
+        if not isinstance(node, exp.Column) or node.table or text(node) in said or rows.knows(node.name):
+            return node
+        return exp.Paren(this=aliases[node.name].copy()) if node.name in aliases else node
+
+    return exp.Having(this=replaced(having.this, meant))
 
 
 def _named(key: Node, items: list[Node]) -> Node:

@@ -3,95 +3,185 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 import polars as pl
 
+from libraries.sql.integers import guarded, may_wrap, widened
+from libraries.sql.nodes import Node, replaced, text
+from libraries.sql.times import compared, dated, is_text, may_be_dated, put, truncated
 from timely.errors import GraphError, user_site
 
-Node: TypeAlias = Any
-"""An expression of sqlglot, which is imported when it is needed."""
-
-DIALECT = "postgres"
-
 _NARROW = ("BIT_LENGTH(", "EXTRACT(", "LENGTH(", "OCTET_LENGTH(", "POSITION(")
-"""Functions that give 8 to 32 bits in Polars, in which `length(k) - 5` and `extract(hour from at) * 60` wrap round."""
+"""Functions that give 8 to 32 bits in Polars, and 64 in SQL."""
 
 
-def polars(node: Node, column: Callable[[Node], str]) -> pl.Expr:
+@dataclass(frozen=True, slots=True)
+class Late:
+    """An expression that means something else of other types, over a stream whose types are known when rows come."""
+
+    node: Node
+    name: str | None = None
+
+    def alias(self, name: str) -> Late:
+        """The same, with another name for its column."""
+        return Late(self.node, name)
+
+    def over(self, schema: pl.Schema) -> pl.Expr:
+        """The expression of Polars for columns of these types."""
+        found = _expression(self.node, schema)
+        return found if self.name is None else found.alias(self.name)
+
+
+Expression: TypeAlias = pl.Expr | Late
+
+
+def output_of(given: Expression) -> str:
+    """The name of the column that an expression makes."""
+    return given.name or "" if isinstance(given, Late) else given.meta.output_name()
+
+
+def polars(node: Node, column: Callable[[Node], str], schema: pl.Schema | None) -> Expression:
     """An expression over a stream, of whose columns `column` says which is meant by one of the query."""
     from sqlglot import exp
 
+    check_known(node)
+
     def meant(each: Node) -> Node:
-        if isinstance(each, exp.Window):
-            refuse(
-                f"{text(each)}: not within an expression over streams: totals are those of group by, and the first few rows of "
-                "each key those of group_by(...).top_k"
-            )
-        if isinstance(each, exp.Subquery | exp.Exists) or (isinstance(each, exp.In) and each.args.get("query")):
-            refuse(
-                f"{text(each)}: not within an expression over streams: say semi join or anti join in the place of in and "
-                "exists, and join with a value that is computed"
-            )
         return exp.column(column(each), quoted=True) if isinstance(each, exp.Column) else each
 
+    return expression(replaced(node, meant), schema, node)
+
+
+def check_known(node: Node) -> None:
+    """Refuse what is within an expression and would be of more than one row."""
+    from sqlglot import exp
+
+    for each in node.walk():
+        if isinstance(each, exp.Window):
+            refuse(
+                f"{text(each)}: window functions are not known over streams: totals are those of group by, and the first few "
+                "rows of each key those of group_by(...).top_k"
+            )
+        if isinstance(each, exp.Exists) or (isinstance(each, exp.In) and each.args.get("query")):
+            refuse(
+                f"{text(each)}: not known within an expression over streams: say semi join or anti join in the place of in "
+                "and exists"
+            )
+        if isinstance(each, exp.Any | exp.All) and isinstance(each.this, exp.Query):
+            refuse(
+                f"{text(each)}: any, some and all of a query are not known: join with a query that gives its least or its "
+                "greatest value"
+            )
+        if isinstance(each, exp.Query):
+            said = each.this if isinstance(each, exp.Subquery) else each
+            refuse(f"({text(said)}): a query as a value is not known: join with it, on columns that are equal")
+
+
+def expression(node: Node, schema: pl.Schema | None, said: Node) -> Expression:
+    """An expression that names columns of a stream. `said`: as the query says it, for errors."""
+    from sqlglot import exp
+
     try:
-        return expression(replaced(node, meant))
-    except pl.exceptions.PolarsError as error:
-        refuse(f"{text(node)}: {str(error).partition(chr(10))[0]}", error)
+        if schema is None and any(_depends(each) and each.find(exp.Column) for each in node.walk()):
+            _expression(node, None)  # what Polars does not know, it does not know of any types
+            return Late(node)
+        return _expression(node, schema)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        refuse(f"{text(said)}: {str(error).partition(chr(10))[0]}", error)
 
 
-def expression(node: Node) -> pl.Expr:
-    """An expression that names columns of a stream. Raises PolarsError for what Polars does not know."""
+def _depends(node: Node) -> bool:
+    """True if an expression means something else of other types."""
     from sqlglot import exp
 
-    around = exp.Paren(this=node.copy())
-    for each in reversed(list(around.find_all(exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Func))):  # inner ones first
-        each.replace(_said_to_polars(each))
-    return pl.sql_expr(text(around))
+    return may_wrap(node) or isinstance(node, exp.TimestampTrunc) or may_be_dated(node)
 
 
-def _said_to_polars(node: Node) -> Node:
-    """The expression that means in Polars' SQL what `node` means in SQL."""
-    from sqlglot import exp
-
-    copy = node.copy()
-    if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
-        return exp.Paren(this=copy)  # without, all that follows would be taken for its right side
-    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
-        value = copy.this if node.expression.this else exp.not_(copy.this)
-        return exp.Coalesce(this=value, expressions=[exp.false()])  # of a null it would be null
-    said = text(node)
-    if isinstance(node, exp.Func) and said.startswith(_NARROW) and not said.startswith("EXTRACT(EPOCH"):
-        return exp.cast(copy, "bigint")
-    return copy
+def _expression(node: Node, schema: pl.Schema | None) -> pl.Expr:
+    reading = _Reading(schema)
+    return reading.expr(reading.said_to_polars(node))
 
 
-def replaced(node: Node, change: Callable[[Node], Node]) -> Node:
-    """`node` with others in the place of those of its parts that `change` changes; these are not looked into further."""
-    from sqlglot import exp
+class _Reading:
+    """Reads expressions over columns of some types; None: these are not known."""
 
-    around = exp.Paren(this=node.copy())
-    todo = [around.this]
-    while todo:
-        part = todo.pop()
-        new = change(part)
-        if new is part:
-            todo.extend(part.iter_expressions())
-        else:
-            part.replace(new)
-    return around.this
+    def __init__(self, schema: pl.Schema | None) -> None:
+        self._schema = dict(schema or {})
+        self._made: dict[str, pl.Expr] = {}
+        """Expressions that Polars' SQL has no words for, by the names of columns that stand for them."""
 
+    def expr(self, node: Node) -> pl.Expr:
+        """The expression of Polars that an expression of its SQL is."""
+        return put(pl.sql_expr(text(node)), self._made)
 
-def name_of(item: Node) -> str:
-    """The name of a column of the results."""
-    return item.alias_or_name or text(item)
+    def said_to_polars(self, node: Node) -> Node:
+        """The expression that means in Polars' SQL what `node` means in SQL."""
+        from sqlglot import exp
 
+        around = exp.Paren(this=node.copy())
+        for each in reversed(list(around.walk(bfs=True))):  # inner ones first
+            said = each if each is around else self._said(each)
+            if said is not each:
+                each.replace(said)
+        return around
 
-def text(node: Node) -> str:
-    """A part of a query as SQL."""
-    found: str = node.sql(dialect=DIALECT)
-    return found
+    def _kind(self, node: Node) -> pl.DataType | None:
+        """The type of an expression of Polars' SQL; None for one that has none."""
+        try:
+            found = pl.LazyFrame(schema=self._schema).select(of=pl.sql_expr(text(node))).collect_schema()
+        except pl.exceptions.PolarsError:  # told of where the whole is read
+            return None
+        return found["of"]
+
+    def _said(self, node: Node) -> Node:
+        from sqlglot import exp
+
+        if may_wrap(node):
+            kind = self._kind(node)
+            if kind is None or not kind.is_integer():
+                return node
+            for each in list(node.iter_expressions()):
+                if self._kind(each) in (pl.Int128, pl.UInt128):  # of which products need more than 128 bits
+                    each.replace(exp.cast(each.copy(), "bigint"))
+            return widened(node)
+        if isinstance(node, exp.Case):
+            return guarded(node)
+        if isinstance(node, exp.TimestampTrunc):
+            return self._truncated(node)
+        if isinstance(node, exp.Pow):  # of integers Polars gives integers, which wrap round
+            return exp.Pow(this=exp.cast(node.this.copy(), "double precision"), expression=node.expression.copy())
+        self._read_texts(node)
+        if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+            return exp.Paren(this=node.copy())  # without, all that follows would be taken for its right side
+        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
+            of = node.this.copy()
+            value = of if node.expression.this else exp.not_(of)
+            return exp.Coalesce(this=value, expressions=[exp.false()])  # of a null it would be null
+        if isinstance(node, exp.Func):
+            said = text(node)
+            if said.startswith(_NARROW) and not said.startswith("EXTRACT(EPOCH"):
+                return exp.cast(node.copy(), "bigint")
+        return node
+
+    def _truncated(self, call: Node) -> Node:
+        from sqlglot import exp
+
+        kind = self._kind(call.this)
+        name = f"date_trunc {len(self._made)}()"
+        self._made[name] = truncated(call, self.expr(call.this), kind)
+        self._schema[name] = kind if isinstance(kind, pl.Datetime) else pl.Datetime("us")
+        return exp.column(name, quoted=True)
+
+    def _read_texts(self, node: Node) -> None:
+        """Make texts dates and times where they are compared with such."""
+        operands = compared(node)
+        texts = [each for each in operands if is_text(each)]
+        if texts and len(texts) < len(operands):
+            kind = self._kind(next(each for each in operands if each not in texts))
+            if kind is not None:
+                dated(texts, kind)
 
 
 def listed(names: Any) -> str:
@@ -99,6 +189,6 @@ def listed(names: Any) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-def refuse(why: str, cause: Exception | None = None) -> NoReturn:
+def refuse(why: str, cause: BaseException | None = None) -> NoReturn:
     """Raise GraphError with the user's line."""
     raise GraphError(f"{user_site()}: sql: {why}") from cause

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from libraries.sql.expressions import Node, name_of, refuse, text
+from libraries.sql.expressions import refuse
+from libraries.sql.nodes import Node, is_star, name_of, text
 from libraries.sql.relations import Mode, Relation
 
 
@@ -44,7 +45,7 @@ def order_of(node: Node, items: Sequence[Node], distinct: bool) -> Order | None:
         if count is not None:
             refuse(f"{text(limit)}: which rows are the first? say order by")
         return None
-    names = [name_of(item) for item in items if not isinstance(item, exp.Star)]
+    names = [name_of(item) for item in items if not is_star(item)]
     by: list[By] = []
     extra: list[Node] = []
     for each in order.expressions:

@@ -14,9 +14,10 @@ from typing import Any, cast
 import polars as pl
 
 from libraries.sql.aggregates import totals
-from libraries.sql.expressions import Node, listed, name_of, polars, refuse, text
+from libraries.sql.expressions import Expression, check_known, listed, output_of, polars, refuse
+from libraries.sql.nodes import Node, is_star, name_of, text
 from libraries.sql.orders import order_of, ordered
-from libraries.sql.relations import Mode, Relation, distinct, united
+from libraries.sql.relations import Mode, Relation, computed, distinct, united
 from libraries.sql.tables import Rows, join, table
 from libraries.sql.windows import check_outside, has_window
 from timely.dataflow.columns import Columns
@@ -37,9 +38,10 @@ def sql(
     """The stream of a query's results, over streams of columns by name.
 
     `select`, `where`, `join` (inner, left, right, full, semi, anti), `group by` with `count`, `sum`, `min`, `max`, `avg`,
-    `variance`, `stddev`, `count(distinct x)`, `bool_and`, `bool_or`, these with `filter (where ...)`, `arg_min(x, y)` and
-    `arg_max`, `median(x)` and `approx_quantile(x, 0.9)` (`agg.median`, `agg.quantile`: within 1 %), `having`, `distinct`,
-    `union`, `union all`, `order by`, `limit`, subqueries and `with`. Expressions are those of Polars' SQL.
+    `variance`, `stddev`, `var_pop`, `stddev_pop`, `count(distinct x)`, `bool_and`, `bool_or`, these with `filter (where ...)`,
+    `arg_min(x, y)` and `arg_max`, `median(x)` and `approx_quantile(x, 0.9)` (`agg.median`, `agg.quantile`: within 1 %),
+    `having`, `distinct`, `union`, `union all`, `order by`, `limit`, subqueries and `with`. Expressions are those of Polars'
+    SQL, but integers do not wrap round: what does not fit into 64 bits with a sign is an OperatorError.
 
     Windows of event time are among the keys of `group by`: `tumble(at, interval '10 seconds')`, `hop(at, slide, size)`,
     `session(at, gap)`; `tumble_start(...)` and `tumble_end(...)`, with the same arguments, are their bounds. Of integers,
@@ -86,7 +88,9 @@ def sql(
         statements = sqlglot.parse(query, dialect=_dialect())
     except (sqlglot.ParseError, sqlglot.TokenError) as error:
         raise GraphError(f"{user_site()}: sql: {str(error).partition(chr(10))[0]}") from error
-    if len(statements) != 1 or statements[0] is None:
+    if statements[0] is None:
+        raise GraphError(f"{user_site()}: sql() takes a query, and this one is empty: select ... from ...")
+    if len(statements) != 1:
         raise GraphError(f"{user_site()}: sql() takes one query, not {len(statements)}")
     if lateness is not None and not has_window(statements[0]):
         raise GraphError(f"{user_site()}: sql(lateness=...) is of windows in group by, and there is none")
@@ -171,6 +175,7 @@ class _Compiler:
 
         rows = self._from(node)
         if (where := node.args.get("where")) is not None:
+            check_known(where)
             if list(where.find_all(exp.AggFunc)):
                 refuse(f"{text(where)}: an aggregate belongs into having, or into a query around this one")
             check_outside(where)
@@ -182,6 +187,8 @@ class _Compiler:
         order = order_of(node, node.expressions, distinct=once is not None)
         items = [*node.expressions, *(order.extra if order is not None else ())]
         having = node.args.get("having")
+        for each in (*items, *filter(None, [group, having])):
+            check_known(each.unalias())
         if group is not None or any(item.find(exp.AggFunc) for item in items):
             found, chosen = totals(items, group.expressions if group is not None else [], having, rows, self._mode)
         elif having is not None:
@@ -221,20 +228,20 @@ class _Compiler:
         return table(node.alias_or_name, self._streams[node.name])
 
 
-def _items(items: list[Node], rows: Rows) -> Iterator[pl.Expr]:
-    from sqlglot import exp
-
+def _items(items: list[Node], rows: Rows) -> Iterator[Expression]:
+    given = set[str]()
     for item in items:
-        if isinstance(item, exp.Star):
-            if item.args.get("except_") or item.args.get("replace") or item.args.get("rename"):
+        if is_star(item):
+            star = item.this if item.args.get("table") else item
+            if star.args.get("except_") or star.args.get("replace") or star.args.get("rename"):
                 refuse(f"{text(item)}: name the columns")
-            yield from rows.all()
+            yield from rows.all_of(item.table, given) if star is not item else rows.all(given)
         else:
-            yield polars(item.unalias(), rows.column).alias(name_of(item))
+            yield polars(item.unalias(), rows.column, rows.relation.schema).alias(name_of(item))
 
 
-def _selected(stream: Columns, chosen: list[pl.Expr]) -> Columns:
+def _selected(stream: Columns, chosen: list[Expression]) -> Columns:
     """A row for each row, where no expression is a column, too: Polars' `select` gives one row for numbers alone."""
-    if any(each.meta.is_column_selection(allow_aliasing=True) for each in chosen):
-        return stream.select(*chosen)
-    return stream.with_columns(*chosen).select(*(each.meta.output_name() for each in chosen))
+    if any(isinstance(each, pl.Expr) and each.meta.is_column_selection(allow_aliasing=True) for each in chosen):
+        return computed(stream, "select", *chosen)
+    return computed(stream, "with_columns", *chosen).select(*map(output_of, chosen))

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from libraries.sql.expressions import refuse
+from libraries.sql.expressions import Expression, Late, refuse
+from timely.data.batch import Batch, as_polars
+from timely.data.kernels.expressions import FEW, apply, compiled
 from timely.dataflow.changes import Changes
 from timely.dataflow.columns import Columns
 from timely.dataflow.keyed import Over
@@ -22,6 +24,8 @@ from timely.dataflow.stream import view
 from timely.operators import agg
 from timely.operators.column_join import CHANGE
 from timely.operators.window_shapes import Length
+
+Verb: TypeAlias = Literal["select", "with_columns", "filter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,44 @@ class Relation:
         if self.schema is not None and CHANGE in self.schema:
             refuse(f"a column is called {CHANGE!r}, which is the name of the sign of changes: rename it before")
         return view(self.stream.with_columns(pl.lit(1, pl.Int8).alias(CHANGE)), Changes)
+
+
+def computed(stream: Columns, verb: Verb, *given: Expression) -> Columns:
+    """`select`, `with_columns` or `filter` of a stream; where types that count are not known, with those of each batch."""
+    if not any(isinstance(each, Late) for each in given):
+        found: Columns = getattr(stream, verb)(*given)
+        return found
+    signed = isinstance(stream, Changes)
+    plain = stream.rows() if isinstance(stream, Changes) else stream
+    made = plain.map_batches(_OfBatches(verb, given, signed))
+    return view(made, Changes) if signed else made
+
+
+class _OfBatches:
+    """A verb of expressions that are read for the types of each batch. `signed`: the last column is a sign, and stays it."""
+
+    def __init__(self, verb: Verb, given: Sequence[Expression], signed: bool) -> None:
+        self._verb = verb
+        self._given = given
+        self._signed = signed
+        self._read: dict[tuple[Any, ...], tuple[list[pl.Expr], Any]] = {}
+        """Expressions, and what computes them over few rows, by the types that they are for."""
+
+    def __call__(self, batch: Batch) -> pl.DataFrame:
+        frame = as_polars(batch)
+        kinds = tuple(frame.schema.items())
+        if kinds not in self._read:
+            schema = frame.schema
+            exprs = [each.over(schema) if isinstance(each, Late) else each for each in self._given]
+            if self._signed and self._verb == "select":
+                exprs.append(pl.col(CHANGE))
+            self._read[kinds] = exprs, compiled(self._verb, exprs, {})
+        exprs, few = self._read[kinds]
+        made = apply([few], frame) if few is not None and len(frame) <= FEW else None
+        if made is None:
+            made = getattr(frame, self._verb)(*exprs)
+        last = self._signed and self._verb == "with_columns"
+        return made.select(pl.all().exclude(CHANGE), CHANGE) if last else made
 
 
 def united(parts: Sequence[Relation]) -> Relation:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from libraries.sql.expressions import Node, listed, polars, refuse, text
-from libraries.sql.relations import Mode, Relation, joined
+from libraries.sql.expressions import listed, polars, refuse
+from libraries.sql.nodes import Node, text
+from libraries.sql.relations import Mode, Relation, computed, joined
 
 _JOINS = {
     "": "inner",
@@ -47,29 +48,45 @@ class Rows:
             refuse(f"column {name!r} is in several tables; say which: {next(iter(self.tables))}.{name}")
         return found.pop()
 
+    def knows(self, name: str) -> bool:
+        """True if some table is known to have a column of this name."""
+        return any(name in (names or ()) for names in self.tables.values())
+
     def alone(self, table: str) -> Mapping[str, str] | None:
         """The columns of a table that are not one with others."""
         names = self.tables[table]
         return names and {name: column for name, column in names.items() if (table, name) not in self.merged}
 
-    def all(self) -> Iterator[pl.Expr]:
-        """The columns of all tables, in order. One whose name has come before is `name:table`, as in Polars."""
+    def all(self, given: set[str]) -> Iterator[pl.Expr]:
+        """The columns of all tables, in order. One whose name is among those `given` is `name:table`, as in Polars."""
         if len(self.tables) == 1:
             yield self.relation.all
             return
-        given = set[str]()
         for name, column in self.shared.items():
             yield pl.col(column).alias(name)
             given.add(name)
         for table in self.tables:
-            for name, column in (self.alone(table) or {}).items():
-                yield pl.col(column).alias(f"{name}:{table}" if name in given else name)
-                given.add(name)
+            yield from _named(table, self.alone(table) or {}, given)
+
+    def all_of(self, table: str, given: set[str]) -> Iterator[pl.Expr]:
+        """The columns of one table, as those of all are."""
+        if table not in self.tables:
+            refuse(f"no table {table!r}; there are {listed(self.tables)}")
+        if len(self.tables) == 1:
+            yield self.relation.all
+        else:
+            yield from _named(table, self.tables[table] or {}, given)
 
     def filter(self, what: str, condition: Node) -> Rows:
         """The rows for which a condition holds."""
-        stream = self.relation.settled(what).filter(polars(condition, self.column))
-        return replace(self, relation=Relation(stream))
+        kept = polars(condition, self.column, self.relation.schema)
+        return replace(self, relation=Relation(computed(self.relation.settled(what), "filter", kept)))
+
+
+def _named(table: str, names: Mapping[str, str], given: set[str]) -> Iterator[pl.Expr]:
+    for name, column in names.items():
+        yield pl.col(column).alias(f"{name}:{table}" if name in given else name)
+        given.add(name)
 
 
 def table(name: str, of: Relation) -> Rows:
@@ -91,7 +108,10 @@ def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
     mine = rows.relation.schema
     if mine is None or names is None:
         refuse(f"{text(join)}: a join needs streams whose columns are known: see Columns.schema")
-    pairs, rest = _conditions(join, rows, other, how)
+    pairs, rest = _conditions(join, rows, other)
+    if how != "inner":
+        rows, other = _before(how, rest, rows, other)
+        rest = []
     left, right = [one for one, _ in pairs], [two for _, two in pairs]
     given = dict(zip(right, left, strict=True))
     free = not any(one != two and one in names and one not in given for one, two in pairs)
@@ -140,8 +160,46 @@ def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
     return found
 
 
-def _conditions(join: Node, left: Rows, right: Rows, how: str) -> tuple[list[tuple[str, str]], list[Node]]:
-    """The pairs of columns, left and right, that a join is on; and, of an inner join, what else must hold of its rows."""
+def _before(how: str, conditions: list[Node], left: Rows, right: Rows) -> tuple[Rows, Rows]:
+    """The sides of a join without the rows that do not meet a condition on the side of which it does not keep all rows."""
+    from sqlglot import exp
+
+    for each in conditions:
+        sides = {_side_of(column, left, right) for column in each.find_all(exp.Column)}
+        if sides <= {"left"} and how in ("right", "semi"):
+            left = left.filter("a join", each)
+        elif sides <= {"right"} and how in ("left", "semi", "anti"):
+            right = right.filter("a join", each)
+        else:
+            (name,) = right.tables
+            takes = {
+                "left": f"conditions on columns of {name!r} alone: it keeps all rows before, whatever holds of them",
+                "anti": f"conditions on columns of {name!r} alone",
+                "semi": "conditions on columns of one side alone",
+                "right": f"conditions on columns before {name!r} alone: it keeps all rows of {name!r}, whatever holds of them",
+                "full": "no others: it keeps all rows of both sides, whatever holds of them",
+            }
+            refuse(
+                f"{text(each)}: beside equal columns, {'an' if how == 'anti' else 'a'} {how} join takes {takes[how]}"
+            )
+    return left, right
+
+
+def _side_of(column: Node, left: Rows, right: Rows) -> str:
+    """The side of a join that a column of a condition is of."""
+    if not column.table and left.knows(column.name) and right.knows(column.name):
+        refuse(f"column {column.name!r} is in several tables; say which: {next(iter(right.tables))}.{column.name}")
+    return "right" if _is_of(column, right) else "left"
+
+
+def _is_of(column: Node, right: Rows) -> bool:
+    """True if a column of a condition is one of the right side."""
+    ((name, names),) = right.tables.items()
+    return column.table == name if column.table else column.name in (names or ())
+
+
+def _conditions(join: Node, left: Rows, right: Rows) -> tuple[list[tuple[str, str]], list[Node]]:
+    """The pairs of columns, left and right, that a join is on; and what else must hold of its rows."""
     from sqlglot import exp
 
     pairs: list[tuple[str, str]] = []
@@ -158,16 +216,14 @@ def _conditions(join: Node, left: Rows, right: Rows, how: str) -> tuple[list[tup
         if not sides or not all(isinstance(side, exp.Column) for side in sides):
             rest.append(each)
             continue
-        theirs = [
-            side for side in sides if (side.table == name if side.table else side.name in (right.tables[name] or ()))
-        ]
+        theirs = [side for side in sides if _is_of(side, right)]
+        if len(theirs) != 1 and all(side.table for side in sides):
+            rest.append(each)
+            continue
         if len(theirs) != 1:
             refuse(f"{text(each)}: one side must be a column of {name!r}; say which: {name}.key")
         (mine,) = [side for side in sides if side is not theirs[0]]
         pairs.append((left.column(mine), right.column(theirs[0])))
-    if not pairs or (rest and how != "inner"):
-        refuse(
-            f"{text(join)}: a join is on equal columns: using (key), or on a.key = b.key; other conditions belong into where, "
-            "or into a subquery"
-        )
+    if not pairs:
+        refuse(f"{text(join)}: a join is on equal columns: using (key), or on a.key = b.key")
     return pairs, rest

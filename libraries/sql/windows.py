@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from libraries.sql.expressions import Node, refuse, text
+from libraries.sql.expressions import refuse
+from libraries.sql.nodes import Node, text
 from timely.operators.window_shapes import Length, Session, Sliding, Tumbling
 
 Shape: TypeAlias = Tumbling | Sliding | Session

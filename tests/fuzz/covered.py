@@ -117,5 +117,6 @@ NO_NEED: dict[str, str] = {
     "timely.data.kernels.tables:_NO_BYTES": _MEMORY,
     "timely.data.kernels.tables:_layout": _MEMORY,
     "timely.data.kernels.elementwise:_is": _EXPRESSION,
+    "libraries.sql.times:put.tree_of": _EXPRESSION,
     "timely.dataflow.wildcards:_tree": _EXPRESSION,
 }

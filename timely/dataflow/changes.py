@@ -10,7 +10,6 @@ import polars as pl
 
 from timely.data.batch import columns_of
 from timely.dataflow import schemas
-from timely.dataflow.column_windows import ALL
 from timely.dataflow.columns import Columns, GroupBy
 from timely.dataflow.keyed import Over
 from timely.dataflow.keys import check_made, check_options
@@ -24,7 +23,7 @@ from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema, polars_types
 from timely.io.interface import Sink
 from timely.operators.agg import Aggregate, count, sum
-from timely.operators.aggregate import check_aggregate
+from timely.operators.aggregate import ALL, check_aggregate
 from timely.operators.changed_aggregate import KEPT, ChangedAggregate
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, How

@@ -19,7 +19,7 @@ from timely.dataflow.windows import add_judge, check_lateness, check_no_event_ti
 from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
-from timely.operators.aggregate import PreAggregate, check_aggregate
+from timely.operators.aggregate import ALL, PreAggregate, check_aggregate
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
 from timely.operators.column_epochs import ColumnEpochs
@@ -38,9 +38,6 @@ from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tum
 
 if TYPE_CHECKING:
     from timely.dataflow.columns import Columns
-
-ALL = "all()"
-"""A column that is the same in all rows."""
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 

@@ -17,7 +17,7 @@ from timely.data.kernels.elementwise import are_elementwise
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
 from timely.dataflow.asof_joins import check_asof_ttl, expiring_asof_join
-from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
+from timely.dataflow.column_windows import WindowedColumns, split_late
 from timely.dataflow.declared import alike, loop_body, match_to_schema
 from timely.dataflow.expiring_totals import check_ttl, expiring_totals
 from timely.dataflow.interval_joins import interval_join
@@ -34,7 +34,7 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema
 from timely.operators.agg import KINDS, Aggregate
-from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate
+from timely.operators.aggregate import ALL, PreAggregate, check_aggregate, column_aggregate
 from timely.operators.asof_changes import AsofChanges
 from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from timely.operators.base import Operator

@@ -40,6 +40,9 @@ from timely.time import Time
 
 Over = Literal["time", "scope"]
 
+ALL = "all()"
+"""A column that is the same in all rows: the key of totals of all."""
+
 REFUSALS = (TypeError, KeyError, ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError)
 _MANY = 16
 
@@ -392,9 +395,10 @@ def too_large(table: Columns, keys: Sequence[str], column: str, sums: Sequence[A
     """The error for the first of `sums`, one for each row of `table`, that 64 bits do not hold."""
     row = next(row for row, total in enumerate(sums) if not -(1 << 63) <= total < 1 << 63)
     of = as_polars(table.select(list(keys)))[row]
-    key = ", ".join(f"{name}={of[name][0]!r}" for name in keys)
+    key = ", ".join(f"{name}={of[name][0]!r}" for name in keys if name != ALL)
+    rows, before = (f"for {key}", "group_by") if key else ("of all rows", "agg")
     return OverflowError(
-        f"the sum of column {column!r} for {key} is {sums[row]}, which is beyond 64-bit integers; before group_by, cast the "
+        f"the sum of column {column!r} {rows} is {sums[row]}, which is beyond 64-bit integers; before {before}, cast the "
         f"column: with_columns(pl.col({column!r}).cast(pl.Float64)) rounds, pl.Decimal(38, 0) is exact"
     )
 

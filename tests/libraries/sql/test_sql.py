@@ -38,6 +38,9 @@ ROWS = [
     "select s.shop, t.town from sales s join (select id as shop, town from shops) t using (shop) where t.town = 'x'",
     "select * from sales join shops on shop = id",
     "select * from sales join shops on sales.n = shops.n",
+    "select sales.* from sales",
+    "select sales.*, town from sales join shops on shop = id",
+    "select t.*, s.* from sales s join (select id as shop, n as size from shops) t using (shop)",
 ]
 """Queries that give rows: at their time, or when there is a match."""
 
@@ -66,6 +69,10 @@ LEFT = [
     "select sales.n as n, shops.n as size, id from sales full join shops on sales.n = shops.n",
     "select shop, id, town from sales full join shops on shop = id and sales.n = shops.n",
     "select town, s.n from shops right join sales as s on town = shop",
+    "select * from sales left join shops on shop = id and town = 'x'",
+    "select * from sales left join shops on shop = id and shops.n > 0 and town <> 'y'",
+    "select sales.n as n, id from sales right join shops on shop = id and price > 1 and sales.n > 0",
+    "select shop, town from sales left join shops on shop = id and shops.n = shops.n",
 ]
 """Queries that also give rows without a match: those of a time."""
 
@@ -199,7 +206,7 @@ REFUSED = {
     "select n from sales for update": "it has no meaning over streams",
     "select n from sales group by shop": "column 'n' must be in group by",
     "select shop from sales group by shop having count(*) > 1": "having over all epochs would have to take rows",
-    "select mode(n) from sales": "avg, median, variance, stddev, bool_and, bool_or, arg_min, arg_max and approx_quantile",
+    "select mode(n) from sales": "var_pop, stddev, stddev_pop, bool_and, bool_or, arg_min, arg_max and approx",
     "select k from (select shop as k, count(*) as n from sales group by shop) t where n > 1": "where: the totals",
     "select sum(n) as n from (select shop, max(n) as n from sales group by shop) t": "an aggregate: the totals",
     "select * from sales join (select id, count(*) as c from shops group by id) t on shop = id": "a join: the totals",
@@ -211,7 +218,13 @@ REFUSED = {
     "select * from sales join shops on sales.n > shops.n": "a join is on equal columns",
     "select * from sales full join shops on shop = id": "a full join over all epochs would have to take rows back; say sql(...",
     "select * from sales anti join shops on shop = id": "an anti join over all epochs would have to take rows",
-    "select * from sales left join shops on shop = id and town = 'x'": "other conditions belong into where",
+    "select * from sales left join shops on shop = id and price > 1": "a left join takes conditions on columns of 'shops' al",
+    "select * from sales right join shops on shop = id and town = 'x'": "a right join takes conditions on columns before 'sh",
+    "select * from sales full join shops on shop = id and town = 'x'": "a full join takes no others: it keeps all rows of both",
+    "select * from sales left join shops on shop = id and sales.n > shops.n": "sales.n > shops.n: beside equal columns, a left",
+    "select * from sales semi join shops on shop = id and sales.n > shops.n": "a semi join takes conditions on columns of one",
+    "select * from sales left join shops on shop = id and n > 1": "column 'n' is in several tables; say which: shops.n",
+    "select * from sales anti join shops on shop = id and price > 1": "an anti join takes conditions on columns of 'shops' al",
     "select * from sales cross join shops": "joins are inner, left, right, full, semi and anti, on equal columns",
     "select * from sales, shops": "joins are inner, left, right, full, semi and anti, on equal columns",
     "select * from sales natural join shops": "name the columns that are equal: using (key)",
@@ -236,7 +249,19 @@ REFUSED = {
     "select count(*) from sales group by tumble(n, 5), tumble(n, 10)": "group by takes one window",
     "select count(*) from sales group by tumble(n, interval '1 day')": "time= is a column of datetimes",
     "select n from sales where sum(n) > 1": "an aggregate belongs into having",
-    "select n, row_number() over (partition by shop) as r from sales": "not within an expression",
+    "select n, row_number() over (partition by shop) as r from sales": "functions are not known over streams",
+    "select sum(n) over (partition by shop) as r from sales": "SUM(n) OVER (PARTITION BY shop): window functions are not",
+    "select n from sales where n >= all (select n from shops)": "any, some and all of a query are not known: join with",
+    "select n from sales where n > some (select 1)": "any, some and all of a query are not known: join with a query",
+    "select n from sales where n < (select max(n) from shops)": "(SELECT MAX(n) FROM shops): a query as a value is not known",
+    "select (select max(town) from shops) as m from sales": "a query as a value is not known: join with it, on columns that",
+    "select shop from sales group by shop having sum(n) > (select 1)": "(SELECT 1): a query as a value is not known",
+    "select shop from sales order by (select 1) limit 1": "(SELECT 1): a query as a value is not known",
+    "select t.* from sales": "no table 't'; there are 'sales'",
+    "select sales.*, count(*) as n from sales": "select * beside aggregates: name the keys",
+    "": "sql() takes a query, and this one is empty",
+    "select sum(lower(shop)) as s from sales": "agg(SUM(LOWER(shop))=agg.sum(...)): column 'LOWER(shop)' of type",
+    "select n, all(n) as a from sales group by n": "ALL(n): unsupported function 'all'",
     "select shop + 1 from sales": "arithmetic on",
     "select no_such_function(n) from sales": "no_such_function",
     "insert into sales values (1)": "takes queries",
@@ -270,6 +295,25 @@ def test_what_streams_cannot_do_is_refused_at_the_users_line(query: str) -> None
         sql(query, **streams())
     assert REFUSED[query] in str(refused.value)
     assert "test_sql.py:" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [pl.Int64, pl.Float64, pl.UInt8])
+def test_deviations_of_all_rows_and_of_a_sample(kind: Any) -> None:
+    frame = pl.DataFrame({"k": ["a", "a", "b", "a", "c"], "n": [1, 7, 3, None, None]}, {"k": pl.String, "n": kind})
+    flow = Dataflow("sql")
+    query = """
+        select k, stddev_pop(n) as a, var_pop(n) as b, stddev_samp(n) as c, var_samp(n) as d, stddev(n) as e, variance(n) as f
+        from t group by k
+    """
+    out = sql(query, t=flow.columns("t", Batches([frame]))).capture()
+    cluster = Cluster(flow, 1, 0)
+    cluster.run()
+    n = pl.col("n")
+    right = frame.group_by("k").agg(
+        a=n.std(ddof=0), b=n.var(ddof=0), c=n.std(), d=n.var(), e=n.std(), f=n.var()
+    )  # fmt: skip
+    found = [row for _, batch in cluster.captured(out) for row in as_polars(batch).rows()]
+    assert plain(sorted(found)) == plain(sorted(right.rows()))
 
 
 def test_columns_that_are_not_known_may_be_named_but_not_joined() -> None:

@@ -48,6 +48,13 @@ QUERIES = [
     "select k, m, x from a full join c using (k)",
     "select k, count(*) as n, sum(n) as s from a group by k having count(*) > 1",
     "select k, max(n) as top from a group by k having max(n) < 2",
+    "select k, count(*) as c, sum(n) as s from a group by k having c > 1 and s + 1 > 0",
+    "select k, sum(n) * 2 as n from a group by k having sum(n) > 0 and k <> 'q'",
+    "select k, n > 0 as up, count(*) as c from a group by k, up having up or c - 1 > 0",
+    "select a.k, a.n, id, t from a left join b on k = id and b.n > 0",
+    "select a.k, a.n, id, t from a left join b on k = id and t = 'u' and b.n = b.n",
+    "select k, a.n, id, b.n as other from a right join b on k = id and x > 0",
+    "select b.*, k from a join b on k = id and b.n > 0 and a.n is not null",
     "select sum(n) as s, count(n) as c, count(distinct n) as d from a having count(*) < 4",
     "select k, count(distinct n) as c, min(x) as low, avg(n) as mean from a group by k",
     "select s, count(*) as c from (select k, sum(n) as s from a group by k) t group by s",
@@ -78,6 +85,12 @@ QUERIES = [
 ANTI = {
     "select k, n from a anti join b on k = id": "select k, n from a where not exists (select 1 from b where k = id)",
     "select k, n from a semi join b on k = id": "select k, n from a where exists (select 1 from b where k = id)",
+    "select k, n from a semi join b on k = id and b.n > 0 and x > 0": (
+        "select k, n from a where exists (select 1 from b where k = id and b.n > 0 and x > 0)"
+    ),
+    "select k, n from a anti join b on k = id and t = 'u'": (
+        "select k, n from a where not exists (select 1 from b where k = id and t = 'u')"
+    ),
     "select k, n from a anti join (select id from b group by id having count(*) > 1) t on k = id": (
         "select k, n from a where not exists (select id from b where k = id group by id having count(*) > 1)"
     ),

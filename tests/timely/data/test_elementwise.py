@@ -59,6 +59,9 @@ WITHIN_ROWS = [
     a.replace({3: 4}),
     -a,
     a**2,
+    pl.sql_expr("a * b / 2 % 3"),
+    pl.sql_expr("cast(cast(a as int128) * 3 as bigint)"),
+    pl.sql_expr("power(b, 2)"),
 ]
 
 OVER_ROWS = [

@@ -50,6 +50,10 @@ _MOSTLY: dict[str, frozenset[str]] = {
 """Families of which all but these are."""
 
 
+_OF_SQL = frozenset({"Binary", "ToFloat"})
+"""What `pl.sql_expr` makes of operators, where Polars' own mean something else."""
+
+
 def are_elementwise(given: Iterable[Any]) -> bool:
     """True if all arguments of a verb, expressions or names of columns or values, are. In doubt, no."""
     try:
@@ -85,6 +89,8 @@ def _within_rows(tree: Any) -> bool:
 
 def _is_within(function: Any) -> bool:
     name, details = next(iter(function.items())) if isinstance(function, dict) else (function, None)
+    if name == "Sql":
+        return _name(details) in _OF_SQL
     if name in _MOSTLY:
         return _name(details) not in _MOSTLY[name]
     return name in _WITHIN

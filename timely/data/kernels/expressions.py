@@ -252,6 +252,8 @@ def _formula(tree: Any) -> Formula:
             return _binary(op, _formula(left), _formula(right), _constant(right))
         case {"Cast": {"expr": {"Column": str(name)}, "dtype": {"Literal": "Int64"}}}:
             return _as_integers(_plain(name))
+        case {"Cast": {"expr": inner, "dtype": {"Literal": "Int64"}, "options": "Strict"}}:
+            return _within_64_bits(inner)
         case {
             "Function": {"input": [inner, low, high], "function": {"Boolean": {"IsBetween": {"closed": str(closed)}}}}
         }:
@@ -277,6 +279,53 @@ def _as_integers(name: str) -> Formula:
         return column.astype(np.int64, copy=False)
 
     return integers
+
+
+def _within_64_bits(tree: Any) -> Formula:
+    """Arithmetic of 128 bits whose results have 64; that they have is seen from the least and greatest operands."""
+    match tree:
+        case {"BinaryExpr": {"left": left, "op": ("Plus" | "Minus" | "Multiply") as op, "right": right}}:
+            pass
+        case {"Function": {"input": [left, right], "function": {"Sql": {"Binary": "Mul"}}}}:
+            op = "Multiply"
+        case _:
+            raise Unfit(tree)
+    work, _ = _ARITHMETIC[op]
+    one, two = _widened(left), _widened(right)
+
+    def computed(rows: FewRows) -> Array:
+        first, second = one(rows), two(rows)
+        (low, high), (least, most) = _bounds(first), _bounds(second)
+        ends: tuple[int, ...]
+        if op == "Multiply":
+            ends = (low * least, low * most, high * least, high * most)
+        else:
+            ends = (low + least, high + most) if op == "Plus" else (low - most, high - least)
+        if min(ends) < -(2**63) or max(ends) >= 2**63:
+            raise Unfit("128 bits")
+        return _computed(work, True, first, second)
+
+    return computed
+
+
+def _widened(tree: Any) -> Formula:
+    """What is cast to 128 bits, or a number beside it."""
+    match tree:
+        case {"Literal": {"Dyn": {"Int": int(value)}}}:
+            return lambda _: value
+        case {"Cast": {"expr": {"Column": str(name)}, "dtype": {"Literal": "Int128"}}}:
+            return _as_integers(_plain(name))
+        case {"Cast": {"expr": inner, "dtype": {"Literal": "Int128"}}}:
+            return _formula(inner)
+    raise Unfit(tree)
+
+
+def _bounds(values: Any) -> tuple[int, int]:
+    if not isinstance(values, np.ndarray):
+        return values, values
+    if values.dtype != np.int64:
+        raise Unfit("integers")
+    return int(values.min()), int(values.max())
 
 
 def _is_between(of: Formula, low: Formula, high: Formula, above: str, below: str) -> Formula:

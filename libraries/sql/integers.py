@@ -1,0 +1,60 @@
+"""Integers in queries: computed in 64 bits with a sign, in which nothing wraps round.
+
+Polars computes in the type of its columns, and what does not fit wraps round there: 8 bits of `x * x`. So operands are cast to
+128 bits, and results to 64, which is an error for what does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from libraries.sql.nodes import Node
+
+
+def may_wrap(node: Node) -> bool:
+    """True if `node` is an operation whose result may have more bits than its operands."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Neg):
+        return not isinstance(node.this, exp.Literal)
+    return isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Abs)
+
+
+def widened(node: Node) -> Node:
+    """An operation of integers that may wrap round, as one that cannot."""
+    from sqlglot import exp
+
+    wide = node.copy()
+    operands = list(wide.iter_expressions())
+    numbers = [each for each in operands if isinstance(each, exp.Literal)]
+    for each in operands:
+        if len(numbers) == len(operands) or each not in numbers:  # beside 128 bits a number has as many
+            each.replace(exp.cast(each.copy(), "int128"))
+    found = exp.cast(wide, "bigint")
+    found.meta["checked"] = True
+    return found
+
+
+def guarded(case: Node) -> Node:
+    """A `case` of which a branch that does not count for a row is no error there: Polars computes all branches of all rows."""
+
+    found = case.copy()
+    conditions = [each.this.copy() for each in case.args["ifs"]]
+    for place, each in enumerate(found.args["ifs"]):
+        _guard(each.args["true"], found.this, conditions[:place], conditions[place])
+    if (default := found.args.get("default")) is not None:
+        _guard(default, found.this, conditions, None)
+    return found
+
+
+def _guard(branch: Node, of: Node | None, before: Sequence[Node], condition: Node | None) -> None:
+    """Make null what a branch computes where a condition before it holds, or its own one does not."""
+    from sqlglot import exp
+
+    for each in list(branch.find_all(exp.Cast)):
+        if each.meta.get("checked"):
+            only = exp.Case(this=of and of.copy())
+            for other in before:
+                only = only.when(other.copy(), exp.null())
+            wide = each.this.copy()
+            each.set("this", only.else_(wide) if condition is None else only.when(condition.copy(), wide))
