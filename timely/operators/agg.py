@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -80,11 +80,14 @@ class Sketch:
     error: float
 
 
+_Kind: TypeAlias = Literal["count", "sum", "min", "max", "first", "last", "mean", "var", "std", "n_unique", "quantile"]
+
+
 @dataclass(frozen=True)
 class Aggregate:
     """One aggregate of a column (of the rows themselves for `count`). Made by the functions of this module."""
 
-    kind: Literal["count", "sum", "min", "max", "first", "last", "mean", "var", "std", "n_unique", "quantile"]
+    kind: _Kind
     column: str | None = None
     ddof: int = 1
     """Of a variance: it is divided by the number of values less this."""
@@ -95,14 +98,6 @@ class Aggregate:
     sign: str | None = None
     """Of `count`, `sum`, `mean`, `var`, `std` and `quantile`: the column that says which rows come (1) and which are taken
     back (-1)."""
-
-    def __post_init__(self) -> None:
-        for column in (self.column, self.order_by):
-            if column is not None and not isinstance(column, str):
-                raise GraphError(
-                    f"{user_site()}: agg.{self.kind} takes the name of a column, not {column}: with_columns(...) makes one "
-                    "of an expression"
-                )
 
     @cached_property
     def read(self) -> tuple[str, ...]:
@@ -314,6 +309,19 @@ def _floats(column: pa.Array) -> Numbers:
     return numbers
 
 
+def _of(
+    kind: _Kind, column: str, ddof: int = 1, order_by: str | None = None, sketch: Sketch | None = None
+) -> Aggregate:
+    """An aggregate of a column, whose name is given."""
+    for given in (column, order_by):
+        if given is not None and not isinstance(given, str):
+            raise GraphError(
+                f"{user_site()}: agg.{kind} takes the name of a column, not {given}: with_columns(...) makes one of an "
+                "expression"
+            )
+    return Aggregate(kind, column, ddof, order_by, sketch)
+
+
 def count() -> Aggregate:
     """Number of rows.
 
@@ -331,6 +339,9 @@ def count() -> Aggregate:
 def sum(column: str) -> Aggregate:
     """The sum of the values of `column`: numbers, decimals.
 
+    Raises:
+        GraphError: `column` is no name of a column.
+
     >>> import polars as pl
     >>> from falkirk import agg
     >>> flow = falkirk.Dataflow()
@@ -339,11 +350,14 @@ def sum(column: str) -> Aggregate:
     >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
     [('n', 8), ('s', 4)]
     """
-    return Aggregate("sum", column)
+    return _of("sum", column)
 
 
 def min(column: str) -> Aggregate:
     """The least value of `column`: numbers, decimals, text, bytes, dates, times.
+
+    Raises:
+        GraphError: `column` is no name of a column.
 
     >>> import polars as pl
     >>> from falkirk import agg
@@ -353,11 +367,14 @@ def min(column: str) -> Aggregate:
     >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
     [('n', 3), ('s', 4)]
     """
-    return Aggregate("min", column)
+    return _of("min", column)
 
 
 def max(column: str) -> Aggregate:
     """The greatest value of `column`: numbers, decimals, text, bytes, dates, times.
+
+    Raises:
+        GraphError: `column` is no name of a column.
 
     >>> import polars as pl
     >>> from falkirk import agg
@@ -367,7 +384,7 @@ def max(column: str) -> Aggregate:
     >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
     [('n', 5), ('s', 4)]
     """
-    return Aggregate("max", column)
+    return _of("max", column)
 
 
 def first(column: str, order_by: str) -> Aggregate:
@@ -375,6 +392,9 @@ def first(column: str, order_by: str) -> Aggregate:
 
     Of several rows in that place the least value counts: so the result does not depend on when and where rows arrive. Both
     columns are numbers, decimals, text, bytes, dates or times; NaN is behind all numbers.
+
+    Raises:
+        GraphError: `column` or `order_by` is no name of a column.
 
     >>> import polars as pl
     >>> from falkirk import agg
@@ -385,13 +405,16 @@ def first(column: str, order_by: str) -> Aggregate:
     >>> [(epoch, [row["x"] for row in batch]) for (epoch,), batch in falkirk.run(flow).captured("out")]
     [(0, [3]), (1, [6])]
     """
-    return Aggregate("first", column, order_by=order_by)
+    return _of("first", column, order_by=order_by)
 
 
 def last(column: str, order_by: str) -> Aggregate:
     """The value of `column` in the row that is last in the order of the column `order_by`, of rows where both are not null.
 
     Of several rows in that place the greatest value counts. See `first`.
+
+    Raises:
+        GraphError: `column` or `order_by` is no name of a column.
 
     >>> import polars as pl
     >>> from falkirk import agg
@@ -402,13 +425,16 @@ def last(column: str, order_by: str) -> Aggregate:
     >>> [(epoch, [row["x"] for row in batch]) for (epoch,), batch in falkirk.run(flow).captured("out")]
     [(0, [4]), (1, [4])]
     """
-    return Aggregate("last", column, order_by=order_by)
+    return _of("last", column, order_by=order_by)
 
 
 def n_unique(column: str) -> Aggregate:
     """The number of different values of `column`, of which null is one: exact, so that running totals keep each value.
 
     Values are such as can be keys.
+
+    Raises:
+        GraphError: `column` is no name of a column.
 
     >>> import polars as pl
     >>> from falkirk import agg
@@ -419,11 +445,14 @@ def n_unique(column: str) -> Aggregate:
     >>> [(epoch, sorted((row["shop"], row["x"]) for row in batch)) for (epoch,), batch in falkirk.run(flow).captured("out")]
     [(0, [('n', 1), ('s', 1)]), (1, [('n', 2)])]
     """
-    return Aggregate("n_unique", column)
+    return _of("n_unique", column)
 
 
 def mean(column: str) -> Aggregate:
     """The mean of the values of `column`, as a float.
+
+    Raises:
+        GraphError: `column` is no name of a column.
 
     >>> import polars as pl
     >>> from falkirk import agg
@@ -433,12 +462,15 @@ def mean(column: str) -> Aggregate:
     >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
     [('n', 4.0), ('s', 4.0)]
     """
-    return Aggregate("mean", column)
+    return _of("mean", column)
 
 
 def var(column: str, ddof: int = 1) -> Aggregate:
     """The variance of the values of `column`, numbers, as a float: divided by their number less `ddof`, null where that is not
     above 0.
+
+    Raises:
+        GraphError: `column` is no name of a column.
 
     >>> import polars as pl
     >>> from falkirk import agg
@@ -448,11 +480,14 @@ def var(column: str, ddof: int = 1) -> Aggregate:
     >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
     [('n', 2.0), ('s', None)]
     """
-    return Aggregate("var", column, ddof)
+    return _of("var", column, ddof)
 
 
 def std(column: str, ddof: int = 1) -> Aggregate:
     """The standard deviation of the values of `column`: the root of `var`.
+
+    Raises:
+        GraphError: `column` is no name of a column.
 
     >>> import polars as pl
     >>> from falkirk import agg
@@ -462,7 +497,7 @@ def std(column: str, ddof: int = 1) -> Aggregate:
     >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
     [('n', 1.0), ('s', 0.0)]
     """
-    return Aggregate("std", column, ddof)
+    return _of("std", column, ddof)
 
 
 def quantile(column: str, quantile: float, interpolation: Interpolation = "nearest", error: float = 0.01) -> Aggregate:
@@ -499,7 +534,7 @@ def quantile(column: str, quantile: float, interpolation: Interpolation = "neare
         raise GraphError(
             f"{at}: agg.quantile(error=...) is a share of the value from {LEAST_ERROR} to {GREATEST_ERROR}, not {error!r}"
         )
-    return Aggregate("quantile", column, sketch=Sketch(float(quantile), interpolation, float(error)))
+    return _of("quantile", column, sketch=Sketch(float(quantile), interpolation, float(error)))
 
 
 def _is_between(value: object, least: float, most: float) -> bool:
