@@ -129,25 +129,24 @@ _MOST_WAITS = 1000
 """A partition that is read again, and so often in a row says that there is nothing yet, is not waited for."""
 
 
-class _Unfit(Exception):
-    """A partition has given what no partition gives."""
-
-
-def _check(chunk: Any) -> None:
-    """Raise `_Unfit` for what is no chunk, or one that cannot be: what a source of the user's returns may be anything."""
+def _check(partition: Partition, chunk: Any) -> None:
+    """Raise SourceError for what is no chunk, or one that cannot be: a source of the user's may return anything."""
+    why = ""
     if isinstance(chunk, Chunk):
         epoch, data = chunk.epoch, chunk.data
         if type(epoch) is not int:
-            raise _Unfit(f"a chunk with epoch {epoch!r}: it is a whole number, an int")
-        if not 0 <= epoch < FINITE:
-            raise _Unfit(f"a chunk with epoch {epoch}: it is a number from 0 up, and below {FINITE}")
-        if data is not None and not isinstance(data, _BATCHES):
-            raise _Unfit(f"{type(data).__name__} for a batch: give a list of records, a Polars frame or an Arrow table")
+            why = f"a chunk with epoch {epoch!r}: it is a whole number, an int"
+        elif not 0 <= epoch < FINITE:
+            why = f"a chunk with epoch {epoch}: it is a number from 0 up, and below {FINITE}"
+        elif data is not None and not isinstance(data, _BATCHES):
+            why = f"{type(data).__name__} for a batch: give a list of records, a Polars frame or an Arrow table"
     elif isinstance(chunk, Wait):
         if not (chunk.seconds is None or isinstance(chunk.seconds, int | float)):
-            raise _Unfit(f"{chunk!r}: its seconds are a number, or None")
+            why = f"{chunk!r}: its seconds are a number, or None"
     elif not isinstance(chunk, End):
-        raise _Unfit(f"{chunk!r}, where read() returns a Chunk, a Wait or End(); is a return missing?")
+        why = f"{chunk!r}, where read() returns a Chunk, a Wait or End(); is a return missing?"
+    if why:
+        raise SourceError(f"partition {partition.name} gives {why}")
 
 
 class SourceDriver:
@@ -262,8 +261,6 @@ class SourceDriver:
         self._worker.acting = self.node
         try:
             chunk = self._read(reader)
-        except _Unfit as unfit:
-            raise self._blame(SourceError(f"partition {reader.partition.name} gives {unfit}")) from None
         except FalkirkError as error:
             raise type(error)(str(self._blame(error))) from error
         except Exception as error:
@@ -275,7 +272,7 @@ class SourceDriver:
         """The next chunk of a partition, in the epoch to which it belongs in this job."""
         if not reader.again:
             chunk = reader.partition.read()
-            _check(chunk)
+            _check(reader.partition, chunk)
             if isinstance(chunk, Chunk) and (reader.shift or chunk.epoch < reader.least):
                 epoch = max(chunk.epoch + reader.shift, reader.least)
                 chunk = replace(chunk, epoch=epoch, closes=chunk.closes and epoch == chunk.epoch + reader.shift)
@@ -283,7 +280,7 @@ class SourceDriver:
         epoch, end = reader.again[0]
         again: ClockedPartition = reader.partition  # type: ignore[assignment]  # any other does not tell where epochs end
         chunk = again.read_until(end)
-        _check(chunk)
+        _check(again, chunk)
         if isinstance(chunk, Chunk):
             return replace(chunk, epoch=epoch, closes=chunk.position == end)
         if isinstance(chunk, End):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from libraries.sql.nodes import Node, text
+from timely.data.kernels.trees import expr_of, tree_of
 
 _TRUNCATED = {
     "millisecond": "1ms",
@@ -39,7 +38,7 @@ def truncated(call: Node, of: pl.Expr, kind: pl.DataType | None) -> pl.Expr:
 
 
 def compared(node: Node) -> list[Node]:
-    """What a comparison compares, or nothing."""
+    """The operands of a comparison; none of another expression."""
     from sqlglot import exp
 
     if isinstance(node, exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NullSafeEQ | exp.NullSafeNEQ):
@@ -88,10 +87,6 @@ def put(expr: pl.Expr, made: Mapping[str, pl.Expr]) -> pl.Expr:
     """An expression with others in the place of columns."""
     if not made:
         return expr
-
-    def tree_of(given: pl.Expr) -> Any:
-        return json.loads(given.meta.serialize(format="json"))
-
     trees = {name: tree_of(each) for name, each in made.items()}
 
     def walk(tree: Any) -> Any:
@@ -103,4 +98,4 @@ def put(expr: pl.Expr, made: Mapping[str, pl.Expr]) -> pl.Expr:
             return trees[tree["Column"]]
         return {key: walk(each) for key, each in tree.items()}
 
-    return pl.Expr.deserialize(io.StringIO(json.dumps(walk(tree_of(expr)))), format="json")
+    return expr_of(walk(tree_of(expr)))

@@ -25,10 +25,8 @@ class Gathered:
 
     def __init__(self, flow: Dataflow, whole: bool = True) -> None:
         self.stats: dict[int, Stats] = {}
-        self._said: dict[int, tuple[int, Stats]] = {}
-        """By worker: the incarnation that it is, and what that has said of itself."""
-        self._before: dict[int, tuple[int, int]] = {}
-        """By worker: the records that earlier processes have read, and written."""
+        self._before: dict[int, tuple[int, Stats | None]] = {}
+        """By worker: the incarnation that it is, and the statistics of those before it."""
         self._whole = whole
         self._returned: dict[int, Any] = {}
         self._began = time.perf_counter()
@@ -37,12 +35,13 @@ class Gathered:
 
     def hear(self, worker: int, incarnation: int, said: Stats) -> None:
         """The statistics of a worker's process, which counts from 0."""
-        before, last = self._said.get(worker, (incarnation, said))
-        records, written = self._before.get(worker, (0, 0))
-        if before != incarnation:
-            records, written = self._before[worker] = records + last.records, written + last.written
-        self._said[worker] = incarnation, said
-        self.stats[worker] = replace(said, records=records + said.records, written=written + said.written)
+        known, before = self._before.get(worker, (None, None))
+        if known != incarnation:
+            before = self.stats.get(worker)
+            self._before[worker] = incarnation, before
+        if before is not None:
+            said = replace(said, records=before.records + said.records, written=before.written + said.written)
+        self.stats[worker] = said
 
     def capture(self, worker: int, message: CapturedBatch) -> None:
         """A batch of a capture of `worker`."""

@@ -14,9 +14,9 @@ from timely.dataflow import schemas, verbs
 from timely.dataflow.graph import Node
 from timely.dataflow.keys import check_made, check_options, keys_of
 from timely.dataflow.stream import Stream, view
-from timely.dataflow.verbs_of_frames import no_verb_of_groups
+from timely.dataflow.verbs_of_frames import OF_GROUPS
 from timely.dataflow.windows import add_judge, check_lateness, check_no_event_time, no_row_is_late
-from timely.dataflow.wire import check_at_root
+from timely.dataflow.wire import check_at_root, no_attribute
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import ALL, PreAggregate, check_aggregate
@@ -96,7 +96,7 @@ class WindowedColumns:
         )
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise no_verb_of_groups(self, name)
+        raise no_attribute(self, name, OF_GROUPS)
 
     def late(self) -> Columns:
         """The rows that came too late for one of their windows or more, each once, at its own epoch.

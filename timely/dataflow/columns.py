@@ -29,8 +29,8 @@ from timely.dataflow.sorting import sort_of_time
 from timely.dataflow.stream import Stream, records_of, view
 from timely.dataflow.top import top_of_groups
 from timely.dataflow.two_sided_keys import Keys, join_of_pairs, key_pairs
-from timely.dataflow.verbs_of_frames import OF_FRAMES, no_verb_of_groups
-from timely.dataflow.wire import Wire, check_callable
+from timely.dataflow.verbs_of_frames import OF_FRAMES, OF_GROUPS
+from timely.dataflow.wire import Wire, check_callable, no_attribute
 from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema
 from timely.operators.agg import KINDS, Aggregate
@@ -1002,7 +1002,7 @@ class GroupBy:
     made: tuple[pl.Expr, ...] = ()
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise no_verb_of_groups(self, name)
+        raise no_attribute(self, name, OF_GROUPS)
 
     def agg(
         self,

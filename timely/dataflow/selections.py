@@ -7,11 +7,12 @@ is not fixed, so here a selection of constants gives each row its own, and one t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
+
+from timely.data.kernels.trees import tree_of
 
 
 def flat(exprs: tuple[Any, ...]) -> list[Any]:
@@ -59,7 +60,7 @@ def _is_constant(given: Any) -> bool:
         expr = given if isinstance(given, pl.Expr) else pl.lit(given)
         if expr.meta.root_names() or not expr.meta.is_scalar():
             return False
-        return not _counts(json.loads(expr.meta.serialize(format="json")))
+        return not _counts(tree_of(expr))
     except (AttributeError, TypeError, ValueError, pl.exceptions.PolarsError):
         return False
 

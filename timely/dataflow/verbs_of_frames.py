@@ -32,10 +32,5 @@ _ADVICE = {
 OF_FRAMES = {verb: advice for verbs, advice in _ADVICE.items() for verb in verbs.split()}
 """By name, the advice for who asks for it."""
 
-
-def no_verb_of_groups(groups: object, name: str) -> AttributeError:
-    """The error for who asks groups, or windows, for what streams or frames have."""
-    kind, hint = type(groups).__name__, ""
-    if not name.startswith("_"):
-        hint = "; groups have no rows of their own: agg(n=agg.count(), total=agg.sum(column)) gives a row for each"
-    return AttributeError(f"{kind!r} object has no attribute {name!r}{hint}", name=name, obj=groups)
+OF_GROUPS = "groups have no rows of their own: agg(n=agg.count(), total=agg.sum(column)) gives a row for each"
+"""The advice for who asks groups, or windows, for what streams or frames have."""

@@ -6,14 +6,13 @@ expression. So they are changed in the tree of the expression, before it meets a
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import polars as pl
 import polars.selectors as cs
 
+from timely.data.kernels.trees import expr_of, tree_of
 from timely.errors import GraphError, user_site
 
 
@@ -40,7 +39,7 @@ def _spared(column: str, verb: str, given: Any) -> Any:
     if not isinstance(expr, pl.Expr):
         return given
     try:
-        tree = _tree(expr)
+        tree = tree_of(expr)
     except (
         TypeError,
         ValueError,
@@ -54,11 +53,7 @@ def _spared(column: str, verb: str, given: Any) -> Any:
     found = _without(column, tree)
     if found == tree:
         return given
-    return pl.Expr.deserialize(io.StringIO(json.dumps(found)), format="json")
-
-
-def _tree(expr: pl.Expr) -> Any:
-    return json.loads(expr.meta.serialize(format="json"))
+    return expr_of(found)
 
 
 def _is_pattern(name: str) -> bool:
@@ -71,12 +66,12 @@ def _without(column: str, tree: Any) -> Any:
         case {"Literal": _} | {"Selector": {"ByName": {"strict": True}}}:
             return tree
         case {"Selector": selection}:
-            _, left_out = _tree(pl.exclude(column))["Selector"]["Difference"]
+            _, left_out = tree_of(pl.exclude(column))["Selector"]["Difference"]
             return {"Selector": {"Difference": [selection, left_out]}}
         case {"Column": "*"}:
-            return _tree(pl.exclude(column))
+            return tree_of(pl.exclude(column))
         case {"Column": str(name)} if _is_pattern(name):
-            return _tree((cs.matches(name) - cs.by_name(column, require_all=False)).as_expr())
+            return tree_of((cs.matches(name) - cs.by_name(column, require_all=False)).as_expr())
         case dict():
             return {key: _without(column, each) for key, each in tree.items()}
         case list():

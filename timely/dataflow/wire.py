@@ -113,6 +113,12 @@ _HINTS = {
 """The advice for a verb that streams of another kind have."""
 
 
+def no_attribute(of: object, name: str, hint: str | None) -> AttributeError:
+    """The error of an attribute that is not there, with advice; nobody who asks for a name with `_` in front wants any."""
+    advice = f"; {hint}" if hint and not name.startswith("_") else ""
+    return AttributeError(f"{type(of).__name__!r} object has no attribute {name!r}{advice}", name=name, obj=of)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wire:
     """A stream of batches: the output ports that feed it (several after `concat`), all in one scope.
@@ -133,11 +139,7 @@ class Wire:
         return f"{type(self).__name__}({names})"
 
     def __getattr__(self, name: str) -> NoReturn:
-        hint = None if name.startswith("_") else self._hints.get(name) or _HINTS.get(name)
-        kind = type(self).__name__
-        raise AttributeError(
-            f"{kind!r} object has no attribute {name!r}" + (f"; {hint}" if hint else ""), name=name, obj=self
-        )
+        raise no_attribute(self, name, self._hints.get(name) or _HINTS.get(name))
 
     # Building blocks
 

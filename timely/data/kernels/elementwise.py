@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
+
+from timely.data.kernels.trees import tree_of
 
 _WITHIN = frozenset(
     {
@@ -51,7 +52,7 @@ _MOSTLY: dict[str, frozenset[str]] = {
 
 
 _OF_SQL = frozenset({"Binary", "ToFloat"})
-"""What `pl.sql_expr` makes of operators, where Polars' own mean something else."""
+"""The functions that `pl.sql_expr` makes of operators, where Polars' own mean something else."""
 
 
 def are_elementwise(given: Iterable[Any]) -> bool:
@@ -67,7 +68,7 @@ def _is(given: Any) -> bool:
         return all(map(_is, given))
     if not isinstance(given, pl.Expr):
         return not isinstance(given, pl.Series)
-    return _within_rows(json.loads(given.meta.serialize(format="json")))
+    return _within_rows(tree_of(given))
 
 
 def _within_rows(tree: Any) -> bool:

@@ -8,8 +8,6 @@ at a batch, and left to Polars.
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,6 +19,7 @@ import pyarrow.compute as pc
 
 from timely.data.kernels.columns import TINY
 from timely.data.kernels.series import Array, frame_of, series_of
+from timely.data.kernels.trees import expr_of, tree_of
 from timely.data.span import Span
 
 FEW = 8192
@@ -193,15 +192,11 @@ def _as_expr(given: Any, name: str) -> pl.Expr:
     return expr.alias(name)
 
 
-def _tree(expr: pl.Expr) -> Any:
-    return json.loads(expr.meta.serialize(format="json"))
-
-
 def _choice(expr: Any) -> Callable[[list[str]], list[str]] | None:
     """Columns that are chosen without saying which there are: all, or all but some."""
     if not isinstance(expr, pl.Expr):
         return None
-    match _tree(expr):
+    match tree_of(expr):
         case {"Selector": "Wildcard"}:
             return lambda names: names
         case {"Selector": {"Difference": ["Wildcard", {"ByName": {"names": [*left_out], "strict": False}}]}}:
@@ -217,7 +212,7 @@ def _compiled(given: Any) -> list[tuple[str, str | Formula]]:
         return [pair for each in given for pair in _compiled(each)]
     if not isinstance(given, pl.Expr):
         raise Unfit(given)
-    tree = _tree(given)
+    tree = tree_of(given)
     match tree:
         case {"Selector": {"ByName": {"names": [*names], "strict": True}}}:
             return [(name, name) for name in names]
@@ -309,7 +304,7 @@ def _within_64_bits(tree: Any) -> Formula:
 
 
 def _widened(tree: Any) -> Formula:
-    """What is cast to 128 bits, or a number beside it."""
+    """An operand that is cast to 128 bits, or a number beside one."""
     match tree:
         case {"Literal": {"Dyn": {"Int": int(value)}}}:
             return lambda _: value
@@ -429,7 +424,7 @@ def _computed(work: Any, only_integers: bool, left: Any, right: Any) -> Array:
 
 
 def _is_in(formula: Formula, values: Any) -> Formula:
-    literal = pl.Expr.deserialize(io.StringIO(json.dumps(values)), format="json")
+    literal = expr_of(values)
     wanted = pl.select(literal).to_series()[0]
     if not isinstance(wanted, pl.Series) or wanted.null_count() or not len(wanted):
         raise Unfit("is_in")

@@ -41,7 +41,7 @@ def in_content_order(frame: pl.DataFrame) -> pl.DataFrame:
         return frame
     if any(isinstance(kind, _BY_VALUE) for kind in frame.dtypes):
         try:
-            content = list(map(content_of, _of_integers(frame).rows()))
+            content = list(map(content_of, _as_integers(frame).rows()))
         except CodecError:
             return frame
         return frame[sorted(range(len(frame)), key=content.__getitem__)]
@@ -49,7 +49,7 @@ def in_content_order(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.sort(columns) if columns else frame
 
 
-def _of_integers(frame: pl.DataFrame) -> pl.DataFrame:
+def _as_integers(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame, with integers in place of times, of which Python's do not tell all apart: see `columns.as_integers`."""
     kinds = {name: _integers_type(kind) for name, kind in frame.schema.items()}
     return frame.cast({name: kind for name, kind in kinds.items() if kind != frame.schema[name]})
