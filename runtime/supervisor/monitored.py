@@ -125,7 +125,8 @@ class Monitored:
         """A process has ended by itself, or was killed by somebody else."""
         if child is not self._monitor:
             losses = self.place.gone(child)
-            if self.over is None and self.error is None and not child.hung:  # of one that has hung it was said before
+            # Of one that has hung it was said before; how one ended that somebody else has started, that one tells.
+            if self.over is None and self.error is None and not child.hung and child.process is not None:
                 for loss in losses:
                     self._note(f"worker {loss.worker}: {loss.reason}; another process takes its place")
             self._lose(losses)

@@ -258,6 +258,7 @@ def test_killed_worker_and_killed_executor_lead_to_a_rollback_and_the_same_outpu
     assert sum("goes on, " in note for note in watched.notes) == 2, watched.notes
     assert re.match(r"process \d+ of worker 1 on \S+ was killed by SIGKILL", watched.notes[0]), watched.notes
     assert any("a task on the cluster was lost" in note for note in watched.notes)
+    assert not any("takes its place" in note for note in watched.notes)  # a death is told of once
     assert watched.quiet()
     assert (
         sum(each.records for each in result.stats.values()) < RECORDS
