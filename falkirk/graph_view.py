@@ -70,7 +70,7 @@ def describe(graph: Graph) -> dict[str, Any]:
                 "stateful": node.stateful,
                 "file": node.site.file,
                 "line": node.site.line,
-                "columns": [_types(graph.schemas.get(Output(node.index, port))) for port in range(node.outputs)],
+                "columns": [_types(graph.schema_of(Output(node.index, port))) for port in range(node.outputs)],
             }
             for node in graph.nodes
         ],
@@ -149,7 +149,7 @@ def _types(schema: pl.Schema | None) -> dict[str, str] | None:
 
 def _columns(graph: Graph, node: Node) -> Text:
     """The columns of the streams that leave a node, as far as they are known."""
-    known = [_types(graph.schemas.get(Output(node.index, port))) for port in range(node.outputs)]
+    known = [_types(graph.schema_of(Output(node.index, port))) for port in range(node.outputs)]
     shown = [", ".join(f"{name}: {kind}" for name, kind in types.items()) for types in known if types is not None]
     return Text("; ".join(dict.fromkeys(shown)), style="dim")
 

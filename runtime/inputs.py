@@ -134,6 +134,8 @@ def _check(partition: Partition, chunk: Any) -> None:
     why = ""
     if isinstance(chunk, Chunk):
         epoch, data = chunk.epoch, chunk.data
+        if type(epoch) is int and 0 <= epoch < FINITE and isinstance(data, _BATCHES):
+            return
         if type(epoch) is not int:
             why = f"a chunk with epoch {epoch!r}: it is a whole number, an int"
         elif not 0 <= epoch < FINITE:
@@ -246,19 +248,25 @@ class SourceDriver:
         """Read one chunk, if one may be read now. True if something was read."""
         if not self._live:
             return False
-        oldest = self._oldest()
+        self._oldest_open = oldest = self._oldest()
         if not self._rereads:
             self.acknowledge(oldest)
-        return self.read_on(limits, oldest)
+        self._worker.acting = self.node
+        return self._read_one(limits)
 
-    def read_on(self, limits: Limits, oldest: int | None = None) -> bool:
-        """Read one chunk more in the same turn, in which `oldest` is the oldest epoch. True if something was read."""
-        if oldest is not None:
-            self._oldest_open = oldest
+    def read_on(self, limits: Limits, until: float, rows: int) -> bool:
+        """Read more in the same turn, until `until` on the clock or so many rows. True if there may be yet more."""
+        upto = self.records + rows
+        self._worker.acting = self.node
+        more = True
+        while more and self.records < upto and self._clock() < until:
+            more = self._read_one(limits)
+        return more
+
+    def _read_one(self, limits: Limits) -> bool:
         reader = self._next(self._bound(self._oldest_open, limits))
         if reader is None:
             return False
-        self._worker.acting = self.node
         try:
             chunk = self._read(reader)
         except FalkirkError as error:
@@ -353,7 +361,8 @@ class SourceDriver:
             reader.epoch = chunk.epoch + chunk.closes
             if self._ahead is not None:
                 self._ahead.read(chunk.epoch)
-            self._pass(reader, chunk.position)
+            if reader.again:
+                self._pass(reader, chunk.position)
             self._remember(reader, chunk)
             if chunk.data is not None and (rows := len(chunk.data)):
                 self.records += rows
@@ -407,8 +416,13 @@ class SourceDriver:
     def _remember(self, reader: _Reader, chunk: Chunk) -> None:
         last = reader.positions[-1] if reader.positions else reader.final
         same = last.epoch == chunk.epoch
-        content = last.content if same or not self._rereads else Content()
-        if self._rereads and chunk.data is not None and len(chunk.data):
+        if not self._rereads:  # then an epoch need not be known again
+            if same and reader.positions:
+                reader.positions.pop()
+            reader.positions.append(Mark(chunk.epoch, chunk.position, None, last.content))
+            return
+        content = last.content if same else Content()
+        if chunk.data is not None and len(chunk.data):
             if getattr(reader.partition, "checksums", False):
                 content.rows += len(chunk.data)
             else:

@@ -72,14 +72,15 @@ class OutputDriver:
     def carry_out(self, effects: list[Effect]) -> None:
         """Do what the worker asked for, in order."""
         for effect in effects:
+            if type(effect) is Captured:  # as a rule most are
+                self._on_capture(effect.node, effect.time, effect.batch)
+                continue
             match effect:
                 case WriteSink(node, epoch, batch):
                     self.written += len(batch)
                     self._write(node, partial(_write, visible((epoch,))[0], batch))
                 case CommitSink(node, epoch):
                     self._write(node, partial(_commit, visible((epoch,))[0]))
-                case Captured(node, time, batch):
-                    self._on_capture(node, time, batch)
                 case StartJob():
                     self._start(effect)
 

@@ -421,14 +421,10 @@ class Session:
             if source.pump(limits):
                 read = True
         if read and self._gathers:
-            until, rows, more = self._clock() + _SHORT_SECONDS, 0, True
-            while more and rows < _MANY_ROWS and self._clock() < until:
-                more = False
-                for source in sources:
-                    before = source.records
-                    if source.read_on(limits):
-                        more = True
-                        rows += source.records - before
+            live = [source for source in sources if not source.done]
+            many = len(live)
+            for source in live:
+                source.read_on(limits, self._clock() + _SHORT_SECONDS / many, _MANY_ROWS // many)
             for source in sources:
                 source.hand_over()
         return read

@@ -13,7 +13,7 @@ from timely.dataflow.graph import Graph, Output, Region, Scope
 from timely.dataflow.stream import Stream, view
 from timely.dataflow.wire import add_feedback, check_reason
 from timely.errors import GraphError, user_site
-from timely.io.interface import Source, TypedSource
+from timely.io.interface import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,8 @@ class Dataflow:
         [((0,), [{'price': 4}])]
         """
         stream = view(self.source(name, source), Columns)
-        schema = source.columns_schema() if isinstance(source, TypedSource) else None
-        if schema is not None:
-            self.graph.schemas[stream.outputs[0]] = schema
+        if (schema := getattr(source, "columns_schema", None)) is not None:
+            self.graph.set_schema(stream.outputs[0], schema)
         return stream
 
     def input(self, name: str, scope: Scope | None = None) -> Stream:

@@ -57,7 +57,7 @@ def loop_body(schema: pl.Schema, body: Callable[[Any], Any]) -> Callable[[Any], 
     """The body of a loop, told that what comes round has the schema of what enters; what it sends round is held to that."""
 
     def told(inside: Columns) -> Any:
-        inside.graph.schemas[inside.outputs[-1]] = schema
+        inside.graph.set_schema(inside.outputs[-1], schema)
         result = body(inside)
         if isinstance(result, tuple) and len(result) == 2:
             return _held(result[0], schema), result[1]

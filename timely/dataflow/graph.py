@@ -144,8 +144,8 @@ class Graph:
     edges: list[Edge] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
-    schemas: dict[Output, Any] = field(default_factory=dict)
-    """Of streams of columns whose schema is known: see `timely.dataflow.schemas`."""
+    _schemas: dict[Output, Any] = field(default_factory=dict)
+    """Of streams of columns: the schema, or a function that finds it out when it is wanted for the first time."""
     _names: dict[str, Node] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
     _region_stack: list[Region] = field(default_factory=list)
@@ -164,6 +164,17 @@ class Graph:
     def region(self) -> Region | None:
         """The region in which nodes are added now."""
         return self._region_stack[-1] if self._region_stack else None
+
+    def schema_of(self, output: Output) -> Any:
+        """The schema of a stream of columns, None where it is not known: see `timely.dataflow.schemas`."""
+        schema = self._schemas.get(output)
+        if callable(schema):
+            schema = self._schemas[output] = schema()
+        return schema
+
+    def set_schema(self, output: Output, schema: Any) -> None:
+        """The schema of a stream of columns, or a function that finds it out: to look at all batches takes its time."""
+        self._schemas[output] = schema
 
     def add_scope(self, name: str | None, parent: Scope) -> Scope:
         """A new scope inside `parent`."""

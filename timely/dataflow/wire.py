@@ -171,7 +171,7 @@ class Wire:
         """The stream of the same kind that leaves `port` of `node`. `schema`: of columns, if known."""
         output = Output(node.index, port)
         if schema is not None:
-            self.graph.schemas[output] = schema
+            self.graph.set_schema(output, schema)
         return replace(self, scope=node.scope, outputs=(output,), first=None)
 
     @property
@@ -180,7 +180,7 @@ class Wire:
 
         They are known where a source or `to_columns` says them, and behind verbs that do not call functions of the user's.
         """
-        found = [self.graph.schemas.get(output) for output in self.outputs]
+        found = [self.graph.schema_of(output) for output in self.outputs]
         return found[0] if all(each == found[0] for each in found) else None
 
     def _stage(

@@ -48,6 +48,8 @@ def visible(time: Time) -> Time:
     >>> visible((3, INF)), visible((3, 4)), visible((INF,)) == (INF,)
     ((3, END), (3, 4), True)
     """
+    if len(time) == 1 and time[0] < FINITE:
+        return time
     return tuple(END if at >= FINITE else at for at in time) if max(time, default=0) >= FINITE else time
 
 

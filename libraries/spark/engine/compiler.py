@@ -211,7 +211,7 @@ class _Compiler:
     def _view(self, output: Output) -> View:
         """The rows of an output as a view, which is made once."""
         if output not in self._seen:
-            self._seen[output] = self._as_view(self._rows[output], self._graph.schemas.get(output))
+            self._seen[output] = self._as_view(self._rows[output], self._graph.schema_of(output))
         return self._seen[output]
 
     def _view_of(self, node: Node, port: int = 0) -> View:

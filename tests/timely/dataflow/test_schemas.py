@@ -168,6 +168,23 @@ def test_schemas_are_known_where_sources_or_users_say_them(tmp_path: Path) -> No
     assert flow.source("rows", Iterable([("a", 1)])).to_columns({"k": str, "n": int}).schema == typed.schema
 
 
+def test_a_source_is_asked_for_its_schema_once_and_only_where_somebody_wants_to_know_it() -> None:
+    asked: list[int] = []
+
+    class Asked(Batches):
+        def columns_schema(self) -> pl.Schema | None:
+            asked.append(len(asked))
+            return super().columns_schema()
+
+    frame = pl.DataFrame({"n": [1]})
+    flow = Dataflow()
+    stream = flow.columns("numbers", Asked([frame, frame]))
+    stream.capture("out")
+    assert asked == []  # to look at all batches takes longer than to move them
+    assert stream.schema == stream.filter(pl.col("n") > 0).schema == frame.schema
+    assert asked == [0]
+
+
 def test_schemas_are_not_known_where_they_cannot_be(tmp_path: Path) -> None:
     pl.DataFrame({"n": [1]}).write_csv(tmp_path / "rows.csv")
     flow = Dataflow("unknown")
