@@ -37,7 +37,7 @@ from timely.data.messages import Effect, Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan
 from timely.dataflow.wire import Capture, Probe
-from timely.errors import FalkirkError, GraphError, OperatorError, name_the_line, naming_the_line
+from timely.errors import FalkirkError, GraphError, OperatorError, at_line, name_the_line, naming_the_line
 from timely.io.waiting import wait_readable
 from timely.progress.tracker import Antichain, reaches
 from timely.time import Time, visible
@@ -233,6 +233,7 @@ class Session:
 
     Raises:
         GraphError: the program cannot run, or requires of an output what nobody can promise without a store.
+        FalkirkError: `flow` is no dataflow.
 
     >>> flow = falkirk.Dataflow()
     >>> seen = flow.input("words").map(str.upper).capture("out")
@@ -258,6 +259,10 @@ class Session:
         job: str | None = None,
         recovery: Callable[[Session], Participant] | None = None,
     ) -> None:
+        if not isinstance(flow, Dataflow | Plan):
+            raise FalkirkError(
+                at_line(f"Session runs a Dataflow, not {flow!r}; windows of sessions are SessionWindow(gap)")
+            )
         self.plan = flow if isinstance(flow, Plan) else compile_plan(flow.graph)
         if recovery is None:
             _check_demands(self.plan)

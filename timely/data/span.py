@@ -27,14 +27,15 @@ class Span:
     [((0,), [1, 2]), ((3,), [3])]
     """
 
-    __slots__ = ("_columns", "_frame", "_frames", "_stacked", "ends", "times")
+    __slots__ = ("_frame", "_frames", "_made", "_stacked", "ends", "times")
 
     def __init__(self, frame: pl.DataFrame, times: Sequence[Time], ends: Sequence[int]) -> None:
         self._frame: pl.DataFrame | None = frame
         self._frames: Sequence[pl.DataFrame] = ()
         """Without a frame of all rows: one of each time."""
-        self._columns: Mapping[str, pl.Series | None] = {}
-        """Then by name, in order: the column of all rows, or None for that of the frames."""
+        self._made: Mapping[str, pl.Series | None] | None = {}
+        """Then by name, in order: the column of all rows, or None for that of the frames. None as a whole: those of the frames,
+        of which nobody has seen yet that they are the same. Who only hands them on need not know."""
         self._stacked: dict[str, pl.Series] = {}
         """The columns of the frames that somebody has asked for, in one piece."""
         self.times = times
@@ -49,37 +50,39 @@ class Span:
         """The rows of parts, none of which is empty, and whose times never fall.
 
         Raises:
-            TypeError: if they are not of the same columns.
+            TypeError: if those of one time are not of the same columns and types. Of several it is raised when columns are
+                asked for.
         """
-        first = parts[0][1]
-        times, frames = [parts[0][0]], [first]
-        columns = first.columns
+        times, frames = [parts[0][0]], [parts[0][1]]
         for time, frame in parts[1:]:
-            if frame.columns != columns:
-                raise TypeError("the columns of batches differ")
             if time == times[-1]:
+                _check_names((frames[-1], frame))
+                if frame.dtypes != frames[-1].dtypes:
+                    raise TypeError("the types of columns differ")
                 frames[-1] = frames[-1].vstack(frame)
             else:
                 times.append(time)
                 frames.append(frame)
         span = cls(frames[0], times, list(accumulate(map(len, frames))))
         if len(frames) > 1:
-            span._frame, span._frames, span._columns = None, frames, dict.fromkeys(columns)
+            span._frame, span._frames, span._made = None, frames, None
         return span
 
     def having(self, columns: Mapping[str, pl.Series | None]) -> Span:
         """The same rows with these columns, in this order; None stands for the column of that name that they have.
 
         What nobody looks at is not copied.
+
+        Raises:
+            TypeError: if times have other columns.
         """
         span = Span.__new__(Span)
         span.times, span.ends = self.times, self.ends
-        span._frame, span._frames, span._columns, span._stacked = None, self._frames, columns, self._stacked
+        span._frame, span._frames, span._made, span._stacked = None, self._frames, columns, self._stacked
         if self._frames:
-            if any(self._columns.get(name) is not None for name in columns):
-                span._columns = {
-                    name: self._columns.get(name) if column is None else column for name, column in columns.items()
-                }
+            mine = self._columns()
+            if any(mine.get(name) is not None for name in columns):
+                span._made = {name: mine.get(name) if column is None else column for name, column in columns.items()}
         else:
             assert self._frame is not None
             of = self._frame.get_column
@@ -92,6 +95,13 @@ class Span:
         """The same rows with one column more."""
         return self.having({**dict.fromkeys(self.columns), column.name: column})
 
+    def _columns(self) -> Mapping[str, pl.Series | None]:
+        """The columns of a span without a frame of all rows."""
+        if self._made is None:
+            _check_names(self._frames)
+            self._made = dict.fromkeys(self._frames[0].columns)
+        return self._made
+
     @property
     def frame(self) -> pl.DataFrame:
         """All rows.
@@ -100,12 +110,13 @@ class Span:
             TypeError: if times have columns of different types.
         """
         if self._frame is None:
-            self._frame = frame_of([self.get_column(name) for name in self._columns])
+            self._frame = frame_of([self.get_column(name) for name in self._columns()])
         return self._frame
 
     def check_types(self) -> None:
-        """Raise TypeError if times have columns of different types."""
+        """Raise TypeError if times have other columns, or columns of different types."""
         if self._frame is None:
+            self._columns()
             types = self._frames[0].dtypes
             if any(frame.dtypes != types for frame in self._frames):
                 raise TypeError("the types of columns differ")
@@ -113,7 +124,7 @@ class Span:
     @property
     def columns(self) -> list[str]:
         """The names of the columns."""
-        return list(self._columns) if self._frame is None else self._frame.columns
+        return list(self._columns()) if self._frame is None else self._frame.columns
 
     def get_column(self, name: str) -> pl.Series:
         """A column, in one piece of memory.
@@ -124,9 +135,10 @@ class Span:
         """
         if self._frame is not None:
             return self._frame.get_column(name)
-        if name not in self._columns:
+        columns = self._columns()
+        if name not in columns:
             raise pl.exceptions.ColumnNotFoundError(name)
-        if (made := self._columns[name]) is not None:
+        if (made := columns[name]) is not None:
             return series_of(name, made)
         stacked = self._stacked.get(name)
         if stacked is None:
@@ -160,10 +172,14 @@ class Span:
 
     def parts(self) -> Iterator[tuple[Time, pl.DataFrame]]:
         """Each time with its rows."""
+        if self._frames and self._made is None:
+            yield from zip(self.times, self._frames, strict=True)
+            return
         bounds = pairwise((0, *self.ends))
         if self._frames:
-            names, there = list(self._columns), self._frames[0].columns
-            made = [(place, column) for place, column in enumerate(self._columns.values()) if column is not None]
+            columns = self._columns()
+            names, there = list(columns), self._frames[0].columns
+            made = [(place, column) for place, column in enumerate(columns.values()) if column is not None]
             if names[: len(there)] == there:
                 put = [(place, series_of(names[place], column)) for place, column in made]
                 new = [column for place, column in put if place >= len(there)]
@@ -177,7 +193,7 @@ class Span:
                 return
             if len(made) < len(names):
                 for time, frame, (begin, end) in zip(self.times, self._frames, bounds, strict=True):
-                    of = {name: frame.get_column(name) for name, column in self._columns.items() if column is None}
+                    of = {name: frame.get_column(name) for name, column in columns.items() if column is None}
                     of |= {names[place]: series_of(names[place], column)[begin:end] for place, column in made}
                     yield time, frame_of([of[name] for name in names])
                 return
@@ -201,3 +217,10 @@ class Span:
             Span(self.frame.slice(0, end), self.times[:few], self.ends[:few]),
             Span(self.frame.slice(end), self.times[few:], [each - end for each in self.ends[few:]]),
         )
+
+
+def _check_names(frames: Sequence[pl.DataFrame]) -> None:
+    """Raise TypeError if frames are not of the same columns."""
+    names = frames[0].columns
+    if any(frame.columns != names for frame in frames):
+        raise TypeError("the columns of batches differ")

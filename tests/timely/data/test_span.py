@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -118,8 +122,24 @@ def test_batches_of_one_time_are_its_rows() -> None:
 
 
 def test_batches_of_other_columns_or_types_are_no_span() -> None:
+    one, other = pl.DataFrame({"a": [1]}), pl.DataFrame({"b": [1]})
     with pytest.raises(TypeError, match="columns of batches differ"):
-        Span.of([((0,), pl.DataFrame({"a": [1]})), ((1,), pl.DataFrame({"b": [1]}))])
+        Span.of([((0,), one), ((0,), other)])
+    asking: list[Callable[[Span], object]] = [
+        lambda span: span.columns,
+        lambda span: span.frame,
+        lambda span: span.get_column("a"),
+        lambda span: span.having({"a": None}),
+        lambda span: span.check_types(),
+        lambda span: span.divided((0,)),
+    ]
+    for ask in asking:
+        span = Span.of([((0,), one), ((1,), other)])
+        assert [part for _, part in span.parts()] == [one, other]  # who only hands them on need not compare them
+        with pytest.raises(TypeError, match="columns of batches differ"):
+            ask(span)
+    with pytest.raises(TypeError, match="types of columns differ"):
+        Span.of([((0,), one), ((0,), pl.DataFrame({"a": ["x"]}))])
     span = Span.of([((0,), pl.DataFrame({"a": [1]})), ((1,), pl.DataFrame({"a": ["x"]}))])
     with pytest.raises(TypeError, match="'a' is not of one type"):
         span.get_column("a")
@@ -155,3 +175,17 @@ def test_batches_held_by_time_are_the_same_with_and_without_spans(
     for number in range(len(batches)):
         mine, theirs = held.pop((number,)), plain.pop((number,))
         assert [part["n"].to_list() for part in mine] == [part["n"].to_list() for part in theirs]
+
+
+@pytest.mark.parametrize("within", [lambda kind: kind, pl.List, lambda kind: pl.Struct({"x": kind})])
+def test_decimals_of_several_scales_are_not_of_one_type(within: Callable[[pl.DataType], Any]) -> None:
+    def of(text: str, scale: int) -> pl.DataFrame:
+        number: Any = Decimal(text)
+        value = {pl.List: [number], pl.Struct: {"x": number}}.get(type(kind := within(pl.Decimal(12, scale))), number)
+        return pl.DataFrame({"a": pl.Series([value], dtype=kind)})
+
+    span = Span.of([((0,), of("1.00", 2)), ((1,), of("1.005", 3))])
+    with pytest.raises(TypeError, match="'a' is not of one type"):
+        span.get_column("a")  # Polars would make 1.00 of 1.005
+    same = Span.of([((0,), of("1.000", 3)), ((1,), of("1.005", 3))])
+    assert same.get_column("a").to_list() == [*of("1.000", 3)["a"].to_list(), *of("1.005", 3)["a"].to_list()]

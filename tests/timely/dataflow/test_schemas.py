@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from runtime.memory import Cluster
+from runtime.run import run
 from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
@@ -269,6 +270,24 @@ def test_mistakes_are_errors_at_the_line_of_the_call(message: str) -> None:
     stream = Dataflow("mistakes").columns("in", Batches([FRAME.with_columns(at2=pl.col("k"))]))
     with pytest.raises(GraphError, match=rf"test_schemas\.py:\d+: .*{message}"):
         MISTAKES[message](stream)
+
+
+@pytest.mark.parametrize("per_epoch", [1, 2])
+@pytest.mark.parametrize(
+    "verb", [lambda s: s, lambda s: s.with_columns(b=pl.col("a")), lambda s: s.filter(pl.col("a") == pl.col("a"))]
+)
+def test_batches_of_other_types_come_as_they_are(verb: Callable[[Columns], Columns], per_epoch: int) -> None:
+    """Also those that are read together: nothing is cut off, and nothing is taken for something else."""
+    kinds: list[tuple[Any, Any]] = [
+        (Decimal("1.00"), pl.Decimal(10, 2)),
+        (Decimal("1.005"), pl.Decimal(12, 3)),
+        ("x", pl.String),
+    ]
+    frames = [pl.DataFrame({"a": pl.Series([value], dtype=kind)}) for value, kind in kinds]
+    flow = Dataflow()
+    verb(flow.columns("values", Batches(frames * 2, per_epoch=per_epoch))).capture("out")
+    found = [(time, value) for time, batch in run(flow).captured("out") for value in as_polars(batch)["a"].to_list()]
+    assert found == [((number // per_epoch,), kinds[number % 3][0]) for number in range(6)]
 
 
 def test_a_batch_that_is_not_as_declared_is_an_error_when_it_comes() -> None:

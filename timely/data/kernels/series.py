@@ -64,7 +64,14 @@ def stacked(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def stacked_of(frames: Sequence[pl.DataFrame], name: str) -> pl.Series:
-    """The same of a column of frames."""
+    """The same of a column of frames.
+
+    Raises:
+        TypeError: if it has decimals of several scales. Polars would cut digits off, where it refuses all other types.
+    """
+    kind = frames[0].get_column(name).dtype
+    if _has_decimals(kind) and any(frame.get_column(name).dtype != kind for frame in frames):
+        raise TypeError(f"the column {name!r} is not of one type")
     if not _STACKS:
         return stacked([frame.get_column(name) for frame in frames])
     whole = frames[0].get_column(name).clone()
@@ -72,6 +79,14 @@ def stacked_of(frames: Sequence[pl.DataFrame], name: str) -> pl.Series:
     for frame in frames[1:]:
         append(frame._df.get_column(name))
     return whole.rechunk(in_place=True)
+
+
+def _has_decimals(kind: pl.DataType) -> bool:
+    if isinstance(kind, pl.Struct):
+        return any(_has_decimals(field.dtype) for field in kind.fields)  # type: ignore[arg-type]
+    if isinstance(kind, pl.List | pl.Array):
+        return _has_decimals(kind.inner)  # type: ignore[arg-type]
+    return isinstance(kind, pl.Decimal)
 
 
 def frame_of(columns: Sequence[pl.Series]) -> pl.DataFrame:
