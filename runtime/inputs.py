@@ -264,7 +264,8 @@ class SourceDriver:
         return more
 
     def _read_one(self, limits: Limits) -> bool:
-        reader = self._next(self._bound(self._oldest_open, limits))
+        oldest = self._oldest_open
+        reader = self._next(oldest + limits.epochs if self._ahead is None else self._bound(oldest, limits))
         if reader is None:
             return False
         try:

@@ -19,12 +19,12 @@ import falkirk
 def main() -> None:
     args = arguments()
 
-    def run(frames: Frames) -> tuple[int, Callable[[], list[DataFrame]]]:
+    def run(frames: Frames) -> Callable[[], list[DataFrame]]:
         flow = falkirk.Dataflow(args.part)
         QUERIES[args.part](Streams(flow, lambda kind: falkirk.Batches(frames[kind]))).capture("out")
         result = falkirk.run(flow)
-        rows = sum(len(batch) for _, batch in result.captured("out"))
-        return rows, lambda: [DataFrame(batch) for _, batch in result.captured("out")]
+        captured = result.captured("out")
+        return lambda: [DataFrame(batch) for _, batch in captured]
 
     measured(args.part, args.size, run)
 

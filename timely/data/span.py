@@ -63,7 +63,7 @@ class Span:
             else:
                 times.append(time)
                 frames.append(frame)
-        span = cls(frames[0], times, list(accumulate(map(len, frames))))
+        span = cls(frames[0], times, list(accumulate(frame.height for frame in frames)))
         if len(frames) > 1:
             span._frame, span._frames, span._made = None, frames, None
         return span

@@ -67,7 +67,7 @@ class BatchesPartition:
     def __init__(self, batches: Sequence[Batch], every: EpochEvery, worker: int, workers: int) -> None:
         self.name = f"batches-{worker}"
         self._batches = batches
-        self._every = every
+        self._n = every.n
         self._step = workers
         self._first = worker
         self._next = worker
@@ -78,10 +78,11 @@ class BatchesPartition:
         number = self._next
         if number >= len(self._batches):
             return End()
-        self._next += self._step
-        epoch = self._every.epoch(number)
-        closes = self._every.n is not None and self._every.epoch(self._next) > epoch
-        return Chunk(epoch, self._batches[number], self._next, closes)
+        self._next = after = number + self._step
+        if self._n is None:
+            return Chunk(0, self._batches[number], after)
+        epoch = number // self._n
+        return Chunk(epoch, self._batches[number], after, after // self._n > epoch)
 
     def seek(self, position: Position) -> None:
         """Go to a batch by number."""
