@@ -2,7 +2,7 @@
 
 Time and memory are bounded, and nothing crashes.
 
-10,000 cases of each target; a million with FALKIRK_TEST_PROFILE=soak. FALKIRK_FUZZ_SEED chooses others.
+4,000 cases of each target; a million with FALKIRK_TEST_PROFILE=soak. FALKIRK_FUZZ_SEED chooses others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.fuzz.decoders import TARGETS
 from tests.fuzz.running import Failure
 
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
-CASES = 1_000_000 if SOAK else 10_000
+CASES = 1_000_000 if SOAK else 4_000
 SEED = int(os.environ.get("FALKIRK_FUZZ_SEED", "1"))
 ROOT = Path(__file__).resolve().parents[2]
 
