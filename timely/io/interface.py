@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 import polars as pl
@@ -154,7 +154,6 @@ class Source(Protocol):
         """The partitions that this worker reads. Over all workers, each partition appears exactly once."""
 
 
-@runtime_checkable
 class TypedSource(Protocol):
     """A source that may know its columns before it reads them: then mistakes in verbs show where they are called."""
 
