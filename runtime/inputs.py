@@ -359,6 +359,8 @@ class SourceDriver:
                         f"epochs must never fall within a partition{again if self._rereads else ''}"
                     )
                 )
+            if self._gathered and not isinstance(chunk.data, pl.DataFrame | None):
+                self.hand_over()  # while the reader is where they ended: nothing may come at a time that is over
             reader.epoch = chunk.epoch + chunk.closes
             if self._ahead is not None:
                 self._ahead.read(chunk.epoch)
@@ -370,8 +372,6 @@ class SourceDriver:
                 if self.gathers and isinstance(chunk.data, pl.DataFrame):
                     self._gathered.append(((chunk.epoch,), chunk.data))
                     return True
-                if self._gathered:
-                    self.hand_over()
                 self._worker.feed(node, (chunk.epoch,), chunk.data)
         else:
             reader.ended = True

@@ -25,14 +25,22 @@ class SupervisorChannel:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._lock = threading.Lock()
+        self._gone = False
+        """True once a message could not be passed on."""
 
     def tell(self, message: FromChild) -> None:
         """Pass a message on. Blocks while the supervisor does not read; raises OSError when it is gone."""
         with self._lock:
-            tell(self.sock, message)
+            try:
+                tell(self.sock, message)
+            except OSError:
+                self._gone = True
+                raise
 
     def confess(self, error: BaseException) -> None:
-        """Tell the supervisor why this process ends."""
+        """Tell the supervisor why this process ends; if it is gone, whoever reads standard error, unless that is why."""
+        if self._gone and isinstance(error, OSError):
+            return
         try:
             self.tell(confession(error))
         except OSError:

@@ -205,10 +205,10 @@ def main() -> int:
     voice = SupervisorChannel(sock)
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:
-        watch, *more = control.read(wait=True)
-        if isinstance(watch, Watch):
+        said = control.read(wait=True)
+        if said and isinstance(watch := said[0], Watch):  # nothing is said if the supervisor is gone
             Heartbeat(voice, watch.beat_seconds)
-            MonitorProcess(control, voice, control.files(1)[0], watch).run(more)
+            MonitorProcess(control, voice, control.files(1)[0], watch).run(said[1:])
     except BaseException as error:
         voice.confess(error)
         return 1

@@ -15,8 +15,13 @@ from typing import Any, TypeAlias, cast
 import polars as pl
 import pyarrow as pa
 
+from timely.data.common_types import common_type, widened
+
 Batch: TypeAlias = list[Any] | pa.Table | pl.DataFrame
 Columns: TypeAlias = pa.Table | pl.DataFrame
+
+FAILURES = (Exception, pl.exceptions.PanicException)
+"""What a function of the user's, or Polars for it, may raise. A panic of Polars is no Exception."""
 
 SAMPLE = 4  # Records looked at by `nbytes`.
 
@@ -234,19 +239,20 @@ def _same_columns(batches: Sequence[Any], names: Callable[[Any], list[str]]) -> 
 
 def _concat_frames(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     frames = cast(list[pl.DataFrame], _same_columns(frames, lambda frame: frame.columns))
-    schema = frames[0].schema
-    if all(frame.schema == schema for frame in frames):
-        return pl.concat(list(frames), how="vertical")
+    types = [frame.dtypes for frame in frames]
+    if any(each != types[0] for each in types[1:]):
+        columns = zip(*(frame.get_columns() for frame in frames), strict=True)
+        frames = [pl.DataFrame(list(each)) for each in zip(*map(_of_one_type, columns), strict=True)]
+    return pl.concat(list(frames), how="vertical")
+
+
+def _of_one_type(columns: Sequence[pl.Series]) -> list[pl.Series]:
     try:
-        plain = [_plain_strings(frame) for frame in frames]
-        return pl.concat(plain, how="vertical_relaxed")
-    except pl.exceptions.PolarsError as error:
-        raise TypeError(f"batches of one stream have column types that do not go together: {error}") from error
-
-
-def _plain_strings(frame: pl.DataFrame) -> pl.DataFrame:
-    coded = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Categorical | pl.Enum)]
-    return frame.with_columns(pl.col(name).cast(pl.String) for name in coded) if coded else frame
+        kind = common_type([column.dtype for column in columns])
+        return [widened(column, kind) for column in columns]
+    except TypeError as error:
+        name = columns[0].name
+        raise TypeError(f"in batches of one stream column {name!r} is of {error}; cast it to one type") from error
 
 
 def _concat_tables(tables: Sequence[pa.Table]) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from timely.data.common_types import common_type
 from timely.errors import GraphError, user_site
 from timely.io.column_types import arrow_form, polars_schema
 from timely.operators.agg import Aggregate
@@ -148,18 +149,12 @@ def united(kind: str, several: Sequence[pl.Schema]) -> pl.Schema:
         if all(each == kinds[0] for each in kinds):
             types[name] = kinds[0]
             continue
-        plain = [pl.String() if isinstance(each, pl.Categorical | pl.Enum) else each for each in kinds]
         try:
-            columns = [pl.LazyFrame(schema={name: each}) for each in plain]
-            types[name] = pl.concat(columns, how="vertical_relaxed").collect_schema()[name]
-        except pl.exceptions.PolarsError:
-            types[name] = None
-        # Polars makes text of numbers beside text.
-        if types[name] is None or (types[name] == pl.String and not {*map(type, plain)} <= {pl.String, pl.Null}):
-            said = " and ".join(dict.fromkeys(map(str, kinds)))
+            types[name] = common_type(kinds)
+        except TypeError as error:
             raise GraphError(
-                f"{user_site()}: {kind}: column {name!r} is {said} in different streams, which do not go together; cast it"
-            )
+                f"{user_site()}: {kind}: column {name!r} is of {error}, in different streams; cast it"
+            ) from None
     return pl.Schema(types)
 
 

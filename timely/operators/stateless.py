@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import Batch, as_polars, head
+from timely.data.batch import FAILURES, Batch, as_polars, head
 from timely.data.kernels.expressions import FEW, Verb, applied, apply
 from timely.data.span import Span
 from timely.errors import CodecError, FalkirkError, OperatorError, Site, shown, told
@@ -67,7 +67,7 @@ class Stateless(Operator):
             raise
         except _VerbFailed as failed:
             raise stage_error(failed.stage, time, failed.batch, failed.error) from failed.error
-        except Exception as error:
+        except FAILURES as error:
             raise stage_error(doing[0], time, current, error) from error
         ctx.out.append((0, time, current))
 
@@ -98,7 +98,7 @@ def _chains(stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
 class _VerbFailed(Exception):
     """A verb in a plan has raised `error` for `batch`."""
 
-    def __init__(self, stage: Stage, batch: Batch, error: Exception) -> None:
+    def __init__(self, stage: Stage, batch: Batch, error: BaseException) -> None:
         super().__init__()
         self.stage, self.batch, self.error = stage, batch, error
 
@@ -117,7 +117,7 @@ class _Plan:
         try:
             rows = applied(self._verbs, span)
             return span.kept(rows.frame(), rows.masks) if rows.masks else [rows.over(span)]
-        except Exception:  # whatever it is: Polars does it, or tells of it
+        except FAILURES:  # whatever it is: Polars does it, or tells of it
             return self._planned_over(span)
 
     def _planned_over(self, span: Span) -> list[Span] | None:
@@ -126,7 +126,7 @@ class _Plan:
             return None
         try:
             made = self._planned(span.frame)
-        except Exception:
+        except FAILURES:
             return None
         return [Span(made, span.times, span.ends)] if len(made) == len(span) else None
 
@@ -145,14 +145,14 @@ class _Plan:
                 return found
         try:
             return self._planned(as_polars(batch))
-        except Exception:
+        except FAILURES:
             return self._one_by_one(batch)
 
     def _one_by_one(self, batch: Batch) -> Batch:
         for stage in self._stages:
             try:
                 batch = stage.apply(batch)
-            except Exception as error:
+            except FAILURES as error:
                 raise _VerbFailed(stage, batch, error) from error
             if not len(batch):
                 break
@@ -164,14 +164,14 @@ _AS_OF_FRAMES = getattr(pl.QueryOptFlags, "_eager", pl.QueryOptFlags.none)()
 nothing that can be measured where they are many."""
 
 
-def stage_error(stage: Stage, time: Time, batch: Batch, error: Exception) -> OperatorError:
+def stage_error(stage: Stage, time: Time, batch: Batch, error: BaseException) -> OperatorError:
     """The error for a user whose function raised: the operator, the line, the time, and the record or a sample."""
     culprit = _culprit(stage, batch)
     return operator_error(f"{stage.kind} {stage.name!r}", stage.site, time, error, culprit, batch)
 
 
 def operator_error(
-    what: str, site: object, time: Time, error: Exception, culprit: str | None, batch: Batch | None
+    what: str, site: object, time: Time, error: BaseException, culprit: str | None, batch: Batch | None
 ) -> OperatorError:
     """The error of an operator's own code, in the one form in which users see them."""
     when = f" at time {visible(time)}" if time else ""

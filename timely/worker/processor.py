@@ -74,7 +74,7 @@ class Runtime:
         if type(self.operator).on_watermark is Operator.on_watermark:
             self.settled = state
 
-    def blame(self, time: Time, error: Exception, batch: Batch | None) -> OperatorError:
+    def blame(self, time: Time, error: BaseException, batch: Batch | None) -> OperatorError:
         """The error for the user, when the operator's code has raised `error`."""
         node = self.node
         return operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, batch)

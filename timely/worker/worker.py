@@ -20,7 +20,7 @@ from collections.abc import Callable, Container
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from timely.data.batch import Batch
+from timely.data.batch import FAILURES, Batch
 from timely.data.messages import Effect, Frame, Message, StartJob
 from timely.data.span import Span
 from timely.dataflow.graph import Node
@@ -238,7 +238,7 @@ class Worker:
             runtime.operator.on_result(runtime.ctx, time, result)
         except FalkirkError:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise runtime.blame(time, error, None) from error
         self._fan_out(runtime)
         if recorder is not None and runtime.operator.state is not None:
@@ -340,7 +340,7 @@ class Worker:
             runtime.operator.on_notify(ctx, time)
         except FalkirkError:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise runtime.blame(time, error, None) from error
         if out := ctx.out:
             if runtime.heard or recorder is not None or len(out) > 1 or out[0][0]:
@@ -398,7 +398,7 @@ class Worker:
             runtime.operator.on_notify_several(ctx, times)
         except FalkirkError:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise runtime.blame(ctx.time, error, None) from error
         self._spread_out(runtime)
 
@@ -421,7 +421,7 @@ class Worker:
                     there.operator.on_span(ctx, port, span)
                 except FalkirkError:
                     raise
-                except Exception as error:
+                except FAILURES as error:
                     raise there.blame(ctx.time, error, next(span.parts())[1]) from error
                 self._spread_out(there)
                 continue
@@ -474,7 +474,7 @@ class Worker:
                 except FalkirkError:
                     stack.clear()
                     raise
-                except Exception as error:
+                except FAILURES as error:
                     stack.clear()
                     raise runtime.blame(time, error, batch) from error
                 if out := ctx.out:

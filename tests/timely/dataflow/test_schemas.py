@@ -210,7 +210,9 @@ def test_schemas_are_not_known_where_they_cannot_be(tmp_path: Path) -> None:
 MISTAKES: dict[str, Callable[[Columns], Any]] = {
     "concat: 'at', 'at2', .* are not in all of the streams": lambda s: s.concat(s.select("n")),
     "concat: 'extra' is not in all of the streams": lambda s: s.concat(s, s.with_columns(extra=1)),
-    "concat: column 'k' is String and Int64 in different streams": lambda s: s.concat(s.with_columns(k="n")),
+    "concat: column 'k' is of String and Int64, which do not go together, in different streams": lambda s: s.concat(
+        s.with_columns(k="n")
+    ),
     "match_to_schema: column 'm' is declared, and not there": lambda s: s.select("n").match_to_schema(
         {"n": int, "m": int}
     ),
@@ -288,6 +290,28 @@ def test_batches_of_other_types_come_as_they_are(verb: Callable[[Columns], Colum
     verb(flow.columns("values", Batches(frames * 2, per_epoch=per_epoch))).capture("out")
     found = [(time, value) for time, batch in run(flow).captured("out") for value in as_polars(batch)["a"].to_list()]
     assert found == [((number // per_epoch,), kinds[number % 3][0]) for number in range(6)]
+
+
+@given(st.lists(st.sampled_from(["frame", "table", "nothing", "large"]), min_size=1, max_size=8), st.integers(1, 3))
+def test_frames_and_tables_may_follow_each_other(kinds: list[str], per_epoch: int) -> None:
+    """Frames of small epochs are gathered, and tables are not: each must come at its own time."""
+    sizes = {"nothing": 0, "large": 40_000}
+    frames = [pl.DataFrame({"n": [number] * sizes.get(kind, 1)}) for number, kind in enumerate(kinds)]
+    given = [frame.to_arrow() if kind == "table" else frame for frame, kind in zip(frames, kinds, strict=True)]
+    flow = Dataflow()
+    flow.columns("numbers", Batches(given, per_epoch=per_epoch)).filter(pl.col("n") >= 0).capture("out")
+    found = [(time, value) for time, batch in run(flow).captured("out") for value in as_polars(batch)["n"].to_list()]
+    assert found == [((number // per_epoch,), number) for number, frame in enumerate(frames) for _ in frame["n"]]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_panic_of_polars_names_the_operator_and_the_line(workers: int) -> None:
+    flow = Dataflow()
+    lists = flow.columns("lists", Batches([pl.DataFrame({"v": [[1]]}), pl.DataFrame({"v": [[None]]})]))
+    lists.with_columns(q=pl.col("v") + pl.col("v")).capture("out")
+    cluster = Cluster(flow, workers, 0)
+    with pytest.raises(OperatorError, match=r"with_columns.* \(.*test_schemas.py:\d+\) failed at time \(1,\).*Panic"):
+        cluster.run()
 
 
 def test_a_batch_that_is_not_as_declared_is_an_error_when_it_comes() -> None:
