@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -89,3 +90,27 @@ def test_totals_are_of_a_batch(total: pl.Expr) -> None:
     flow.columns("in", falkirk.Batches(batches)).select(m=total, one=pl.lit(1)).capture("out")
     found = [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
     assert found == [each.select(m=total, one=pl.lit(1)).rows() for each in batches]
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(
+    rows=st.lists(st.floats(allow_nan=False), min_size=2, max_size=12),
+    whole=st.booleans(),
+    by=st.integers(1, 2**40) | st.floats(1e-250, 1e250),
+    ends=st.lists(st.integers(0, 12), max_size=4),
+    at_most=st.sampled_from([1, 3, stateless.FEW]),
+)
+def test_a_quotient_is_the_same_however_rows_are_divided_into_batches(
+    rows: list[float], whole: bool, by: float, ends: list[int], at_most: int
+) -> None:
+    """Polars multiplies by the reciprocal of a number, but not in a batch of one row."""
+    numbers = [int(each) if abs(each) < 2**60 else 7 for each in rows] if whole else rows
+    frame = pl.DataFrame({"n": numbers}, {"n": pl.Int64 if whole else pl.Float64})
+    bounds = [0, *sorted(min(end, len(rows)) for end in ends), len(rows)]
+    batches = [frame.slice(begin, end - begin) for begin, end in pairwise(bounds)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stateless, "FEW", at_most)
+        flow = falkirk.Dataflow()
+        flow.columns("in", falkirk.Batches(batches)).with_columns(q=n / by).capture("out")
+        found = falkirk.run(flow).captured("out")
+    assert pl.concat([pl.DataFrame(batch) for _, batch in found]).equals(frame.with_columns(q=n / by))

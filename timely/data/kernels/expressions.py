@@ -356,6 +356,8 @@ def _binary(op: str, left: Formula, right: Formula, divisor: Any) -> Formula:
             return lambda rows: _computed(work, only_integers, left(rows), _above_zero(right(rows)))
         if not divisor > 0:
             raise Unfit(op)
+        if op == "TrueDivide":
+            return _by_reciprocal(left, float(divisor))
     return lambda rows: _computed(work, only_integers, left(rows), right(rows))
 
 
@@ -367,6 +369,8 @@ _COMPARISONS = {
     "Gt": np.greater,
     "GtEq": np.greater_equal,
 }
+_LEAST_DIVISOR = 1e-300
+"""Its reciprocal, and that of its reciprocal, have all their digits."""
 _DIVISIONS = ("FloorDivide", "Modulus", "TrueDivide")
 _ARITHMETIC = {
     "Plus": (np.add, False),
@@ -421,6 +425,14 @@ def _computed(work: Any, only_integers: bool, left: Any, right: Any) -> Array:
     with np.errstate(all="ignore"):
         computed: Array = work(left, right)
     return computed
+
+
+def _by_reciprocal(left: Formula, divisor: float) -> Formula:
+    """A division by a number as Polars does it of two rows and more: the quotient of a row is the same in every batch."""
+    if not _LEAST_DIVISOR < divisor < 1 / _LEAST_DIVISOR:
+        raise Unfit("reciprocal")
+    reciprocal = 1.0 / divisor
+    return lambda rows: _computed(np.multiply, False, left(rows), reciprocal)
 
 
 def _is_in(formula: Formula, values: Any) -> Formula:
