@@ -206,7 +206,7 @@ def test_an_answer_that_is_not_that_of_polars_is_told(tmp_path: Path, monkeypatc
     (tmp_path / "wrong.py").write_text(
         f"import sys\nsys.path[:0] = [{str(programs)!r}]\n"
         "from auctions import measured\n"
-        "measured('q0', 6000, lambda frames: (0, lambda: [frames['bids'][0][1:], *frames['bids'][1:]]))\n"
+        "measured('q0', 6000, lambda frames: lambda: [frames['bids'][0][1:], *frames['bids'][1:]])\n"
     )
     monkeypatch.setattr(harness, "programs_folder", lambda: tmp_path)
     (row,) = measure_two(Variant("wrong", "wrong.py"))
