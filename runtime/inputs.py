@@ -134,8 +134,6 @@ def _check(partition: Partition, chunk: Any) -> None:
     why = ""
     if isinstance(chunk, Chunk):
         epoch, data = chunk.epoch, chunk.data
-        if type(epoch) is int and 0 <= epoch < FINITE and isinstance(data, _BATCHES):
-            return
         if type(epoch) is not int:
             why = f"a chunk with epoch {epoch!r}: it is a whole number, an int"
         elif not 0 <= epoch < FINITE:
@@ -254,14 +252,12 @@ class SourceDriver:
         self._worker.acting = self.node
         return self._read_one(limits)
 
-    def read_on(self, limits: Limits, until: float, rows: int) -> bool:
-        """Read more in the same turn, until `until` on the clock or so many rows. True if there may be yet more."""
+    def read_on(self, limits: Limits, until: float, rows: int) -> None:
+        """Read more in the same turn: what may be read now, until `until` on the clock or so many rows."""
         upto = self.records + rows
         self._worker.acting = self.node
-        more = True
-        while more and self.records < upto and self._clock() < until:
-            more = self._read_one(limits)
-        return more
+        while self.records < upto and self._clock() < until and self._read_one(limits):
+            pass
 
     def _read_one(self, limits: Limits) -> bool:
         oldest = self._oldest_open
@@ -417,13 +413,8 @@ class SourceDriver:
     def _remember(self, reader: _Reader, chunk: Chunk) -> None:
         last = reader.positions[-1] if reader.positions else reader.final
         same = last.epoch == chunk.epoch
-        if not self._rereads:  # then an epoch need not be known again
-            if same and reader.positions:
-                reader.positions.pop()
-            reader.positions.append(Mark(chunk.epoch, chunk.position, None, last.content))
-            return
-        content = last.content if same else Content()
-        if chunk.data is not None and len(chunk.data):
+        content = last.content if same or not self._rereads else Content()
+        if self._rereads and chunk.data is not None and len(chunk.data):
             if getattr(reader.partition, "checksums", False):
                 content.rows += len(chunk.data)
             else:

@@ -21,7 +21,7 @@ Batch: TypeAlias = list[Any] | pa.Table | pl.DataFrame
 Columns: TypeAlias = pa.Table | pl.DataFrame
 
 FAILURES = (Exception, pl.exceptions.PanicException)
-"""What a function of the user's, or Polars for it, may raise. A panic of Polars is no Exception."""
+"""The exceptions of functions of the user's, and of Polars for them, whose panic is no Exception."""
 
 SAMPLE = 4  # Records looked at by `nbytes`.
 

@@ -11,7 +11,6 @@ from functools import reduce
 import polars as pl
 
 _SIGNED: list[pl.DataType] = [pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64()]
-_UNSIGNED: list[pl.DataType] = [pl.UInt8(), pl.UInt16(), pl.UInt32(), pl.UInt64()]
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _UNITS = ("ms", "us", "ns")
 _MOST_DIGITS = 38

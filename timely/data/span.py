@@ -56,9 +56,7 @@ class Span:
         times, frames = [parts[0][0]], [parts[0][1]]
         for time, frame in parts[1:]:
             if time == times[-1]:
-                _check_names((frames[-1], frame))
-                if frame.dtypes != frames[-1].dtypes:
-                    raise TypeError("the types of columns differ")
+                _check_types((frames[-1], frame))
                 frames[-1] = frames[-1].vstack(frame)
             else:
                 times.append(time)
@@ -116,10 +114,7 @@ class Span:
     def check_types(self) -> None:
         """Raise TypeError if times have other columns, or columns of different types."""
         if self._frame is None:
-            self._columns()
-            types = self._frames[0].dtypes
-            if any(frame.dtypes != types for frame in self._frames):
-                raise TypeError("the types of columns differ")
+            _check_types(self._frames)
 
     @property
     def columns(self) -> list[str]:
@@ -224,3 +219,11 @@ def _check_names(frames: Sequence[pl.DataFrame]) -> None:
     names = frames[0].columns
     if any(frame.columns != names for frame in frames):
         raise TypeError("the columns of batches differ")
+
+
+def _check_types(frames: Sequence[pl.DataFrame]) -> None:
+    """Raise TypeError if frames are not of the same columns, each of one type."""
+    _check_names(frames)
+    types = frames[0].dtypes
+    if any(frame.dtypes != types for frame in frames):
+        raise TypeError("the types of columns differ")

@@ -146,9 +146,6 @@ def united(kind: str, several: Sequence[pl.Schema]) -> pl.Schema:
     types: dict[str, Any] = {}
     for name in first:
         kinds = [each[name] for each in several]
-        if all(each == kinds[0] for each in kinds):
-            types[name] = kinds[0]
-            continue
         try:
             types[name] = common_type(kinds)
         except TypeError as error:
