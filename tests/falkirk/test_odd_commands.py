@@ -269,7 +269,8 @@ def outcome(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str
     with monkeypatch.context() as patch, undone_afterwards(), redirect_stdout(said), redirect_stderr(said):
         patch.setattr(falkirk.cli, "_leave", leave)
         patch.setenv("COLUMNS", "200")
-        signal.setitimer(signal.ITIMER_REAL, 10.0)  # what serves for ever is interrupted, as by Ctrl-C
+        # What serves for ever is interrupted, as by Ctrl-C; again and again, as a callback of the collector swallows it.
+        signal.setitimer(signal.ITIMER_REAL, 10.0, 1.0)
         try:
             app(words, prog_name="falkirk")
         except SystemExit as end:
