@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from timely.data.kernels.added import plain_values
 from timely.data.kernels.columns import Numbers, pairs, second
-from timely.data.kernels.parts import EXACT, Kind, Part, compared_kind, squared_kind, sum_kind
+from timely.data.kernels.parts import EXACT, MADE, Kind, Part, compared_kind, squared_kind, sum_kind
 from timely.data.kernels.signed import What, signed, with_special, with_vast
 from timely.data.kernels.sketches import (
     GREATEST_ERROR,
@@ -140,14 +140,14 @@ class Aggregate:
     def _parts(self) -> list[Part]:
         column = self.column
         if self.order_by is not None:
-            column = f"{self.column} by {self.order_by}()"
+            column = f"{self.column} by {self.order_by}{MADE}"
         if self.sketch is not None:
             by = "" if self.sign is None else f" by {self.sign}"
-            column = f"{self.column} to {self.sketch.error}{by}()"
+            column = f"{self.column} to {self.sketch.error}{by}{MADE}"
         elif self.sign is not None:
             if self.column is None:
                 return [Part("sum", self.sign)]
-            return [Part(kind, f"{what} of {self.column} by {self.sign}()") for kind, what in _SIGNED[self.kind]]
+            return [Part(kind, f"{what} of {self.column} by {self.sign}{MADE}") for kind, what in _SIGNED[self.kind]]
         return [Part(kind, None if kind == "rows" else column) for kind in _PARTS[self.kind]]
 
     @property
@@ -179,7 +179,7 @@ class Aggregate:
             counts = columns[self._parts[0].name].to_numpy()
             return pa.array(_floats(column) / np.where(counts == 0, 1, counts), mask=counts == 0)
         if pa.types.is_floating(column.type):
-            return pc.add(column, pa.scalar(0.0, column.type))  # one zero, whichever came first
+            return _with_one_zero(column)  # whichever came first
         if column.type.id == _NULL:  # no value was ever met
             return pa.array(np.zeros(len(column), np.int64), mask=np.full(len(column), self.kind != "sum"))
         return column.cast(pa.int64()) if column.type.id == _EXACT else column
@@ -204,11 +204,6 @@ class Aggregate:
                     raise TypeError(f"column {names[0]!r} of type {columns[0]} cannot be a key; unnest a struct before")
                 return pa.int64()
             case "min" | "max" | "first" | "last":
-                for kind, name in zip(columns, names, strict=True):
-                    if pa.types.is_nested(kind):  # of which those that are made here are compared: see `pairs`
-                        raise TypeError(
-                            f"column {name!r} of type {kind} cannot be compared: unnest makes columns of a struct"
-                        )
                 found, *_ = [compared_kind(kind, name) for kind, name in zip(columns, names, strict=True)]
                 return found
             case "var" | "std":
@@ -285,6 +280,11 @@ def _seconds(pairs: Numbers) -> Numbers:
         return pairs
     found: Numbers = np.fromiter((pair and pair[1] for pair in pairs.tolist()), object, len(pairs))
     return found
+
+
+def _with_one_zero(column: pa.Array) -> pa.Array:
+    kind = column.type if column.type.bit_width > 16 else pa.float32()  # in which Arrow adds
+    return pc.add(column.cast(kind), pa.scalar(0.0, kind)).cast(column.type)
 
 
 def _objects(column: pa.Array) -> Numbers:

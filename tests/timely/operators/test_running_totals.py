@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import networkx as nx
@@ -19,6 +20,8 @@ from tests.timely.feeding import feed_batches_in_turn
 from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
+from timely.errors import OperatorError
+from timely.io import Batches
 from timely.operators import agg
 from timely.operators.window_shapes import Epochs
 from timely.time import Time
@@ -163,6 +166,47 @@ def test_results_that_stay_are_not_told_again_whatever_their_type() -> None:
     ]  # fmt: skip
     sums = [(time[0], *map(str, row)) for time, batch in cluster.captured(total) for row in as_polars(batch).rows()]
     assert sums == [(0, "0", "nan", "nan"), (0, "1", "0.0", "None"), (2, "1", "nan", "nan")]
+
+
+NUMBERS: list[tuple[Any, list[Any]]] = [
+    (pl.Int8, [-128, 3]),
+    (pl.Int64, [2**53, -(2**53) - 1, 2**57 + 1, 7]),
+    (pl.Float16, [0.5, -3.0]),
+    (pl.Float32, [0.25, 2.0**70]),
+    (pl.Float64, [-0.75, 2.0**60, 1e-3]),
+    (pl.Null, [None]),
+]
+
+
+@st.composite
+def columns_of_a_type(draw: st.DrawFn) -> pl.Series:
+    kind, values = draw(st.sampled_from(NUMBERS))
+    return pl.Series("v", draw(st.lists(st.sampled_from(values) | st.none(), min_size=1, max_size=3)), dtype=kind)
+
+
+@pytest.mark.parametrize("verb", ["sum", "min", "max"])
+@given(st.lists(columns_of_a_type(), min_size=1, max_size=4), workers_)
+@settings(max_examples=60)
+def test_numbers_of_several_types_are_exact_or_refused(verb: str, columns: list[pl.Series], workers: int) -> None:
+    """The last total is that of all values, as fractions; a least or greatest integer that no float is, is an error."""
+    flow = Dataflow("types")
+    batches = [pl.DataFrame([pl.Series("k", [1] * len(column)), column]) for column in columns]
+    totals = flow.columns("s", Batches(batches)).group_by("k").agg(x=AGGREGATES[verb]).capture("out")
+    values = [value for column in columns for value in column.to_list() if value is not None]
+    real = any(column.dtype.is_float() for column in columns)
+    if verb != "sum" and real and any(int(float(value)) != value for value in values if isinstance(value, int)):
+        with pytest.raises(OperatorError, match=r"column 'v'.*no float of 64 bits; cast it"):
+            cluster = Cluster(flow, workers)
+            cluster.run()
+        return
+    cluster = Cluster(flow, workers)
+    cluster.run()
+    last = list(changes(cluster, totals).values())[-1][1]
+    if verb == "sum":
+        exact = sum(map(Fraction, values))
+        assert last == (float(exact) if real else int(exact))
+    else:
+        assert last == (None if not values else min(values) if verb == "min" else max(values))
 
 
 @given(

@@ -51,6 +51,9 @@ EXACT = pa.decimal256(76, 0)
 LIMIT = 1 << 63
 """Integers from here on leave 64 bits."""
 
+MADE = "()"
+"""The end of the name of a column that an aggregate has made of those that came."""
+
 ADDS = ("rows", "values", "sum", "squares", "distinct")
 """Kinds of parts that are combined by adding."""
 
@@ -113,6 +116,8 @@ def compared_kind(kind: pa.DataType, name: str) -> pa.DataType:
     """
     if is_number(kind) or pa.types.is_null(kind):
         return kind
+    if pa.types.is_nested(kind) and not name.endswith(MADE):
+        raise TypeError(f"column {name!r} of type {kind} cannot be compared: unnest makes columns of a struct")
     compared = comparable_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
     if compared is None:
         raise TypeError(

@@ -118,9 +118,11 @@ class Totals:
     def _to_floats(self, i: int) -> None:
         array = self._arrays[i]
         if array.dtype.kind != "f":
-            floats = array.astype(np.float64)
-            if self.parts[i].kind in ("min", "max"):
-                floats[array == identity(self.parts[i].kind, array.dtype)] = np.nan
+            count = self._counts[i]
+            assert count is not None, "sums of floats are no floats"
+            some = self._arrays[count][: self._begun] > 0
+            floats = np.full(len(array), np.nan)
+            floats[: self._begun][some] = _as_floats(array[: self._begun][some], str(self.parts[i].column))
             self._arrays[i] = floats
         self._kinds[i] = pa.float64()
 
@@ -145,10 +147,14 @@ class Totals:
                 _improve(array, of, values, part.kind)
                 continue
             ufunc = ufunc_of(part.kind, array.dtype)
+            if array.dtype.kind == "f":
+                values = _as_floats(values, str(part.column))
+            elif array.dtype != values.dtype:
+                values = values.astype(array.dtype)
             if unique:
-                array[of] = ufunc(array[of], values.astype(array.dtype, copy=False))
+                array[of] = ufunc(array[of], values)
             else:
-                ufunc.at(array, of, values.astype(array.dtype, copy=False))
+                ufunc.at(array, of, values)
 
     def _make_room(self, i: int, values: Numbers, times: int) -> None:
         """Go on in Python's integers where `values`, of which so many may come to one key, could leave 64 bits."""
@@ -269,6 +275,28 @@ def _nothing(kind: pa.DataType) -> Numbers:
 def _adds_up(kind: pa.DataType) -> bool:
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or kind.equals(EXACT) or terms.is_terms(kind))
+
+
+def _as_floats(values: Numbers, column: str) -> Numbers:
+    """Floats, or integers as floats. Of those only the least and the greatest come to floats; sums are not rounded.
+
+    Raises:
+        TypeError: if one would be another one.
+    """
+    if values.dtype.kind == "f":
+        return values
+    floats = values.astype(np.float64)
+    for value in values[np.abs(floats) >= _WHOLE].tolist():
+        if int(float(value)) != value:
+            raise TypeError(
+                f"column {column!r} was of integers, of floats, and has {value}, which is no float of 64 bits; cast it to one "
+                "type"
+            )
+    return floats
+
+
+_WHOLE = 2.0**53
+"""All integers up to here are floats, and others that become this one."""
 
 
 def _merge(held: Numbers, ids: Ids, values: Numbers) -> None:
