@@ -390,6 +390,8 @@ class SourceDriver:
                 span = Span.of(gathered)
         if span is not None and len(span.times) > 1:
             self._worker.feed_span(node, span)
+        elif span is not None:
+            self._worker.feed(node, span.times[0], span.frame)
         else:
             for time, batch in gathered:
                 self._worker.feed(node, time, batch)

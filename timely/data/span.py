@@ -7,7 +7,8 @@ ends. What few rows cost is mostly by the call, so that is where many small epoc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -53,14 +54,10 @@ class Span:
             TypeError: if those of one time are not of the same columns and types. Of several it is raised when columns are
                 asked for.
         """
-        times, frames = [parts[0][0]], [parts[0][1]]
-        for time, frame in parts[1:]:
-            if time == times[-1]:
-                _check_types((frames[-1], frame))
-                frames[-1] = frames[-1].vstack(frame)
-            else:
-                times.append(time)
-                frames.append(frame)
+        times, frames = [], []
+        for time, of_time in groupby(parts, itemgetter(0)):
+            times.append(time)
+            frames.append(_in_one_piece([frame for _, frame in of_time]))
         span = cls(frames[0], times, list(accumulate(frame.height for frame in frames)))
         if len(frames) > 1:
             span._frame, span._frames, span._made = None, frames, None
@@ -212,6 +209,18 @@ class Span:
             Span(self.frame.slice(0, end), self.times[:few], self.ends[:few]),
             Span(self.frame.slice(end), self.times[few:], [each - end for each in self.ends[few:]]),
         )
+
+
+def _in_one_piece(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of some frames.
+
+    Raises:
+        TypeError: if they are not of the same columns and types.
+    """
+    if len(frames) == 1:
+        return frames[0]
+    _check_types(frames)
+    return frame_of([stacked_of(frames, name) for name in frames[0].columns])
 
 
 def _check_names(frames: Sequence[pl.DataFrame]) -> None:
