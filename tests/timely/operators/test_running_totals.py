@@ -196,8 +196,7 @@ def test_numbers_of_several_types_are_exact_or_refused(verb: str, columns: list[
     real = any(column.dtype.is_float() for column in columns)
     if verb != "sum" and real and any(int(float(value)) != value for value in values if isinstance(value, int)):
         with pytest.raises(OperatorError, match=r"column 'v'.*no float of 64 bits; cast it"):
-            cluster = Cluster(flow, workers)
-            cluster.run()
+            Cluster(flow, workers).run()
         return
     cluster = Cluster(flow, workers)
     cluster.run()
