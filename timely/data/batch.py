@@ -157,13 +157,46 @@ def as_polars(batch: Batch) -> pl.DataFrame:
     """Columns as a Polars frame, sharing buffers where the layouts agree.
 
     Raises:
-        TypeError: for records, which have no column names.
+        TypeError: for records, which have no column names, and for a column of a type that Polars does not have.
     """
     if isinstance(batch, pl.DataFrame):
         return batch
     if isinstance(batch, pa.Table):
+        check_for_polars(batch.schema)
         return cast(pl.DataFrame, pl.from_arrow(batch, rechunk=False))
     raise TypeError(_NO_COLUMNS)
+
+
+def check_for_polars(schema: pa.Schema) -> None:
+    """Raise TypeError for a column of a type that Polars does not have. It would panic, or not name the column."""
+    for place, kind in enumerate(schema.types):
+        if _is_strange(kind):
+            raise TypeError(
+                f"column {schema.names[place]!r} is of type {kind}, which Polars does not have, and so no verb of columns that "
+                "needs it; leave the column out, or cast it in Arrow before"
+            )
+
+
+def _is_strange(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_nested(kind):
+        return kind.id in _STRANGE or any(_is_strange(kind.field(i).type) for i in range(kind.num_fields))
+    return kind.id in _STRANGE
+
+
+_STRANGE = frozenset(
+    kind.id
+    for kind in (
+        pa.run_end_encoded(pa.int16(), pa.int8()),
+        pa.list_view(pa.int8()),
+        pa.large_list_view(pa.int8()),
+        pa.sparse_union([]),
+        pa.dense_union([]),
+        pa.month_day_nano_interval(),
+        pa.decimal256(1),
+    )
+)
 
 
 def columns_of(batch: Batch) -> Columns:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import polars as pl
 import pyarrow as pa
 
+from timely.data.batch import check_for_polars
 from timely.errors import GraphError, at_line, shown
 
 Schema: TypeAlias = pa.Schema | pl.Schema | Mapping[str, Any]
@@ -39,6 +40,7 @@ def polars_types(schema: Schema, what: str = "schema") -> dict[str, Any]:
 def polars_schema(schema: pa.Schema) -> pl.Schema | None:
     """The types that columns of such a table have for Polars; None where it has none."""
     try:
+        check_for_polars(schema)
         # Not `empty_table()`: Arrow loads all of pandas before it makes an array of Python's values, also of none.
         frame = pl.from_arrow(pa.Table.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema))
     except (TypeError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):

@@ -25,6 +25,7 @@ from timely.data.batch import (
     slice_,
     take,
 )
+from timely.io.column_types import polars_schema
 
 KINDS: list[Batch] = [[1, 2, 3], pa.table({"a": [1, 2, 3]}), pl.DataFrame({"a": [1, 2, 3]})]
 
@@ -176,3 +177,26 @@ def test_size_of_a_slice_is_what_is_in_view() -> None:
         assert nbytes(batch) == 8000
         assert nbytes(slice_(batch, 0, 10)) == 80
     assert nbytes([]) == 0
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.run_end_encoded(pa.int32(), pa.int8()),
+        pa.list_view(pa.int8()),
+        pa.month_day_nano_interval(),
+        pa.dense_union([pa.field("a", pa.int8())]),
+        pa.decimal256(5, 2),
+        pa.dictionary(pa.int8(), pa.decimal256(50, 2)),
+        pa.list_(pa.list_view(pa.int8())),
+        pa.struct({"in": pa.large_list_view(pa.int8())}),
+        pa.map_(pa.string(), pa.list_view(pa.int8())),
+    ],
+    ids=str,
+)
+def test_types_that_polars_does_not_have_are_refused_with_the_name_of_the_column(kind: pa.DataType) -> None:
+    schema = pa.schema([("a", pa.int64()), ("odd", kind)])
+    table = pa.Table.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)
+    with pytest.raises(TypeError, match=r"column 'odd' is of type .*, which Polars does not have"):
+        as_polars(table)
+    assert polars_schema(schema) is None
