@@ -319,7 +319,7 @@ def test_a_compiled_report_costs_the_same_in_any_dataflow() -> None:
         return sorted(found)[len(found) // 4]
 
     # A pass over all edges of the large one takes 50 times as long as over those of the small one, and over 100 us.
-    assert seconds(50_000) < 3 * seconds(1_000) + 20e-6
+    assert seconds(50_000) < 3 * seconds(1_000) + 50e-6
 
 
 def test_the_compiled_form_is_for_large_dataflows_of_epochs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
