@@ -34,8 +34,11 @@ from timely.io.interface import (
     Wait,
     source_repeats,
 )
-from timely.time import FINITE, INF
+from timely.time import FINITE, INF, Time
 from timely.worker.worker import Worker
+
+_FEW_ROWS = 2048
+"""Rows that are copied in less time than a batch of its own takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +388,7 @@ class SourceDriver:
         if len(self._live) > 1:
             gathered.sort(key=itemgetter(0))  # each partition has its own order
         span = None
-        if len(gathered) > 1:
+        if len(gathered) > 1 and (gathered[0][0] != gathered[-1][0] or _are_small(gathered)):
             with suppress(TypeError):  # of different columns
                 span = Span.of(gathered)
         if span is not None and len(span.times) > 1:
@@ -614,3 +617,7 @@ def _other_input(partition: Partition, place: PartitionPosition, what: str) -> S
         f"partition {partition.name} holds something else than when the job was saved: {what} before position "
         f"{place.position!r} is not what was read then. Bring the input back as it was, or start anew with an empty store"
     )
+
+
+def _are_small(gathered: Sequence[tuple[Time, pl.DataFrame]]) -> bool:
+    return sum(batch.height for _, batch in gathered) < _FEW_ROWS * len(gathered)

@@ -29,7 +29,7 @@ from tests.support.mutation import Change, Rules
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, SourceError
-from timely.io import Chunk, End, Iterable, Parquet, Rate, Scripted, Wait
+from timely.io import Batches, Chunk, End, Iterable, Parquet, Rate, Scripted, Wait
 from timely.io.scripted import Pause
 from timely.worker.restoring import Orders, rewind
 from timely.worker.worker import Worker
@@ -51,6 +51,31 @@ def driver(items: list[Any], batch: int = 3, epoch: int = 4, policy: object = No
 def read(source: SourceDriver, chunks: int) -> None:
     for _ in range(chunks):
         source.pump(LIMITS)
+
+
+@pytest.mark.parametrize(("rows", "fed"), [(3, [(0, 12), (1, 6)]), (3000, [*[(0, 3000)] * 4, *[(1, 3000)] * 2])])
+def test_small_batches_of_an_epoch_that_are_read_together_go_on_as_one(
+    rows: int, fed: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = Dataflow()
+    frames = [pl.DataFrame({"n": range(i * rows, (i + 1) * rows)}) for i in range(6)]
+    flow.columns("in", Batches(frames, per_epoch=4)).capture("out")
+    plan = compile_plan(flow.graph)
+    source = SourceDriver(next(iter(plan.graph.of_kind("source"))), Worker(plan), lambda: 0.0)
+    source.gathers = True
+    found: list[tuple[int, int]] = []
+    numbers: list[int] = []
+
+    def feed(node: int, time: tuple[int, ...], batch: Any) -> None:
+        found.append((time[0], len(batch)))
+        numbers.extend(batch["n"])
+
+    monkeypatch.setattr(source._worker, "feed", feed)
+    for chunks in (4, 2):
+        read(source, chunks)
+        source.hand_over()
+    assert found == fed
+    assert numbers == list(range(6 * rows))
 
 
 def go_back(source: SourceDriver, epoch: int) -> None:
