@@ -18,7 +18,7 @@ from runtime.content_fingerprint import Content, is_of_input, of_input
 from runtime.control import JobStats
 from runtime.kept_input import KeptPartition
 from runtime.read_ahead import ReadAhead
-from timely.data.span import Span
+from timely.data.span import FEW_ROWS, Span
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, OperatorError, SourceError, at_line, told
 from timely.io.descriptors import with_descriptors
@@ -36,9 +36,6 @@ from timely.io.interface import (
 )
 from timely.time import FINITE, INF, Time
 from timely.worker.worker import Worker
-
-_FEW_ROWS = 2048
-"""Rows that are copied in less time than a batch of its own takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -620,4 +617,4 @@ def _other_input(partition: Partition, place: PartitionPosition, what: str) -> S
 
 
 def _are_small(gathered: Sequence[tuple[Time, pl.DataFrame]]) -> bool:
-    return sum(batch.height for _, batch in gathered) < _FEW_ROWS * len(gathered)
+    return sum(batch.height for _, batch in gathered) < FEW_ROWS * len(gathered)

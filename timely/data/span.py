@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from timely.data.batch import Batch
 from timely.data.kernels.columns import Numbers
 from timely.data.kernels.series import frame_of, series_of, stacked_of
 from timely.time import Time
@@ -221,6 +223,27 @@ def _in_one_piece(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return frames[0]
     _check_types(frames)
     return frame_of([stacked_of(frames, name) for name in frames[0].columns])
+
+
+FEW_ROWS = 2048
+"""Rows that are copied in less time than a batch of its own takes."""
+
+
+def in_few_batches(batches: Sequence[Batch]) -> Sequence[Batch]:
+    """The same rows in the same order, small frames of the same columns that follow each other as one."""
+    if len(batches) < 2:
+        return batches
+    found: list[Batch] = []
+    for kind, run in groupby(batches, _kind_of_small):
+        alike = list(run)
+        found += alike if kind is None else [_in_one_piece(cast(list[pl.DataFrame], alike))]
+    return found
+
+
+def _kind_of_small(batch: Batch) -> tuple[list[str], list[pl.DataType]] | None:
+    """The columns of a small frame; None for any other batch."""
+    small = isinstance(batch, pl.DataFrame) and batch.height < FEW_ROWS
+    return (batch.columns, batch.dtypes) if small else None  # type: ignore[union-attr]
 
 
 def _check_names(frames: Sequence[pl.DataFrame]) -> None:

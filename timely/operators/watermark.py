@@ -18,6 +18,7 @@ from math import isfinite
 from typing import Any
 
 from timely.data.batch import Batch
+from timely.data.span import in_few_batches
 from timely.errors import OperatorError, shown
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import pairs_of
@@ -139,7 +140,7 @@ class Lateness(Operator):
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         watermark = self._watermark.read(time).get(_MARK)
-        for batch in self._records.pop(time):
+        for batch in in_few_batches(self._records.pop(time)):
             on_time, late = self._part(batch, watermark)
             ctx.send(on_time, ON_TIME)
             ctx.send(late, LATE)

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.data.span import Span
+from timely.data.batch import Batch, as_polars
+from timely.data.span import FEW_ROWS, Span, in_few_batches
 from timely.state import TimedBatches
 from timely.time import Time
 
@@ -189,3 +191,30 @@ def test_decimals_of_several_scales_are_not_of_one_type(within: Callable[[pl.Dat
         span.get_column("a")  # Polars would make 1.00 of 1.005
     same = Span.of([((0,), of("1.000", 3)), ((1,), of("1.005", 3))])
     assert same.get_column("a").to_list() == [*of("1.000", 3)["a"].to_list(), *of("1.005", 3)["a"].to_list()]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcrt"), st.integers(0, 3)), max_size=8))
+def test_few_batches_have_the_same_rows_in_the_same_order(kinds: list[tuple[str, int]]) -> None:
+    """Small frames of the same columns that follow each other are one; all else is left as it is."""
+    make: dict[str, Callable[[int], Batch]] = {
+        "a": lambda rows: pl.DataFrame({"n": range(rows)}, schema={"n": pl.Int64}),
+        "b": lambda rows: pl.DataFrame({"n": range(rows)}, schema={"n": pl.Int32}),
+        "c": lambda rows: pl.DataFrame({"n": range(FEW_ROWS + rows)}, schema={"n": pl.Int64}),
+        "r": lambda rows: list(range(rows)),
+        "t": lambda rows: pa.table({"n": pa.array(range(rows), pa.int64())}),
+    }
+    batches = [make[kind](rows) for kind, rows in kinds]
+    found = in_few_batches(batches)
+
+    def told(batch: Batch) -> list[tuple[str, Any]]:
+        if isinstance(batch, list):
+            return [("list", each) for each in batch]
+        kind = str(batch.dtypes[0]) if isinstance(batch, pl.DataFrame) else "table"
+        return [(kind, each) for each in as_polars(batch)["n"]]
+
+    assert [row for batch in found for row in told(batch)] == [row for batch in batches for row in told(batch)]
+    small = [isinstance(each, pl.DataFrame) and len(each) < FEW_ROWS for each in batches]
+    apart = sum(
+        not (kind == after and few and kind in "ab") for (kind, _), (after, _), few in zip(kinds, kinds[1:], small)
+    )
+    assert len(found) == apart + bool(batches)
