@@ -40,12 +40,12 @@ class Tab:
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
-    def call(self, method: str, **arguments: Any) -> Any:
-        """A method of the protocol."""
+    def call(self, method: str, *, patience: float = 60.0, **arguments: Any) -> Any:
+        """A method of the protocol. Raises TimeoutError if the browser says nothing for `patience` seconds."""
         self._number += 1
         self._socket.send(json.dumps({"id": self._number, "method": method, "params": arguments}))
         while True:
-            message = json.loads(self._socket.recv(30))
+            message = json.loads(self._socket.recv(patience))
             if message.get("id") == self._number:
                 if "error" in message:
                     raise RuntimeError(f"{method}: {message['error']}")
@@ -69,22 +69,24 @@ class Tab:
         """Open an address."""
         self.call("Page.navigate", url=url)
 
-    def run(self, script: str) -> Any:
+    def run(self, script: str, patience: float = 60.0) -> Any:
         """The value of an expression; promises are waited for."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", patience=patience, expression=script, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description"))
         return answer["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 20.0) -> None:
+    def wait(self, script: str, seconds: float = 60.0) -> None:
         """Wait until an expression is true."""
         until = time.monotonic() + seconds
         while True:
             try:
-                if self.run(f"Boolean({script})"):
+                if self.run(f"Boolean({script})", patience=10.0):
                     return
-            except RuntimeError:
-                pass  # between two pages
+            except (RuntimeError, TimeoutError):
+                pass  # between two pages; a question that is asked just then may never be answered
             if time.monotonic() > until:
                 raise AssertionError(f"in {seconds:.0f} s it did not come true that {script}; {self.problems}")
             time.sleep(0.05)
