@@ -237,6 +237,31 @@ def concat(batches: Sequence[Batch]) -> Batch:
     return _concat_frames([as_polars(batch) for batch in batches])
 
 
+def joined(batches: Sequence[Batch]) -> list[Batch]:
+    """The same batches in order, those that follow each other and are of the same kind, columns and types as one.
+
+    So no type depends on what happens to wait together.
+    """
+    if len(batches) < 2:
+        return list(batches)
+    runs: list[list[Batch]] = [[batches[0]]]
+    for batch in batches[1:]:
+        if alike(runs[-1][-1], batch):
+            runs[-1].append(batch)
+        else:
+            runs.append([batch])
+    return [concat(run) for run in runs]
+
+
+def alike(one: Batch, other: Batch) -> bool:
+    """True for batches of the same kind, columns and types."""
+    if isinstance(one, pl.DataFrame):
+        return isinstance(other, pl.DataFrame) and one.columns == other.columns and one.dtypes == other.dtypes
+    if isinstance(one, pa.Table):
+        return isinstance(other, pa.Table) and bool(one.schema.equals(other.schema))
+    return isinstance(other, list)
+
+
 _MIXED = "records and columns arrived on one stream; convert one side with to_columns(schema) or to_records()"
 
 

@@ -1184,7 +1184,6 @@ class GroupBy:
                 columns=keys,
                 prepare=columns_of,
                 combine=None if combine is None else combine.apply,
-                unite=None if combine is None else combine.unite,
                 within_time=over == "time",
             ),
             factory=lambda: column_aggregate(

@@ -19,7 +19,7 @@ from timely.dataflow.standing_open import standing_open
 from timely.dataflow.staying import staying
 from timely.errors import GraphError
 from timely.operators.carried import checking_factory, checking_stage
-from timely.operators.channels import PIPELINE, Broadcast, Channel
+from timely.operators.channels import PIPELINE, Broadcast
 from timely.operators.stateless import Stage
 from timely.progress.tracker import Arc, ProgressGraph, Rank
 from timely.time import Summary, minimal_summaries
@@ -103,10 +103,6 @@ class Plan:
     def spreads(self, edge: Edge) -> bool:
         """True if `edge` leads from every worker to every worker."""
         return edge.channel != PIPELINE and edge.index not in self.stays
-
-    def joining(self, edge: int) -> Channel:
-        """The channel that joins batches of an edge: the plain one where none has been prepared for others."""
-        return PIPELINE if edge in self.stays else self.graph.edges[edge].channel
 
     def upstream(self, processor: int) -> frozenset[int]:
         """The processors from which something may come to `processor`, and itself."""

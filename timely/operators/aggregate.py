@@ -82,14 +82,6 @@ class PreAggregate:
         rows = as_arrow(table)
         return rows if self._sparing and mostly_alone(rows, self._keys) else self._partial(rows)
 
-    def unite(self, batches: Sequence[Batch]) -> Batch:
-        """One batch of several that `apply` made: the rows, or a partial table."""
-        tables = [as_arrow(batch) for batch in batches]
-        spared = [table.column_names == self._reading.names for table in tables]
-        if any(spared) and not all(spared):
-            tables = [self._partial(table) if spare else table for table, spare in zip(tables, spared, strict=True)]
-        return concat(tables)
-
     def _partial(self, table: pa.Table) -> pa.Table:
         return partial(table, self._keys, self._parts)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from timely.data.batch import Batch, columns_of, concat, head, is_columns
+from timely.data.batch import Batch, columns_of, head, is_columns
 from timely.data.routing import partition_columns, partition_records, shard_of, stable_hash, worker_of_shard
 
 _SAMPLE = 8
@@ -40,10 +40,6 @@ class Channel:
         """True if a look at the types of `batch` tells that it can travel. In doubt, no."""
         return _is_plain(batch)
 
-    def joined(self, batches: Sequence[Batch]) -> Batch:
-        """Batches of one time that wait side by side, as one."""
-        return batches[0] if len(batches) == 1 else concat(batches)
-
 
 PIPELINE = Channel()
 
@@ -66,9 +62,9 @@ class Exchange(Channel):
 
     Give `key` for records (None: the first field of a pair), `columns` for columns. `prepare` brings a batch into the
     form that the key applies to; `combine` aggregates a batch before it travels. Both run only where there are several
-    workers, and then on every batch: what stays on its worker is combined as well. If `combine` leaves some batches as they
-    are, `unite` makes one of several, of either kind. `within_time` says that who receives it keeps nothing from one time to
-    the next: where all of a time is on one worker already, nothing is sent (`timely.dataflow.staying`).
+    workers, and then on every batch: what stays on its worker is combined as well. `within_time` says that who receives it
+    keeps nothing from one time to the next: where all of a time is on one worker already, nothing is sent
+    (`timely.dataflow.staying`).
 
     >>> class Seen(falkirk.Operator):
     ...     # The words that this worker owns: equal words meet at one worker.
@@ -85,7 +81,6 @@ class Exchange(Channel):
     columns: tuple[str, ...] = ()
     prepare: Callable[[Batch], Batch] | None = None
     combine: Callable[[Batch], Batch] | None = None
-    unite: Callable[[Sequence[Batch]], Batch] | None = None
     within_time: bool = False
 
     def describe(self) -> str:
@@ -112,12 +107,6 @@ class Exchange(Channel):
         if not isinstance(batch, pl.DataFrame) or not self.columns or self.prepare not in (None, columns_of):
             return False
         return {*self.columns} <= {*batch.columns} and _is_plain(batch)
-
-    def joined(self, batches: Sequence[Batch]) -> Batch:
-        """See `Channel`."""
-        if self.unite is not None and len(batches) > 1:
-            return self.unite(batches)
-        return Channel.joined(self, batches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from timely.data.batch import Batch
+from timely.data.batch import Batch, alike, concat
 from timely.data.codec import decode_batch, encode_batch
 from timely.data.messages import Frame, Message, Update
 from timely.data.pool import Pool
@@ -37,7 +37,8 @@ class Outbox:
         self._recorder = recorder
         self._again: dict[int, list[Message]] = {}
         self._index = index
-        self._waiting: dict[int, dict[Slot, list[Batch]]] = {w: {} for w in range(plan.workers) if w != index}
+        self._waiting: dict[int, dict[Slot, list[list[Batch]]]] = {w: {} for w in range(plan.workers) if w != index}
+        """By worker and slot: the batches of each message."""
         self._numbers: dict[tuple[int, int], int] = {}
         self._first = 0
         self._pressed = False
@@ -66,23 +67,30 @@ class Outbox:
         """
         waiting = self._waiting[worker]
         slot = (route.edge.index, event, time)
-        batches = waiting.get(slot)
-        if batches is None:
-            waiting[slot] = [batch]
-            return self._has is None or not self._has(worker, route.edge.index, time)
-        batches.append(batch)
-        return False
+        messages = waiting.get(slot)
+        if messages is None:
+            waiting[slot] = [[batch]]
+        elif alike(messages[-1][-1], batch):
+            messages[-1].append(batch)
+            return False
+        else:
+            messages.append([batch])
+        return self._has is None or not self._has(worker, route.edge.index, time)
 
     def take(self, generation: int, progress: list[Update], pressed: bool) -> dict[int, Frame]:
         """A frame for every worker that has something to hear."""
         everyone = bool(progress) or pressed != self._pressed
         self._pressed = pressed
         frames = {}
-        for_all: dict[Slot, Encoded] = {}
+        for_all: dict[tuple[Slot, int], Encoded] = {}
         for worker, waiting in self._waiting.items():
             if waiting or everyone or self._again:
                 messages = self._again.pop(worker, [])
-                made = [self._message(worker, slot, batches, for_all) for slot, batches in waiting.items()]
+                made = [
+                    self._message(worker, slot, number, batches, for_all)
+                    for slot, of_slot in waiting.items()
+                    for number, batches in enumerate(of_slot)
+                ]
                 if (has := self._has) is not None:
                     made = [message for message in made if not has(worker, message.edge, message.time)]
                 messages += made
@@ -107,14 +115,17 @@ class Outbox:
         """Send a logged message once more, before all else, under its old number."""
         self._again.setdefault(worker, []).append(message)
 
-    def _message(self, worker: int, slot: Slot, batches: list[Batch], for_all: dict[Slot, Encoded]) -> Message:
-        """The message of some batches. What is for every worker is encoded for the first one: `for_all`."""
+    def _message(
+        self, worker: int, slot: Slot, place: int, batches: list[Batch], for_all: dict[tuple[Slot, int], Encoded]
+    ) -> Message:
+        """The message of some batches, the one at `place` of its slot. What is for every worker is encoded for the first one:
+        `for_all`."""
         edge, event, time = slot
-        encoded = for_all.get(slot)
+        encoded = for_all.get((slot, place))
         if encoded is None:
             encoded = self._encode(edge, batches)
             if isinstance(self.plan.graph.edges[edge].channel, Broadcast):
-                for_all[slot] = encoded
+                for_all[slot, place] = encoded
         number = self._numbers.get((edge, worker), self._first) + 1
         self._numbers[edge, worker] = number
         message = Message(edge, number, event, time, *encoded)
@@ -123,7 +134,7 @@ class Outbox:
         return message
 
     def _encode(self, edge: int, batches: list[Batch]) -> Encoded:
-        batch = self.plan.graph.edges[edge].channel.joined(batches)
+        batch = batches[0] if len(batches) == 1 else concat(batches)
         try:
             return encode_batch(batch, self._pools.get(edge))
         except CodecError as error:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Container
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from timely.data.batch import FAILURES, Batch
+from timely.data.batch import FAILURES, Batch, joined
 from timely.data.messages import Effect, Frame, Message, StartJob
 from timely.data.span import Span
 from timely.dataflow.graph import Node
@@ -282,8 +282,8 @@ class Worker:
                     self._notify_several(runtime, times)
                 else:
                     self._notify(runtime, time)
-            elif len(batch := self._collect(runtime, port, time)):
-                self._stack.append((runtime, port, time, batch))
+            else:
+                self._collect(runtime, port, time)
             if self._stack:
                 self._drive()
             if port == NOTIFY and time in runtime.ctx.pending:
@@ -321,8 +321,7 @@ class Worker:
         self._ready.remove(item)
         heapify(self._ready)
         _, port, op, time = item
-        if len(batch := self._collect(self.runtimes[op], port, time)):
-            self._stack.append((self.runtimes[op], port, time, batch))
+        self._collect(self.runtimes[op], port, time)
         self._drive()
         return True
 
@@ -580,8 +579,8 @@ class Worker:
             else:
                 self._gated.append(item)
 
-    def _collect(self, runtime: Runtime, port: int, time: Time) -> Batch:
-        """All batches of `time` that wait at an input, as one."""
+    def _collect(self, runtime: Runtime, port: int, time: Time) -> None:
+        """Put all batches of `time` that wait at an input onto the stack, as one where they are alike."""
         waiting = runtime.mail.pop((port, time))
         batches: list[Batch] = []
         for edge, sender, _, item in waiting:
@@ -598,7 +597,8 @@ class Worker:
                 batches.append(decode_message(item))
             else:
                 batches.append(item)
-        return self.plan.joining(edge).joined(batches) if batches else []
+        several = joined([batch for batch in batches if len(batch)])
+        self._stack.extend((runtime, port, time, batch) for batch in reversed(several))
 
     # What operators ask for (timely.operators.base.Engine)
 
