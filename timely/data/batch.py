@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.common_types import common_type, widened
+from timely.data.exact_casts import cast_exactly
 
 Batch: TypeAlias = list[Any] | pa.Table | pl.DataFrame
 Columns: TypeAlias = pa.Table | pl.DataFrame
@@ -258,7 +259,7 @@ def alike(one: Batch, other: Batch) -> bool:
     if isinstance(one, pl.DataFrame):
         return isinstance(other, pl.DataFrame) and one.columns == other.columns and one.dtypes == other.dtypes
     if isinstance(one, pa.Table):
-        return isinstance(other, pa.Table) and bool(one.schema.equals(other.schema))
+        return isinstance(other, pa.Table) and bool(one.schema.equals(other.schema, check_metadata=True))
     return isinstance(other, list)
 
 
@@ -315,17 +316,26 @@ def _of_one_type(columns: Sequence[pl.Series]) -> list[pl.Series]:
 
 def _concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
     schema = tables[0].schema
-    if not all(table.schema.equals(schema) for table in tables):
+    # Polars notes in a field's metadata that a column is an Enum, and of which texts.
+    if not all(table.schema.equals(schema, check_metadata=True) for table in tables):
         tables = _same_columns(tables, lambda table: list(table.column_names))
-        try:
-            fields = [
-                pa.field(name, reduce(_wider, (table.schema.field(name).type for table in tables)))
-                for name in tables[0].column_names
-            ]
-            tables = [table.cast(pa.schema(fields)) for table in tables]
-        except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise TypeError(f"batches of one stream have column types that do not go together: {error}") from error
+        names = tables[0].column_names
+        columns = [_of_one_arrow_type(name, [table[name] for table in tables]) for name in names]
+        tables = [pa.Table.from_arrays(list(each), names) for each in zip(*columns, strict=True)]
     return pa.concat_tables(tables)
+
+
+def _of_one_arrow_type(name: str, columns: Sequence[pa.ChunkedArray]) -> list[pa.ChunkedArray]:
+    try:
+        kind = reduce(_wider, (column.type for column in columns))
+        if _is_strange(kind) and not any(_is_strange(column.type) for column in columns):
+            raise TypeError("more digits than Polars has")
+        return [cast_exactly(column, kind) for column in columns]
+    except (pa.ArrowException, TypeError, ValueError) as error:  # ValueError: more digits than decimals have
+        kinds = " and ".join(dict.fromkeys(str(column.type) for column in columns))
+        raise TypeError(
+            f"in batches of one stream column {name!r} is of {kinds}, which do not go together; cast it to one type"
+        ) from error
 
 
 def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:
@@ -340,6 +350,9 @@ def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     for is_text, large in ((_is_string, pa.large_string()), (_is_binary, pa.large_binary())):
         if is_text(a) and is_text(b):
             return large
+    if pa.types.is_decimal(a) and pa.types.is_decimal(b):
+        after = max(a.scale, b.scale)
+        return pa.decimal128(max(a.precision - a.scale, b.precision - b.scale) + after, after)
     merged = pa.unify_schemas([pa.schema([("column", a)]), pa.schema([("column", b)])], promote_options="permissive")
     return merged.field(0).type
 

@@ -13,6 +13,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
 from timely.data.batch import Batch, as_arrow
+from timely.data.exact_casts import cast_exactly
 from timely.data.from_records import table_of_records
 from timely.errors import SinkError, shown
 
@@ -182,13 +183,16 @@ def fit(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
         )
     if table.schema.equals(schema):
         return table
-    try:
-        return table.select(schema.names).replace_schema_metadata().cast(schema)
-    except pa.ArrowException as error:
-        raise SinkError(
-            f"{name}: the types changed and cannot be reconciled: {error}. Cast the columns before the sink, "
-            "or give schema=pa.schema([...])."
-        ) from error
+    columns = []
+    for field in schema:
+        try:
+            columns.append(cast_exactly(table[field.name], field.type))
+        except TypeError as error:
+            raise SinkError(
+                f"{name}: the types changed and cannot be reconciled: column {field.name!r}: {error}. Cast it before the "
+                "sink, or give schema=pa.schema([...])."
+            ) from error
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _csv_writer(file: BinaryIO, schema: pa.Schema) -> Any:

@@ -22,6 +22,7 @@ from timely.io import Csv, FileSink, JsonLines, Parquet
 # Sockets that a Spark of another test has left are none of these tests' files, and are collected whenever that happens.
 pytestmark = pytest.mark.filterwarnings("error", "ignore:unclosed <socket:ResourceWarning")
 
+NEW_YEAR = datetime.datetime(2024, 1, 1)
 FORMATS = ("jsonl", "csv", "parquet")
 READERS: dict[str, Any] = {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}
 
@@ -108,6 +109,37 @@ def test_a_schema_that_changes_within_a_file_is_refused(format: Any, tmp_path: P
     writer.write(0, pa.table({"n": pa.array([2], pa.int8())}))  # fits without loss
     writer.abort()
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (pl.Series([datetime.date(2024, 1, 1)]), pl.Series([NEW_YEAR.replace(hour=23)])),
+        (pl.Series(["1.25"]).cast(pl.Decimal(30, 2)), pl.Series([0.126])),
+        (pl.Series([True]), pl.Series([2])),
+        (pl.Series([1]), pl.Series(["007"])),
+        (pl.Series([1.0], dtype=pl.Float32), pl.Series([16777217.0])),
+        (pl.Series([1.5]), pl.Series(["0.10000000000000000001"]).cast(pl.Decimal(38, 20))),
+        (
+            pl.Series([datetime.datetime(2024, 1, 1)]),
+            pl.Series([datetime.datetime(2024, 1, 1)]).dt.replace_time_zone("Europe/Berlin"),
+        ),
+    ],
+    ids=lambda each: str(each.dtype),
+)
+def test_a_value_is_never_written_as_another_one(
+    format: Any, first: pl.Series, then: pl.Series, tmp_path: Path
+) -> None:
+    writer = FileSink(tmp_path, format).open(0, 1)
+    writer.write(0, first.alias("v").to_frame())
+    with pytest.raises(SinkError, match="types changed and cannot be reconciled: column 'v': "):
+        writer.write(0, then.alias("v").to_frame())
+    writer.abort()
+    given = FileSink(tmp_path, format, schema=pl.Schema({"v": first.dtype})).open(0, 1)
+    with pytest.raises(SinkError, match="column 'v': "):
+        given.write(0, then.alias("v").to_frame())
+    given.abort()
 
 
 def test_a_given_schema_holds_for_all_files(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from timely.data.batch import Batch, as_arrow
+from timely.data.batch import Batch, as_arrow, concat
+from timely.data.exact_casts import cast_exactly, is_bytes, is_list, is_text, may_become
 from timely.data.from_records import table_of_records
 from timely.errors import SinkError
 
@@ -22,9 +23,9 @@ def rows_of_epoch(batches: Sequence[Batch], schema: pa.Schema | None, where: str
     parts = [_table_of(batch, schema, where) for batch in batches]
     if schema is None:
         try:
-            whole = pa.concat_tables(parts, promote_options="permissive")
-        except pa.ArrowException as error:
-            raise SinkError(f"{where}: batches of one epoch have columns of different types: {error}") from error
+            whole = as_arrow(concat(parts))
+        except TypeError as error:
+            raise SinkError(f"{where}: {error}") from error
         schema = new_schema(whole.schema, where)
         parts = [whole]
     return pa.concat_tables([_fit(part, schema, where) for part in parts])
@@ -43,15 +44,15 @@ def new_schema(schema: pa.Schema, where: str) -> pa.Schema:
 def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
-    if _is_text(kind):
+    if is_text(kind):
         return pa.string()
-    if _is_bytes(kind):
+    if is_bytes(kind):
         return pa.binary()
     if pa.types.is_unsigned_integer(kind):
         return {8: pa.int16(), 16: pa.int32()}.get(kind.bit_width, pa.int64())
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if _is_list(kind):
+    if is_list(kind):
         return pa.list_(_plain(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _plain(field.type)) for field in kind])
@@ -98,13 +99,13 @@ def _fit(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     for field in schema:
         column = table[field.name]
         if not column.type.equals(field.type):
-            if not _alike(column.type, field.type):
+            if not may_become(column.type, field.type):
                 raise SinkError(
                     f"{where}: column {field.name!r} is {column.type}, and {field.type} in the table. Cast it before the sink."
                 )
             try:
-                column = column.cast(field.type)
-            except pa.ArrowException as error:
+                column = cast_exactly(column, field.type)
+            except TypeError as error:
                 raise SinkError(
                     f"{where}: column {field.name!r} is {column.type}, and {field.type} in the table: {error}. Cast it "
                     "before the sink."
@@ -113,33 +114,3 @@ def _fit(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
             raise SinkError(f"{where}: column {field.name!r} has nulls, and the table takes none in it.")
         columns.append(column)
     return pa.table(columns, schema=schema)
-
-
-def _alike(kind: pa.DataType, other: pa.DataType) -> bool:
-    """True if values of one type are, or may be, values of the other: Arrow would also make numbers of text."""
-    if pa.types.is_dictionary(kind):
-        return _alike(kind.value_type, other)
-    if kind.equals(other) or pa.types.is_null(kind):
-        return True
-    if _is_list(kind) and _is_list(other):
-        return _alike(kind.value_type, other.value_type)
-    if pa.types.is_struct(kind) and pa.types.is_struct(other):
-        names = {field.name for field in kind} == {field.name for field in other}
-        return names and all(_alike(kind.field(field.name).type, field.type) for field in other)
-    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(other):
-        return (kind.tz is None) == (other.tz is None)
-    same = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_map, _is_text, _is_bytes)
-    return any(test(kind) and test(other) for test in same)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return any((pa.types.is_string(kind), pa.types.is_large_string(kind), pa.types.is_string_view(kind)))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    return any(test(kind) for test in tests)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return any((pa.types.is_list(kind), pa.types.is_large_list(kind)))
