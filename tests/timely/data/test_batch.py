@@ -20,6 +20,7 @@ from timely.data.batch import (
     divide,
     head,
     is_columns,
+    joined,
     length,
     nbytes,
     slice_,
@@ -200,3 +201,16 @@ def test_types_that_polars_does_not_have_are_refused_with_the_name_of_the_column
     with pytest.raises(TypeError, match=r"column 'odd' is of type .*, which Polars does not have"):
         as_polars(table)
     assert polars_schema(schema) is None
+
+
+def test_only_batches_that_are_alike_become_one() -> None:
+    """No type, and no refusal, depends on what happens to wait together."""
+    ints, floats, coded = (pl.DataFrame({"a": pl.Series([1], dtype=kind)}) for kind in (pl.Int64, pl.Float64, pl.Int8))
+    table, text = pa.table({"a": [1]}), pa.table({"a": ["x"]})
+    batches: list[Batch] = [ints, ints, floats, ints, coded, table, table, text, [1], ["x"], table]
+    found = joined(batches)
+    assert [length(each) for each in found] == [2, 1, 1, 1, 2, 1, 2, 1]
+    assert [type(each) for each in found[:5]] == [*[pl.DataFrame] * 4, pa.Table]
+    assert [each["a"].to_list() for each in found[:4]] == [[1, 1], [1.0], [1], [1]]  # type: ignore[call-overload,index,union-attr]
+    assert found[6] == [1, "x"]
+    assert joined([]) == []

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import operator
 import os
 from collections import Counter
 from random import Random
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.memory import Cluster
 from tests.timely.worker.oracle import Oracle
-from timely.data.batch import Batch
+from timely.data.batch import Batch, as_polars
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream
 from timely.errors import OperatorError
-from timely.io import Iterable
+from timely.io import Batches, Iterable
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.channels import Exchange
 from timely.operators.keyed import Reduce
@@ -369,3 +371,26 @@ def test_a_worker_notices_that_an_invariant_is_broken(damage: Any) -> None:
     damage(worker)
     with pytest.raises(AssertionError):
         worker.check()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@given(st.integers(0, 2**30))
+@settings(max_examples=20)
+def test_batches_of_other_types_that_wait_together_are_handled_one_by_one(workers: int, seed: int) -> None:
+    """Whatever meets at the input of a loop, or in a message: each batch keeps its types."""
+    utc = pl.DataFrame({"id": [8, 5], "x": [dt.datetime(2024, 1, 1)] * 2}).with_columns(
+        pl.col("x").dt.replace_time_zone("UTC")
+    )
+    berlin = utc.with_columns(pl.col("x").dt.convert_time_zone("Europe/Berlin"))
+    flow = Dataflow("loop")
+    rows = flow.columns("a", Batches([utc, berlin, utc], per_epoch=3))
+    flow.columns("b", Batches([utc, utc], per_epoch=2))
+    halves = rows.iterate(lambda q: q.filter(pl.col("id") > 1).with_columns(id=pl.col("id") // 2).exchange("id"))
+    out = halves.capture("out")
+    cluster = Cluster(flow, workers, seed=seed)
+    cluster.run()
+    found = sorted(
+        (row[0], str(row[1].tzinfo)) for _, batch in cluster.captured(out) for row in as_polars(batch).rows()
+    )
+    ids = [each for n in (8, 5) for each in ((4, 2, 1) if n == 8 else (2, 1))]
+    assert found == sorted([(each, "UTC") for each in ids * 2] + [(each, "Europe/Berlin") for each in ids])
