@@ -30,7 +30,7 @@ from timely.data.kernels.sketches import (
     quantiles,
     sketched_kind,
 )
-from timely.data.kernels.terms import is_terms, rounded, spreads, summed, terms_of
+from timely.data.kernels.terms import is_terms, means, rounded, spreads, summed, terms_of
 from timely.errors import GraphError, user_site
 
 _NULL, _EXACT = pa.null().id, EXACT.id
@@ -173,11 +173,14 @@ class Aggregate:
             column = second(column)
         if self.kind in _SIGNED and self.sign is not None:
             special, column = _objects(column), columns[self.summed.name]
-        if is_terms(column.type):
-            column = pa.array(with_special(rounded(terms_of(column)), special))
         if self.kind == "mean":
             counts = columns[self._parts[0].name].to_numpy()
-            return pa.array(_floats(column) / np.where(counts == 0, 1, counts), mask=counts == 0)
+            numbers = np.where(counts == 0, 1, counts)
+            if is_terms(column.type):
+                return pa.array(with_special(means(terms_of(column), numbers), special), mask=counts == 0)
+            return pa.array(_floats(column) / numbers, mask=counts == 0)
+        if is_terms(column.type):
+            column = pa.array(with_special(rounded(terms_of(column)), special))
         if pa.types.is_floating(column.type):
             return _with_one_zero(column)  # whichever came first
         if column.type.id == _NULL:  # no value was ever met
@@ -247,8 +250,12 @@ class Aggregate:
         return with_special(rounded(found), None if self.sign is None else parts[self._parts[-1]])
 
     def _means(self, parts: Mapping[Part, Numbers]) -> Numbers:
-        counts, sums = parts[self._parts[0]], self._sums(parts).astype(np.float64)
-        return np.where(counts == 0, np.nan, sums / np.where(counts == 0, 1, counts))
+        counts, found = parts[self._parts[0]], parts[self.summed]
+        numbers = np.where(counts == 0, 1, counts)
+        if found.ndim == 1:
+            return np.where(counts == 0, np.nan, self._sums(parts).astype(np.float64) / numbers)
+        special = None if self.sign is None else parts[self._parts[-1]]
+        return np.where(counts == 0, np.nan, with_special(means(found, numbers), special))
 
     def _variances(self, parts: Mapping[Part, Numbers]) -> Numbers:
         """Variances, or their roots; 0 where there are too few values.

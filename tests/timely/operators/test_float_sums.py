@@ -22,11 +22,14 @@ from hypothesis import strategies as st
 from libraries import lindi
 from libraries.sql.query import sql
 from runtime.memory import Cluster
+from runtime.run import run
+from timely.data.batch import as_polars
 from timely.data.kernels import split_sums, terms
 from timely.data.unrounded import add_up, lowered, plus, total_of
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
 from timely.errors import CodecError
+from timely.io import Batches
 from timely.io.memory import rows_of
 from timely.operators import agg
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
@@ -334,3 +337,17 @@ def test_sums_have_fewer_terms_than_what_is_refused() -> None:
     assert bits(terms.rounded(terms.terms_of(terms.column_of_terms(found))).tolist()) == bits(
         terms.rounded(found).tolist()
     )
+
+
+@pytest.mark.parametrize("over", ["time", "scope"])
+@pytest.mark.parametrize("rows", [1, 700])
+def test_a_mean_of_which_the_sum_is_beyond_floats_is_one(over: Any, rows: int) -> None:
+    """In a few rows, which are handled by Python, as in many."""
+    values = [1e308, 1e308, -0.5, 1.7e308] * rows
+    for given_ in (values, [-each for each in values], [*values, float("inf")]):
+        flow = Dataflow("means")
+        batch = pl.DataFrame({"k": [1] * len(given_), "v": given_})
+        flow.columns("in", Batches([batch])).group_by("k").agg(x=agg.mean("v"), over=over).capture("out")
+        [(_, found)] = run(flow).captured("out")
+        exact = float(sum(map(Fraction, given_)) / len(given_)) if float("inf") not in given_ else float("inf")
+        assert as_polars(found)["x"].to_list() == [exact]

@@ -116,7 +116,7 @@ def compared_kind(kind: pa.DataType, name: str) -> pa.DataType:
     """
     if is_number(kind) or pa.types.is_null(kind):
         return kind
-    if pa.types.is_nested(kind) and not name.endswith(MADE):
+    if pa.types.is_struct(kind) and not name.endswith(MADE):
         raise TypeError(f"column {name!r} of type {kind} cannot be compared: unnest makes columns of a struct")
     compared = comparable_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
     if compared is None:

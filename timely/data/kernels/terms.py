@@ -322,6 +322,17 @@ def rounded(terms: Floats) -> Floats:
     return found
 
 
+def means(terms: Floats, counts: Numbers) -> Floats:
+    """Sums as floats, divided by the numbers of their values, one at least. The sum may be beyond floats."""
+    found: Floats = rounded(terms) / counts
+    near, _ = _split(terms.shape[1])
+    for row in np.flatnonzero(np.isinf(found)).tolist():
+        total = _exact(terms[row, :near].tolist(), terms[row, near:].tolist())
+        if isinstance(total, int):
+            found[row] = _divided(total, _UNIT * int(counts[row]))
+    return found
+
+
 def _exact(near: Sequence[float], far: Sequence[float]) -> int | float:
     """A sum in units; as it is where it is no number."""
     odd = [value for value in (*near, *far) if not isfinite(value)]

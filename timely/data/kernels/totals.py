@@ -250,11 +250,11 @@ class Totals:
             return None
         for name, i, by, _ in named:
             found, count = values[i], self._counts[i]
-            if found.dtype.kind == "f":
-                found = terms.rounded(found) if found.ndim > 1 else found + 0.0  # one zero
             if by is not None:
-                count = by
-                found = found.astype(np.float64) / np.maximum(values[by], 1)
+                count, numbers = by, np.maximum(values[by], 1)
+                found = terms.means(found, numbers) if found.ndim > 1 else found.astype(np.float64) / numbers
+            elif found.dtype.kind == "f":
+                found = terms.rounded(found) if found.ndim > 1 else found + 0.0  # one zero
             column = series_of(name, found)
             if count is not None and not values[count].all():
                 column = column.set(series_of("", values[count] == 0), None)
