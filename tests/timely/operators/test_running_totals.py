@@ -209,9 +209,8 @@ def test_numbers_of_several_types_are_exact_or_refused(verb: str, columns: list[
     last = list(changes(cluster, totals).values())[-1][1]
     if verb == "sum":
         exact = sum(map(Fraction, values))
-        assert last == exact or (
-            real and last == float(exact)
-        )  # told as an integer before floats came, and then no more
+        # Told as an integer before floats came, and then no more, as it is the same float.
+        assert last == exact or (real and float(last) == float(exact))
     else:
         assert last == (None if not values else min(values) if verb == "min" else max(values))
 
