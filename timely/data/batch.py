@@ -168,21 +168,28 @@ def as_polars(batch: Batch) -> pl.DataFrame:
     raise TypeError(_NO_COLUMNS)
 
 
+def polars_column(name: str, column: pa.ChunkedArray) -> pl.Series:
+    """A column of a table as one of a frame. Raises TypeError if Polars does not have its type."""
+    check_for_polars(pa.schema([(name, column.type)]))
+    return pl.Series(name, column)
+
+
 def check_for_polars(schema: pa.Schema) -> None:
     """Raise TypeError for a column of a type that Polars does not have. It would panic, or not name the column."""
     for place, kind in enumerate(schema.types):
-        if _is_strange(kind):
+        if is_strange(kind):
             raise TypeError(
                 f"column {schema.names[place]!r} is of type {kind}, which Polars does not have, and so no verb of columns that "
                 "needs it; leave the column out, or cast it in Arrow before"
             )
 
 
-def _is_strange(kind: pa.DataType) -> bool:
+def is_strange(kind: pa.DataType) -> bool:
+    """True for a type that Polars does not have, or that has one within."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_nested(kind):
-        return kind.id in _STRANGE or any(_is_strange(kind.field(i).type) for i in range(kind.num_fields))
+        return kind.id in _STRANGE or any(is_strange(kind.field(i).type) for i in range(kind.num_fields))
     return kind.id in _STRANGE
 
 
@@ -328,7 +335,7 @@ def _concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
 def _of_one_arrow_type(name: str, columns: Sequence[pa.ChunkedArray]) -> list[pa.ChunkedArray]:
     try:
         kind = reduce(_wider, (column.type for column in columns))
-        if _is_strange(kind) and not any(_is_strange(column.type) for column in columns):
+        if is_strange(kind) and not any(is_strange(column.type) for column in columns):
             raise TypeError("more digits than Polars has")
         return [cast_exactly(column, kind) for column in columns]
     except (pa.ArrowException, TypeError, ValueError) as error:  # ValueError: more digits than decimals have

@@ -199,6 +199,12 @@ def partition_columns(columns: Columns, keys: Sequence[str], workers: int) -> li
         parts = _divide_words(columns, keys[0], workers)
         if parts is not None:
             return parts
+    for key in keys:
+        kind = columns.schema.field(key).type if isinstance(columns, pa.Table) else None
+        if kind is not None and (pa.types.is_interval(kind) or pa.types.is_nested(kind)):
+            raise CodecError(
+                f"column {key!r} of type {kind} cannot be a key; use numbers, text, bytes, dates, or several such columns"
+            )
     owners = workers_of(hash_columns([columns[key] for key in keys]), workers)
     order, ends = _by_owner(owners, workers)
     if len(busy := np.flatnonzero(np.diff(ends, prepend=0))) == 1:

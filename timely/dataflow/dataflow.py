@@ -85,7 +85,7 @@ class Dataflow:
         """A stream fed by hand, through `Session.input(name)`; inside `scope` its times have that scope's coordinates.
 
         Raises:
-            GraphError: the name is taken.
+            GraphError: the name is taken, or `scope` is none.
 
         >>> flow = falkirk.Dataflow()
         >>> doubled = flow.input("numbers").map(lambda n: 2 * n).capture("doubled")
@@ -99,6 +99,11 @@ class Dataflow:
         ...     session.captured("doubled")
         [((0,), [8]), ((1,), [10])]
         """
+        if scope is not None and not isinstance(scope, Scope):
+            raise GraphError(
+                f"{user_site()}: an input is fed by hand, and takes no {type(scope).__name__}: say source(name, ...) for "
+                "records, or columns(name, ...)"
+            )
         scope = scope or self.graph.root
         node = self.graph.add_node("input", scope, name, inputs=0)
         return Stream(self.graph, scope, (Output(node.index),))

@@ -225,8 +225,8 @@ def joined(
         GraphError: with the user's line, if it cannot work.
     """
     theirs = keys if right_keys is None else right_keys
-    check_columns("join", _named(keys), left)
-    check_columns("join: the other stream", _named(theirs), right)
+    check_keys("join", _named(keys), left)
+    check_keys("join: the other stream", _named(theirs), right)
     if left is None or right is None:
         return None
     for mine, other in zip(keys, theirs, strict=False):

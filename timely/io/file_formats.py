@@ -48,6 +48,7 @@ class JsonFormat:
         table = as_arrow(batch)
         if self._schema is not None:
             table = fit(table, self._schema, self._name)
+        table = self._in_microseconds(table)
         odd = not all(_is_plain(field.type) for field in table.schema)
         self._refuse_odd(table)
         for start in range(0, len(table), _ROWS):
@@ -56,6 +57,20 @@ class JsonFormat:
             except UnicodeDecodeError as error:
                 raise SinkError(f"{self._name}: a column of text holds what is not UTF-8: {error}.") from error
             self._lines(rows, odd=odd)
+
+    def _in_microseconds(self, table: pa.Table) -> pa.Table:
+        """Times of nanoseconds in microseconds, which are Python's."""
+        for place, field in enumerate(table.schema):
+            if (kind := _coarser(field.type)) is None:
+                continue
+            try:
+                table = table.set_column(place, field.name, cast_exactly(table[field.name], kind))
+            except TypeError as error:
+                raise SinkError(
+                    f"{self._name}: column {field.name!r} has nanoseconds, and JSON lines have microseconds: {error}. Cast it "
+                    "before the sink."
+                ) from error
+        return table
 
     def _refuse_odd(self, table: pa.Table) -> None:
         for name, column in zip(table.column_names, table.columns, strict=True):
@@ -170,6 +185,15 @@ class ColumnFormat:
             self._writer = self._make_writer(self._file, self._schema)
         if self._writer is not None:
             self._writer.close()
+
+
+def _coarser(kind: pa.DataType) -> pa.DataType | None:
+    """The type in microseconds of a type in nanoseconds."""
+    if getattr(kind, "unit", None) != "ns":
+        return None
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
 
 
 def fit(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:

@@ -97,9 +97,9 @@ def _number(at: Any) -> Any:
         return at
     if hasattr(at, "item") and isinstance(at.item(), int | float):
         return _number(at.item())
-    hint = ": give lengths as timedeltas" if isinstance(at, dt.datetime) else ""
+    hint = ": give lengths, and lateness=, as timedeltas" if isinstance(at, dt.datetime) else ""
     raise OperatorError(
-        f"the windows have lengths that are numbers, but an event time is {shown(at)} ({type(at).__name__}){hint}"
+        f"lengths of windows, and lateness=, are numbers, but an event time is {shown(at)} ({type(at).__name__}){hint}"
     )
 
 
@@ -107,7 +107,8 @@ def _instant(at: Any) -> dt.datetime:
     if isinstance(at, dt.datetime):
         return at if at.tzinfo is None else at.astimezone(dt.UTC)
     raise OperatorError(
-        f"the windows have lengths that are timedeltas, but an event time is {shown(at)} ({type(at).__name__}), not a datetime"
+        f"lengths of windows, and lateness=, are timedeltas, but an event time is {shown(at)} ({type(at).__name__}), not a "
+        "datetime"
     )
 
 

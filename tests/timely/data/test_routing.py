@@ -404,3 +404,12 @@ def test_long_columns_hash_as_short_ones_and_as_records(kind: pa.DataType) -> No
     assert long.tolist() == [stable_hash(value) for value in values]
     assert long[3:].tolist() == hash_column(column[3:]).tolist()
     assert hash_column(column[10:20]).tolist() == long[10:20].tolist()
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.month_day_nano_interval(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())])], ids=str
+)
+def test_a_column_that_cannot_be_a_key_is_named(kind: pa.DataType) -> None:
+    table = pa.table({"k": pa.nulls(2, kind), "v": [1, 2]})
+    with pytest.raises(CodecError, match=r"column 'k' of type .* cannot be a key"):
+        partition_columns(table, ["v", "k"], 2)

@@ -234,6 +234,9 @@ MISTAKES: dict[str, Callable[[Columns], Any]] = {
     "agg: column 'l' of type List.Int64. cannot be a key": (
         lambda s: s.with_columns(l=pl.concat_list("n")).group_by("l").agg(n=agg.count())
     ),
+    "join: column 's' of type Struct.* cannot be a key; .*unnest": (
+        lambda s: s.with_columns(s=pl.struct("k", "n")).join(s.with_columns(s=pl.struct("k", "n")), on="s")
+    ),
     "agg: column 's' of type Struct.* cannot be a key; .*unnest": (lambda s: s.distinct(s=pl.struct("k", "n"))),
     "top_k: column 'l' of type List.Int64. cannot be a key": lambda s: s.with_columns(l=pl.concat_list("n")).top_k(
         1, by="n"

@@ -265,3 +265,18 @@ def test_files_of_a_named_sink_begin_with_its_name(tmp_path: Path) -> None:
         ".other-epoch-0000000001-w0.jsonl.part",
         "epoch-epoch-0000000000-w0.jsonl",
     ]
+
+
+def test_nanoseconds_are_written_as_json_where_they_are_microseconds(tmp_path: Path) -> None:
+    whole = pl.DataFrame({"at": [NEW_YEAR], "for": [datetime.timedelta(seconds=1)]}).cast(
+        {"at": pl.Datetime("ns"), "for": pl.Duration("ns")}
+    )
+    writer = FileSink(tmp_path, "jsonl").open(0, 1)
+    writer.write(0, whole)
+    writer.commit(0)
+    assert [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()] == [
+        {"at": "2024-01-01T00:00:00", "for": "PT1S"}
+    ]
+    with pytest.raises(SinkError, match="column 'at' has nanoseconds, and JSON lines have microseconds"):
+        writer.write(1, whole.with_columns(pl.col("at") + pl.duration(nanoseconds=1)))
+    writer.abort()

@@ -558,3 +558,12 @@ def test_many_rows_are_divided_among_workers_and_give_what_polars_gives(kind: st
         else:
             assert rows(pl.concat(found)) == answer - before
             before = answer
+
+
+def test_a_key_whose_type_changes_is_named() -> None:
+    after = ColumnAggregate(["one", "two"], {"n": agg.count()})
+    ints, floats = ({"one": [1], "two": pa.array([1], kind)} for kind in (pa.int64(), pa.float64()))
+    with pytest.raises(
+        OperatorError, match="key column 'two' was of type int64 and is now double; cast it to one type"
+    ):
+        feed(after, [(0, (0,), pa.table(ints)), (0, (1,), pa.table(floats))])

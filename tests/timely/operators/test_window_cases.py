@@ -207,7 +207,7 @@ def test_windows_that_make_no_sense_are_refused_where_they_are_written() -> None
     ("shape", "at", "message"),
     [
         (Tumbling(5), float("nan"), "nan is no event time"),
-        (Tumbling(5), dt.datetime(2024, 1, 1), "give lengths as timedeltas"),
+        (Tumbling(5), dt.datetime(2024, 1, 1), "give lengths, and lateness=, as timedeltas"),
         (Tumbling(dt.timedelta(5)), 7, "not a datetime"),
         (Tumbling(5), "noon", "'noon' \\(str\\)"),
     ],

@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from timely.data.batch import polars_column
 from timely.data.kernels.columns import TINY
 from timely.data.kernels.series import Array, frame_of, series_of
 from timely.data.kernels.trees import expr_of, tree_of
@@ -52,7 +53,7 @@ class FewRows:
             return held
         if held is None:
             given = self._given
-            held = pl.Series(name, given.column(name)) if isinstance(given, pa.Table) else given.get_column(name)
+            held = polars_column(name, given.column(name)) if isinstance(given, pa.Table) else given.get_column(name)
         for mask, as_series in self._filters[filtered:]:
             held = held.filter(as_series) if isinstance(held, pl.Series) else held[mask]
         self.columns[name] = held, len(self._filters)

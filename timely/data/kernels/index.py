@@ -38,7 +38,8 @@ _MOST_CACHED = 1 << 22
 class ColumnIndex:
     """The ids of the values of one column. Null is a value like any other, and NaN equals NaN."""
 
-    def __init__(self, expected: int = 0) -> None:
+    def __init__(self, expected: int = 0, name: str | None = None) -> None:
+        self._name = name
         self.kind: pa.DataType | None = None
         self._held: pa.DataType = pa.null()
         """The type in which values are held: that of `as_integers`."""
@@ -97,7 +98,8 @@ class ColumnIndex:
             self.kind = kind
             self._held = integers_type(kind)
         elif not (kind.equals(self.kind) or pa.types.is_null(kind)):
-            raise TypeError(f"a key column was of type {self.kind} and is now {kind}; cast it to one type")
+            what = "a key column" if self._name is None else f"key column {self._name!r}"
+            raise TypeError(f"{what} was of type {self.kind} and is now {kind}; cast it to one type")
 
     def _small_ids(self, values: list[Any]) -> Ids:
         known = self._small
@@ -333,11 +335,11 @@ class KeyIndex:
 
     Several columns of 64-bit integers are one table by the hash of all of them. Others are folded in pairs: (id so far, id in
     the next column). So are few rows where no compiled loop is loaded, and all from when the leading columns alone are asked
-    for. Ids are the same either way.
+    for. Ids are the same either way. `names` of the columns are for errors.
     """
 
-    def __init__(self, columns: int, expected: int = 0) -> None:
-        self._columns = [ColumnIndex(expected) for _ in range(columns)]
+    def __init__(self, columns: int, expected: int = 0, names: Sequence[str | None] | None = None) -> None:
+        self._columns = [ColumnIndex(expected, name) for name in names or [None] * columns]
         self._pairs = [ColumnIndex(expected) for _ in range(columns - 1)]
         self._expected = expected
         self._table: KeyTable | None = None

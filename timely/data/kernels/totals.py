@@ -18,7 +18,7 @@ from timely.data.kernels.columns import (
     whole,
 )
 from timely.data.kernels.index import KeyIndex
-from timely.data.kernels.parts import EXACT, LIMIT, Kind, Part, dtype_of, identity, ufunc_of
+from timely.data.kernels.parts import EXACT, LIMIT, MADE, Kind, Part, dtype_of, identity, ufunc_of
 from timely.data.kernels.reduce import reach_of
 from timely.data.kernels.series import frame_of, series_of
 from timely.data.kernels.tables import Ids
@@ -42,7 +42,7 @@ class Totals:
     def __init__(self, keys: Sequence[str], parts: Sequence[Part], expected: int = 0) -> None:
         self.keys = list(keys)
         self.parts = list(parts)
-        self.index = KeyIndex(len(keys), expected)
+        self.index = KeyIndex(len(keys), expected, [None if key.endswith(MADE) else key for key in keys])
         self._expected = expected
         self._arrays: list[Numbers] = []
         self._begun = 0
