@@ -37,8 +37,8 @@ class FileSink:
     A file is written under a hidden name, synced, renamed and the folder synced, so that readers and a power
     failure see all of an epoch or nothing of it. Rows stream to disk: an epoch need not fit in memory.
     Records are written to CSV and Parquet if they are dicts. Types of columns are those of the first batch of
-    a file; `schema` fixes them for all files. A value of another type that would become another one is refused. An epoch without rows leaves an empty file, or none if nobody
-    knows its columns.
+    a file; `schema` fixes them for all files. A value of another type that would become another one is refused.
+    An epoch without rows leaves an empty file, or none if nobody knows its columns.
 
     Exactly once: an epoch that is committed again replaces its file with the same content, as long as the
     program is deterministic and the number of workers stays the same. The files in a folder are of one job: a
