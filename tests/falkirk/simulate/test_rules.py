@@ -359,9 +359,10 @@ SURVIVORS = {
         Change(
             Outbox,
             "take",
-            "[self._message(worker, slot, batches, for_all) for slot, batches in waiting.items()]",
-            "[self._message(worker, slot, batches, for_all) for slot, batches in waiting.items() "
-            "if not (self._has and self._has(worker, slot[0], slot[2]))]",
+            "[self._message(worker, slot, number, batches, for_all) for slot, of_slot in waiting.items() "
+            "for number, batches in enumerate(of_slot)]",
+            "[self._message(worker, slot, number, batches, for_all) for slot, of_slot in waiting.items() "
+            "if not (self._has and self._has(worker, slot[0], slot[2])) for number, batches in enumerate(of_slot)]",
         ),
     ),
     "not counted": rule(
