@@ -18,7 +18,7 @@ from runtime.content_fingerprint import Content, is_of_input, of_input
 from runtime.control import JobStats
 from runtime.kept_input import KeptPartition
 from runtime.read_ahead import ReadAhead
-from timely.data.span import FEW_ROWS, Span
+from timely.data.span import Span, in_few_batches
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, OperatorError, SourceError, at_line, told
 from timely.io.descriptors import with_descriptors
@@ -34,7 +34,7 @@ from timely.io.interface import (
     Wait,
     source_repeats,
 )
-from timely.time import FINITE, INF, Time
+from timely.time import FINITE, INF
 from timely.worker.worker import Worker
 
 
@@ -384,14 +384,14 @@ class SourceDriver:
         self._gathered = []
         if len(self._live) > 1:
             gathered.sort(key=itemgetter(0))  # each partition has its own order
-        span = None
-        if len(gathered) > 1 and (gathered[0][0] != gathered[-1][0] or _are_small(gathered)):
+        first, span = gathered[0][0], None
+        if first == gathered[-1][0]:
+            gathered = [(first, batch) for batch in in_few_batches([batch for _, batch in gathered])]
+        else:
             with suppress(TypeError):  # of different columns
                 span = Span.of(gathered)
-        if span is not None and len(span.times) > 1:
+        if span is not None:
             self._worker.feed_span(node, span)
-        elif span is not None:
-            self._worker.feed(node, span.times[0], span.frame)
         else:
             for time, batch in gathered:
                 self._worker.feed(node, time, batch)
@@ -614,7 +614,3 @@ def _other_input(partition: Partition, place: PartitionPosition, what: str) -> S
         f"partition {partition.name} holds something else than when the job was saved: {what} before position "
         f"{place.position!r} is not what was read then. Bring the input back as it was, or start anew with an empty store"
     )
-
-
-def _are_small(gathered: Sequence[tuple[Time, pl.DataFrame]]) -> bool:
-    return sum(batch.height for _, batch in gathered) < FEW_ROWS * len(gathered)

@@ -10,16 +10,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import polars as pl
 import pyarrow as pa
 
 from timely.data.common_types import common_type, widened
-from timely.data.exact_casts import cast_exactly
+from timely.data.exact_casts import cast_exactly, is_text
 
 Batch: TypeAlias = list[Any] | pa.Table | pl.DataFrame
 Columns: TypeAlias = pa.Table | pl.DataFrame
+AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 FAILURES = (Exception, pl.exceptions.PanicException)
 """The exceptions of functions of the user's, and of Polars for them, whose panic is no Exception."""
@@ -170,26 +171,30 @@ def as_polars(batch: Batch) -> pl.DataFrame:
 
 def polars_column(name: str, column: pa.ChunkedArray) -> pl.Series:
     """A column of a table as one of a frame. Raises TypeError if Polars does not have its type."""
-    check_for_polars(pa.schema([(name, column.type)]))
+    _check_for_polars(name, column.type)
     return pl.Series(name, column)
 
 
 def check_for_polars(schema: pa.Schema) -> None:
     """Raise TypeError for a column of a type that Polars does not have. It would panic, or not name the column."""
-    for place, kind in enumerate(schema.types):
-        if is_strange(kind):
-            raise TypeError(
-                f"column {schema.names[place]!r} is of type {kind}, which Polars does not have, and so no verb of columns that "
-                "needs it; leave the column out, or cast it in Arrow before"
-            )
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        _check_for_polars(name, kind)
 
 
-def is_strange(kind: pa.DataType) -> bool:
+def _check_for_polars(name: str, kind: pa.DataType) -> None:
+    if _is_strange(kind):
+        raise TypeError(
+            f"column {name!r} is of type {kind}, which Polars does not have, and so no verb of columns that needs it; leave "
+            "the column out, or cast it in Arrow before"
+        )
+
+
+def _is_strange(kind: pa.DataType) -> bool:
     """True for a type that Polars does not have, or that has one within."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_nested(kind):
-        return kind.id in _STRANGE or any(is_strange(kind.field(i).type) for i in range(kind.num_fields))
+        return kind.id in _STRANGE or any(_is_strange(kind.field(i).type) for i in range(kind.num_fields))
     return kind.id in _STRANGE
 
 
@@ -250,15 +255,18 @@ def joined(batches: Sequence[Batch]) -> list[Batch]:
 
     So no type depends on what happens to wait together.
     """
-    if len(batches) < 2:
-        return list(batches)
-    runs: list[list[Batch]] = [[batches[0]]]
-    for batch in batches[1:]:
-        if alike(runs[-1][-1], batch):
+    return [concat(run) for run in runs_of(batches, alike)]
+
+
+def runs_of(batches: Sequence[AnyBatch], together: Callable[[AnyBatch, AnyBatch], bool]) -> list[list[AnyBatch]]:
+    """Batches in order, divided where two that follow each other do not go together."""
+    runs: list[list[AnyBatch]] = []
+    for batch in batches:
+        if runs and together(runs[-1][-1], batch):
             runs[-1].append(batch)
         else:
             runs.append([batch])
-    return [concat(run) for run in runs]
+    return runs
 
 
 def alike(one: Batch, other: Batch) -> bool:
@@ -335,7 +343,7 @@ def _concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
 def _of_one_arrow_type(name: str, columns: Sequence[pa.ChunkedArray]) -> list[pa.ChunkedArray]:
     try:
         kind = reduce(_wider, (column.type for column in columns))
-        if is_strange(kind) and not any(is_strange(column.type) for column in columns):
+        if _is_strange(kind) and not any(_is_strange(column.type) for column in columns):
             raise TypeError("more digits than Polars has")
         return [cast_exactly(column, kind) for column in columns]
     except (pa.ArrowException, TypeError, ValueError) as error:  # ValueError: more digits than decimals have
@@ -354,18 +362,14 @@ def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(a) or pa.types.is_dictionary(b):
         coded, other = (a, b) if pa.types.is_dictionary(a) else (b, a)
         return coded if pa.types.is_null(other) else _wider(coded.value_type, other)
-    for is_text, large in ((_is_string, pa.large_string()), (_is_binary, pa.large_binary())):
-        if is_text(a) and is_text(b):
+    for is_kind, large in ((is_text, pa.large_string()), (_is_binary, pa.large_binary())):
+        if is_kind(a) and is_kind(b):
             return large
     if pa.types.is_decimal(a) and pa.types.is_decimal(b):
         after = max(a.scale, b.scale)
         return pa.decimal128(max(a.precision - a.scale, b.precision - b.scale) + after, after)
     merged = pa.unify_schemas([pa.schema([("column", a)]), pa.schema([("column", b)])], promote_options="permissive")
     return merged.field(0).type
-
-
-def _is_string(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
 def _is_binary(type_: pa.DataType) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timely.data.batch import Batch
+from timely.data.batch import AnyBatch, Batch, alike, runs_of
 from timely.data.kernels.columns import Numbers
 from timely.data.kernels.series import frame_of, series_of, stacked_of
 from timely.time import Time
@@ -59,7 +59,10 @@ class Span:
         times, frames = [], []
         for time, of_time in groupby(parts, itemgetter(0)):
             times.append(time)
-            frames.append(_in_one_piece([frame for _, frame in of_time]))
+            same = [frame for _, frame in of_time]
+            if len(same) > 1:
+                _check_types(same)
+            frames.append(_in_one_piece(same))
         span = cls(frames[0], times, list(accumulate(frame.height for frame in frames)))
         if len(frames) > 1:
             span._frame, span._frames, span._made = None, frames, None
@@ -214,36 +217,22 @@ class Span:
 
 
 def _in_one_piece(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of some frames.
-
-    Raises:
-        TypeError: if they are not of the same columns and types.
-    """
-    if len(frames) == 1:
-        return frames[0]
-    _check_types(frames)
-    return frame_of([stacked_of(frames, name) for name in frames[0].columns])
+    """The rows of frames of the same columns and types."""
+    return frames[0] if len(frames) == 1 else frame_of([stacked_of(frames, name) for name in frames[0].columns])
 
 
 FEW_ROWS = 2048
 """Rows that are copied in less time than a batch of its own takes."""
 
 
-def in_few_batches(batches: Sequence[Batch]) -> Sequence[Batch]:
+def in_few_batches(batches: Sequence[AnyBatch]) -> list[AnyBatch]:
     """The same rows in the same order, small frames of the same columns that follow each other as one."""
-    if len(batches) < 2:
-        return batches
-    found: list[Batch] = []
-    for kind, run in groupby(batches, _kind_of_small):
-        alike = list(run)
-        found += alike if kind is None else [_in_one_piece(cast(list[pl.DataFrame], alike))]
-    return found
+    runs = runs_of(batches, lambda one, other: _is_small(one) and _is_small(other) and alike(one, other))
+    return [run[0] if len(run) == 1 else cast(AnyBatch, _in_one_piece(cast(list[pl.DataFrame], run))) for run in runs]
 
 
-def _kind_of_small(batch: Batch) -> tuple[list[str], list[pl.DataType]] | None:
-    """The columns of a small frame; None for any other batch."""
-    small = isinstance(batch, pl.DataFrame) and batch.height < FEW_ROWS
-    return (batch.columns, batch.dtypes) if small else None  # type: ignore[union-attr]
+def _is_small(batch: Batch) -> bool:
+    return isinstance(batch, pl.DataFrame) and batch.height < FEW_ROWS
 
 
 def _check_names(frames: Sequence[pl.DataFrame]) -> None:

@@ -251,11 +251,8 @@ class Aggregate:
 
     def _means(self, parts: Mapping[Part, Numbers]) -> Numbers:
         counts, found = parts[self._parts[0]], parts[self.summed]
-        numbers = np.where(counts == 0, 1, counts)
-        if found.ndim == 1:
-            return np.where(counts == 0, np.nan, self._sums(parts).astype(np.float64) / numbers)
-        special = None if self.sign is None else parts[self._parts[-1]]
-        return np.where(counts == 0, np.nan, with_special(means(found, numbers), special))
+        special = None if self.sign is None or found.ndim == 1 else parts[self._parts[-1]]
+        return np.where(counts == 0, np.nan, with_special(means(found, np.where(counts == 0, 1, counts)), special))
 
     def _variances(self, parts: Mapping[Part, Numbers]) -> Numbers:
         """Variances, or their roots; 0 where there are too few values.

@@ -134,7 +134,7 @@ class Outbox:
         return message
 
     def _encode(self, edge: int, batches: list[Batch]) -> Encoded:
-        batch = batches[0] if len(batches) == 1 else concat(batches)
+        batch = concat(batches)
         try:
             return encode_batch(batch, self._pools.get(edge))
         except CodecError as error:

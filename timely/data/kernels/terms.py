@@ -322,8 +322,10 @@ def rounded(terms: Floats) -> Floats:
     return found
 
 
-def means(terms: Floats, counts: Numbers) -> Floats:
-    """Sums as floats, divided by the numbers of their values, one at least. The sum may be beyond floats."""
+def means(terms: Numbers, counts: Numbers) -> Floats:
+    """Sums, or numbers, as floats, divided by the numbers of their values, one at least. A sum may be beyond floats."""
+    if terms.ndim == 1:
+        return terms.astype(np.float64) / counts
     found: Floats = rounded(terms) / counts
     near, _ = _split(terms.shape[1])
     for row in np.flatnonzero(np.isinf(found)).tolist():

@@ -251,8 +251,8 @@ class Totals:
         for name, i, by, _ in named:
             found, count = values[i], self._counts[i]
             if by is not None:
-                count, numbers = by, np.maximum(values[by], 1)
-                found = terms.means(found, numbers) if found.ndim > 1 else found.astype(np.float64) / numbers
+                count = by
+                found = terms.means(found, np.maximum(values[by], 1))
             elif found.dtype.kind == "f":
                 found = terms.rounded(found) if found.ndim > 1 else found + 0.0  # one zero
             column = series_of(name, found)

@@ -98,18 +98,17 @@ def _fit(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     columns = []
     for field in schema:
         column = table[field.name]
-        if not column.type.equals(field.type):
-            if not may_become(column.type, field.type):
-                raise SinkError(
-                    f"{where}: column {field.name!r} is {column.type}, and {field.type} in the table. Cast it before the sink."
-                )
-            try:
-                column = cast_exactly(column, field.type)
-            except TypeError as error:
-                raise SinkError(
-                    f"{where}: column {field.name!r} is {column.type}, and {field.type} in the table: {error}. Cast it "
-                    "before the sink."
-                ) from error
+        if not may_become(column.type, field.type):
+            raise SinkError(
+                f"{where}: column {field.name!r} is {column.type}, and {field.type} in the table. Cast it before the sink."
+            )
+        try:
+            column = cast_exactly(column, field.type)
+        except TypeError as error:
+            raise SinkError(
+                f"{where}: column {field.name!r} is {column.type}, and {field.type} in the table: {error}. Cast it before the "
+                "sink."
+            ) from error
         if not field.nullable and column.null_count:
             raise SinkError(f"{where}: column {field.name!r} has nulls, and the table takes none in it.")
         columns.append(column)
