@@ -100,6 +100,7 @@ def run_here(session: Session, drive: Drive | None, on_stats: OnStats | None, be
     captured = {node.name: session.captured(node.name) for node in session.plan.graph.of_kind("capture")}
     session.close()
     stats = {index: session_stats(session, done=True)}
+    session.forget()
     if on_stats is not None:
         on_stats(stats)
     return Result(time.perf_counter() - began, stats, {} if drive is None else {index: value}, captured)

@@ -25,6 +25,10 @@ _MOST_JOBS = 32
 """Jobs of a worker that run at once, at most. Most of them wait: for a disk, or for another process."""
 
 
+def _nobody() -> None:
+    """Nobody waits for jobs any more."""
+
+
 class OutputDriver:
     """Writes this worker's share of all sinks, and runs the jobs that operators start.
 
@@ -135,6 +139,7 @@ class OutputDriver:
                 raise _blame(self._nodes[index], error) from error
         if self._pool is not None:
             self._pool.shutdown()
+        self._wake = _nobody
 
     def abort(self) -> None:
         """The job failed: leave nothing half-written, and let no second error hide the first."""
@@ -147,6 +152,7 @@ class OutputDriver:
                 continue
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+        self._wake = _nobody
 
     def _write(self, index: int, action: Callable[[Writer], None]) -> None:
         self._worker.acting = self._nodes[index]

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -222,6 +223,10 @@ def _check_demands(plan: Plan) -> None:
             )
 
 
+def _keep(captured: dict[int, list[tuple[Time, Batch]]], node: int, at: Time, batch: Batch) -> None:
+    captured[node].append((visible(at), batch))
+
+
 class Session:
     """Worker `index` of `plan.workers`, driven by the caller.
 
@@ -281,7 +286,9 @@ class Session:
         assert files is not None
         if job is None and link is None:
             job = uuid.uuid4().hex
-        self._outputs = OutputDriver(self.worker, on_capture or self._keep, self._wake, files, self._clock, job)
+        self._outputs = OutputDriver(
+            self.worker, on_capture or partial(_keep, self._captured), self._wake, files, self._clock, job
+        )
         self._inputs = {node.name: InputHandle(self.worker, node.index) for node in self.plan.graph.of_kind("input")}
         self._wake_pipe: tuple[int, int] | None = None
         self.sources: list[SourceDriver] = []
@@ -581,6 +588,14 @@ class Session:
             with suppress(Exception):
                 self._recovery.abort()
 
+    def forget(self) -> None:
+        """Let go of the operators, of a job that is over.
+
+        They know their worker, and it knows them, so that all that they hold, and what sources read, would stay until Python
+        looks for garbage among its oldest objects.
+        """
+        self.worker.forget()
+
     def _release(self, abandon: bool = False) -> None:
         if self._own_files is not None:
             self._own_files.close()
@@ -610,6 +625,3 @@ class Session:
         if node.kind != kind:
             raise FalkirkError(f"{name!r} is a {node.kind}, not a {kind}")
         return node.index
-
-    def _keep(self, node: int, at: Time, batch: Batch) -> None:
-        self._captured[node].append((visible(at), batch))

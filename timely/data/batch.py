@@ -272,10 +272,25 @@ def runs_of(batches: Sequence[AnyBatch], together: Callable[[AnyBatch, AnyBatch]
 def alike(one: Batch, other: Batch) -> bool:
     """True for batches of the same kind, columns and types."""
     if isinstance(one, pl.DataFrame):
-        return isinstance(other, pl.DataFrame) and one.columns == other.columns and one.dtypes == other.dtypes
+        return isinstance(other, pl.DataFrame) and one.columns == other.columns and same_types(one.dtypes, other.dtypes)
     if isinstance(one, pa.Table):
         return isinstance(other, pa.Table) and bool(one.schema.equals(other.schema, check_metadata=True))
     return isinstance(other, list)
+
+
+_PLAIN = frozenset(
+    (
+        *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
+        *(pl.Float32, pl.Float64, pl.Boolean, pl.String, pl.Binary, pl.Date, pl.Time),
+    )
+)
+"""Types of Polars that have no parameters."""
+
+
+def same_types(ones: list[pl.DataType], others: list[pl.DataType]) -> bool:
+    """True for equal types. Classes alone are compared where that is enough: Polars compares types in Python."""
+    kinds = list(map(type, ones))
+    return kinds == list(map(type, others)) and (_PLAIN.issuperset(kinds) or ones == others)
 
 
 _MIXED = "records and columns arrived on one stream; convert one side with to_columns(schema) or to_records()"

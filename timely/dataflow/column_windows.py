@@ -194,8 +194,8 @@ class WindowedColumns:
         rows = self._with_keys(columns._of(judge, ON_TIME), isinstance(shape, Session))
         length = whole_length(shape.length)
         if not isinstance(shape, Session):
-            keys: tuple[str, ...] = (START, *self._keys)
-            factory: Callable[[], Operator] = lambda: ColumnWindows(self._keys, aggregates, length, combined=True)  # noqa: E731
+            own, keys = self._keys, (START, *self._keys)
+            factory: Callable[[], Operator] = lambda: ColumnWindows(own, aggregates, length, combined=True)  # noqa: E731
             combine = PreAggregate(keys, aggregates)
         else:
             keys = self._keys or (ALL,)

@@ -180,8 +180,8 @@ class Wire:
 
         They are known where a source or `to_columns` says them, and behind verbs that do not call functions of the user's.
         """
-        found = [self.graph.schema_of(output) for output in self.outputs]
-        return found[0] if all(each == found[0] for each in found) else None
+        found, *others = [self.graph.schema_of(output) for output in self.outputs]
+        return found if all(each == found for each in others) else None
 
     def _stage(
         self,

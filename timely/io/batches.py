@@ -8,7 +8,7 @@ from typing import ClassVar
 import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import Batch
+from timely.data.batch import Batch, same_types
 from timely.errors import SourceError, at_line
 from timely.io.column_types import polars_schema
 from timely.io.counting import EpochEvery, count_of
@@ -48,7 +48,7 @@ class Batches:
         if isinstance(first, pl.DataFrame):
             names, types = first.columns, first.dtypes
             for each in self._batches:
-                if not isinstance(each, pl.DataFrame) or each.columns != names or each.dtypes != types:
+                if not isinstance(each, pl.DataFrame) or each.columns != names or not same_types(each.dtypes, types):
                     return None
             return first.schema
         if isinstance(first, pa.Table):

@@ -755,6 +755,11 @@ class Worker:
         quiet = not self._ready and not any(self._blocked) and not self._deltas
         return quiet and not self.tracker.active and not self.awaited
 
+    def forget(self) -> None:
+        """Let go of the operators. Nothing can be done any more; what it says of its work, such as `done`, stays true."""
+        self.runtimes.clear()
+        self._entrances.clear()
+
     def epochs_in_flight(self, node: int) -> int:
         """Number of epochs by which source `node` is ahead of the oldest epoch that is not complete where its records end."""
         current = self.input_times[node]

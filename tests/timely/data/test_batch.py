@@ -23,6 +23,7 @@ from timely.data.batch import (
     joined,
     length,
     nbytes,
+    same_types,
     slice_,
     take,
 )
@@ -201,6 +202,38 @@ def test_types_that_polars_does_not_have_are_refused_with_the_name_of_the_column
     with pytest.raises(TypeError, match=r"column 'odd' is of type .*, which Polars does not have"):
         as_polars(table)
     assert polars_schema(schema) is None
+
+
+KINDS = [
+    *(
+        pl.Int64(),
+        pl.Int32(),
+        pl.UInt8(),
+        pl.Float32(),
+        pl.String(),
+        pl.Binary(),
+        pl.Boolean(),
+        pl.Date(),
+        pl.Time(),
+        pl.Null(),
+    ),
+    *(pl.Datetime("us"), pl.Datetime("ns"), pl.Datetime("us", "UTC"), pl.Duration("ms"), pl.Duration("us")),
+    *(pl.Decimal(10, 2), pl.Decimal(10, 3), pl.Enum(["a"]), pl.Enum(["b"]), pl.Categorical()),
+    *(
+        pl.List(pl.Int64),
+        pl.List(pl.Int32),
+        pl.Array(pl.Int64, 2),
+        pl.Struct({"a": pl.Int64}),
+        pl.Struct({"b": pl.Int64}),
+    ),
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS), st.booleans()), max_size=4))
+def test_types_are_the_same_as_polars_has_it(pairs: list[tuple[Any, Any, bool]]) -> None:
+    ones, others = [one for one, _, _ in pairs], [one if same else other for one, other, same in pairs]
+    assert same_types(ones, others) == (ones == others)
+    assert not same_types(ones, [*others, pl.Int64()])
 
 
 def test_only_batches_that_are_alike_become_one() -> None:

@@ -19,6 +19,7 @@ from runtime.run import run
 from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.schemas import after
 from timely.errors import FalkirkError, GraphError, OperatorError
 from timely.io import Batches, Csv, Iterable, Parquet
 from timely.operators import agg
@@ -154,6 +155,21 @@ def test_inferred_schemas_are_those_of_what_comes(data: st.DataObject) -> None:
     assert found
     for _, batch in found:
         assert as_polars(batch).schema == stream.schema
+
+
+def test_a_schema_of_any_types_is_that_of_rows_that_are_chosen() -> None:
+    kinds = (pl.Int8, pl.UInt64, pl.Float32, pl.String, pl.Binary, pl.Boolean, pl.Date, pl.Time, pl.Null, pl.Object)
+    made = (pl.Datetime("ns", "UTC"), pl.Duration("ms"), pl.Decimal(10, 2), pl.Enum(["b", "a"]), pl.Categorical())
+    nested = (pl.List(pl.Int64), pl.Array(pl.String, 2), pl.Struct({"a": pl.Date}), pl.List(pl.Struct({"b": pl.Int8})))
+    schema = pl.Schema({f"c{number}": kind for number, kind in enumerate((*kinds, *made, *nested))})
+    lazy = pl.LazyFrame(schema=schema)
+    for plan in (
+        lambda frame: frame,
+        lambda frame: frame.select("c3", "c12", pl.col("c0") + 1),
+        lambda frame: frame.filter("c5"),
+    ):
+        found = after("select", plan, schema)
+        assert found == plan(lazy).collect_schema()
 
 
 def test_schemas_are_known_where_sources_or_users_say_them(tmp_path: Path) -> None:
