@@ -38,17 +38,35 @@ MEET = "FALKIRK_BENCH_MEET"
 """Names a folder in which two workers meet that are to be compared (`recovery_ratio.py`)."""
 
 
+_EXCHANGE_SECONDS = 0.1
+"""The seconds for which each of two workers has a core, until they exchange them."""
+
+
 def meet() -> None:
-    """If this worker is one of two that are to be compared, wait for the other, and share one core with it."""
+    """If this worker is one of two that are to be compared, wait for the other, and exchange cores with it from then on.
+
+    Each has a core of its own at full speed, and both have the same share of each core.
+    """
     folder = os.environ.get(MEET)
     if folder is None:
         return
-    core = min(os.sched_getaffinity(0))
-    for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), {core})
-    Path(folder, str(os.getpid())).touch()
-    while len(os.listdir(folder)) < 2:
+    mine = str(os.getpid())
+    Path(folder, mine).touch()
+    while len(there := sorted(os.listdir(folder))) < 2:
         time.sleep(0.001)
+    cores, number = sorted(os.sched_getaffinity(0))[:2], there.index(mine)
+    if len(cores) < 2:
+        raise SystemExit("two workers that are to be compared need two cores")
+
+    def exchange() -> None:
+        while True:
+            turn, into = divmod(time.monotonic(), _EXCHANGE_SECONDS)
+            for thread in os.listdir("/proc/self/task"):
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(thread), {cores[(int(turn) + number) % 2]})
+            time.sleep(_EXCHANGE_SECONDS - into)
+
+    threading.Thread(target=exchange, daemon=True).start()
 
 
 @dataclass(frozen=True)
@@ -103,8 +121,7 @@ def build(data: Path, folder: Path, part: str) -> Dataflow:
         use_threads=False,
     )
     running = part in ("no_recovery", "lazy_1s", "eager")
-    every = 1.0 if MEET not in os.environ else 2.0  # of half a core: as many checkpoints for as much work
-    policy = {"ephemeral": Ephemeral(), "batch": Batch(), "eager": Eager()}.get(part, Lazy(every=every))
+    policy = {"ephemeral": Ephemeral(), "batch": Batch(), "eager": Eager()}.get(part, Lazy(every=1.0))
     flow = Dataflow("wordcount")
     with flow.region("all", policy=policy):
         source = flow.columns("words", _Clocked(Timed(words, folder), folder))

@@ -1,10 +1,9 @@
-"""The cost of recovery, as a ratio that a noisy machine can show: both jobs at the same time, on one and the same core.
+"""The cost of recovery, as a ratio that a noisy machine can show: both jobs at the same time, on two cores that they exchange.
 
 CPU seconds of one program differ by a third from run to run where others use the machine, too. Here a worker with recovery and
-one without begin together and share a core, a few milliseconds each in turn, so that whatever slows one slows both; monitor
-and supervisor have the other cores. `--part` says which policy, as in `recovery_cost.py`; "no_recovery" against itself shows
-what the method gives for no difference. All takes twice as long as alone, so the checkpoints of "lazy_1s" are two seconds
-apart; what else happens by the clock, as reports to the monitor do, happens twice as often.
+one without begin together, each on a core, and exchange cores ten times a second, so that whatever slows one slows both;
+monitor and supervisor take of both cores what they need. `--part` says which policy, as in `recovery_cost.py`;
+"no_recovery" against itself shows what the method gives for no difference.
 """
 
 from __future__ import annotations

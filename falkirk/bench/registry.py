@@ -295,7 +295,7 @@ _ALL = (
     ),
     Bench(
         "recovery_ratio",
-        "CPU seconds of a worker with recovery to those of one without, both at once on one core; no_recovery: no difference",
+        "CPU seconds of a worker with recovery to those of one without, both exchanging two cores; no_recovery: no difference",
         "ratio",
         10_000_000,  # words
         tuple(

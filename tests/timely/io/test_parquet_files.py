@@ -237,9 +237,9 @@ def test_a_file_that_is_gone_has_no_checksum(tmp_path: Path) -> None:
         partition.checksum(None, chunk.position)
 
 
-@given(sizes=st.lists(st.integers(0, 200_000), min_size=1, max_size=5), share=st.floats(0, 1))
+@given(sizes=st.lists(st.integers(0, 300_000), min_size=1, max_size=5), share=st.floats(0, 1))
 def test_of_many_bytes_pieces_are_looked_at_from_the_first_to_the_last(sizes: list[int], share: float) -> None:
-    """Changed are the first byte, the last one, and 20,000 bytes in a row anywhere: more than lie between two pieces."""
+    """Changed are the first byte, the last one, and 40,000 bytes in a row anywhere: more than lie between two pieces."""
     size = sum(sizes)
     cuts = [0, *accumulate(sizes)]
     extents = [(7 + begin, 7 + end) for begin, end in pairwise(cuts)]
@@ -251,8 +251,8 @@ def test_of_many_bytes_pieces_are_looked_at_from_the_first_to_the_last(sizes: li
             return checksum(file.fileno(), extents)
 
     right = of(bytes(size))
-    at = int(share * max(size - 20_000, 0))
-    for begin, end in ((0, 1), (size - 1, size), (at, min(at + 20_000, size))):
+    at = int(share * max(size - 40_000, 0))
+    for begin, end in ((0, 1), (size - 1, size), (at, min(at + 40_000, size))):
         if size:
             assert of(bytes(begin) + b"x" * (end - begin) + bytes(size - end)) != right
     assert of(bytes(size) + b"x") == right
