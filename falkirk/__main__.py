@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from falkirk.cli import main
+from falkirk.command import main
 
 if __name__ == "__main__":
     main()

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
@@ -23,6 +22,7 @@ from falkirk.cli_arguments import (
     parse_size,
     spark_options,
 )
+from falkirk.command import stop_at_once
 
 if TYPE_CHECKING:
     from runtime.job import OnStats, Result
@@ -518,7 +518,7 @@ def prepare() -> None:
 
 def main() -> None:
     """The entry point of the command `falkirk`."""
-    signal.signal(signal.SIGINT, _stop_at_once)
+    signal.signal(signal.SIGINT, stop_at_once)
     _open_standard_streams()
     app()
 
@@ -532,12 +532,6 @@ def _open_standard_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-
-
-def _stop_at_once(number: int, frame: FrameType | None) -> NoReturn:
-    """Ctrl-C before there is anything to clean up: a traceback out of the middle of an import helps nobody."""
-    os.write(2, b"stopped: by Ctrl-C\n")
-    os._exit(128 + number)
 
 
 def falkirk_version() -> str:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from falkirk.progress_view import size_text
+from recovery.store.identity import store_id
 from recovery.store.interface import StoreBusy
 from recovery.store.local import LocalStore
 from runtime.scratch import OWNER
@@ -77,6 +78,7 @@ def job_processes(folder: str | os.PathLike[str]) -> list[JobProcess]:
 
 def _user_of(folder: str | os.PathLike[str]) -> int:
     with LocalStore(folder) as store:
+        store_id(store)  # of a folder with other files nothing is touched
         try:
             with store.lock():
                 pass

@@ -91,6 +91,11 @@ def _call(address: str, method: str, path: str, question: dict[str, Any] | None 
         found: dict[str, Any] = json.loads(response.read())
     except (ConnectionRefusedError, FileNotFoundError) as error:
         raise _NotRunning(error.strerror) from error
+    except TimeoutError as error:
+        raise FalkirkError(
+            f"the job at {address.partition('?')[0]} gave no answer in {_SECONDS:.0f} s. If its monitor is a process "
+            "apart and has gone, start it with falkirk monitor and the store; else ask again"
+        ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise FalkirkError(f"the job at {address.partition('?')[0]} gave no answer ({error}): ask again") from error
     finally:
@@ -129,9 +134,11 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
     ]
     print_table(console, ("operator", "region", "policy", "goes back to"), rows)
     for worker in sorted({each["worker"] for each in answer["processors"]}):
-        console.print(_sentence(worker, [of[worker] for of in to.values()], f"worker:{worker}" in failed))
+        if predicted.running:
+            console.print(_sentence(worker, [of[worker] for of in to.values()], f"worker:{worker}" in failed))
     kept = sum(bound is None for of in to.values() for bound in of.values())
-    console.print(f"{kept:,} of {len(answer['processors']):,} processors keep everything.")
+    if predicted.running:
+        console.print(f"{kept:,} of {len(answer['processors']):,} processors keep everything.")
     messages, size = (sum(each[what] for each in answer["resent"]) for what in ("messages", "bytes"))
     console.print(f"{messages:,} messages ({size / 1e6:,.1f} MB) would be sent again.")
     redone = answer["redone"]

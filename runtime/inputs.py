@@ -581,7 +581,8 @@ class SourceDriver:
         except FalkirkError as error:
             raise self._blame(error) from error
         if content.fingerprint() != place.fingerprint:
-            raise self._blame(_other_input(partition, place, f"the {content.rows:,} records"))
+            count = f"{content.rows:,} record{'' if content.rows == 1 else 's'}"
+            raise self._blame(_other_input(partition, place, f"the epoch of {count}" if content.rows else "no record"))
 
     def close(self) -> None:
         """Release the partitions; if the job is over, none of their input will be asked for again."""
@@ -612,5 +613,6 @@ def _other_input(partition: Partition, place: PartitionPosition, what: str) -> S
     """The error for a partition in which the last epoch before a place has changed; `what` is it that has."""
     return SourceError(
         f"partition {partition.name} holds something else than when the job was saved: {what} before position "
-        f"{place.position!r} is not what was read then. Bring the input back as it was, or start anew with an empty store"
+        f"{place.position!r} is not what was read then. Bring the input back as it was, and the source's arguments, "
+        "or start anew with an empty store"
     )

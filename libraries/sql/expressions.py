@@ -8,9 +8,10 @@ from typing import Any, NoReturn, TypeAlias
 
 import polars as pl
 
-from libraries.sql.integers import guarded, may_wrap, widened
+from libraries.sql.functions import in_polars
+from libraries.sql.integers import guarded, least, may_wrap, widened
 from libraries.sql.nodes import Node, replaced, text
-from libraries.sql.times import compared, dated, is_text, may_be_dated, put, truncated
+from libraries.sql.times import alike, dated, is_text, may_be_dated, put, truncated
 from timely.errors import GraphError, user_site
 
 _NARROW = ("BIT_LENGTH(", "EXTRACT(", "LENGTH(", "OCTET_LENGTH(", "POSITION(")
@@ -96,12 +97,16 @@ def _depends(node: Node) -> bool:
     """True if an expression means something else of other types."""
     from sqlglot import exp
 
-    return may_wrap(node) or isinstance(node, exp.TimestampTrunc) or may_be_dated(node)
+    by_type = exp.TimestampTrunc | exp.Div | exp.Extract
+    return may_wrap(node) or isinstance(node, by_type) or may_be_dated(node)
 
 
 def _expression(node: Node, schema: pl.Schema | None) -> pl.Expr:
     reading = _Reading(schema)
-    return reading.expr(reading.said_to_polars(node))
+    found = reading.expr(reading.said_to_polars(node))
+    if schema is not None:
+        pl.LazyFrame(schema=schema).select(found).collect()  # much is seen only when it is computed, if only of no rows
+    return found
 
 
 class _Reading:
@@ -138,6 +143,8 @@ class _Reading:
     def _said(self, node: Node) -> Node:
         from sqlglot import exp
 
+        if (number := least(node)) is not None:
+            return number
         if may_wrap(node):
             kind = self._kind(node)
             if kind is None or not kind.is_integer():
@@ -146,13 +153,20 @@ class _Reading:
                 if self._kind(each) in (pl.Int128, pl.UInt128):  # of which products need more than 128 bits
                     each.replace(exp.cast(each.copy(), "bigint"))
             return widened(node)
+        self._read_texts(node)
         if isinstance(node, exp.Case):
             return guarded(node)
         if isinstance(node, exp.TimestampTrunc):
             return self._truncated(node)
+        if isinstance(node, exp.TryCast):
+            return self._tried(node)
+        if isinstance(node, exp.IsNan):
+            return self._standing_for(self.expr(node.this).is_nan(), pl.Boolean())
+        if isinstance(node, exp.Div) and self._has_decimals(node):
+            # The quotient of decimals has few digits in Polars, and none where one is divided by 0.
+            return exp.Div(this=_double(node.this), expression=_double(node.expression))
         if isinstance(node, exp.Pow):  # of integers Polars gives integers, which wrap round
-            return exp.Pow(this=exp.cast(node.this.copy(), "double precision"), expression=node.expression.copy())
-        self._read_texts(node)
+            return exp.Pow(this=_double(node.this), expression=node.expression.copy())
         if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
             return exp.Paren(this=node.copy())  # without, all that follows would be taken for its right side
         if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
@@ -160,28 +174,61 @@ class _Reading:
             value = of if node.expression.this else exp.not_(of)
             return exp.Coalesce(this=value, expressions=[exp.false()])  # of a null it would be null
         if isinstance(node, exp.Func):
-            said = text(node)
-            if said.startswith(_NARROW) and not said.startswith("EXTRACT(EPOCH"):
-                return exp.cast(node.copy(), "bigint")
+            said, meant = text(node), in_polars(node)
+            if said.startswith("EXTRACT(EPOCH"):
+                return self._seconds(node)
+            if said.startswith(_NARROW):
+                return exp.cast(meant if meant is not node else node.copy(), "bigint")
+            return meant
         return node
 
-    def _truncated(self, call: Node) -> Node:
+    def _has_decimals(self, node: Node) -> bool:
+        return any(isinstance(self._kind(each), pl.Decimal) for each in node.iter_expressions())
+
+    def _seconds(self, call: Node) -> Node:
+        """Seconds since 1970. Polars has none of dates, and nanoseconds in between, of which 64 bits hold 584 years."""
+        if not isinstance(self._kind(call.expression), pl.Date | pl.Datetime):
+            return call
+        since = self.expr(call.expression).cast(pl.Datetime("us")).dt.timestamp("us")
+        return self._standing_for(since / 1_000_000, pl.Float64())
+
+    def _tried(self, cast: Node) -> Node:
+        """A cast of which null comes where it cannot be made."""
         from sqlglot import exp
 
-        kind = self._kind(call.this)
-        name = f"date_trunc {len(self._made)}()"
-        self._made[name] = truncated(call, self.expr(call.this), kind)
-        self._schema[name] = kind if isinstance(kind, pl.Datetime) else pl.Datetime("us")
+        null = exp.cast(exp.null(), cast.to.copy())
+        kind = pl.select(pl.sql_expr(text(null))).to_series().dtype
+        return self._standing_for(self.expr(cast.this).cast(kind, strict=False), kind)
+
+    def _standing_for(self, expr: pl.Expr, kind: pl.DataType) -> Node:
+        """The name of a column that stands for an expression of a type."""
+        from sqlglot import exp
+
+        name = f"expression {len(self._made)}()"
+        self._made[name], self._schema[name] = expr, kind
         return exp.column(name, quoted=True)
 
+    def _truncated(self, call: Node) -> Node:
+        kind = self._kind(call.this)
+        made = truncated(call, self.expr(call.this), kind)
+        return self._standing_for(made, kind if isinstance(kind, pl.Datetime) else pl.Datetime("us"))
+
     def _read_texts(self, node: Node) -> None:
-        """Make texts dates and times where they are compared with such."""
-        operands = compared(node)
-        texts = [each for each in operands if is_text(each)]
-        if texts and len(texts) < len(operands):
-            kind = self._kind(next(each for each in operands if each not in texts))
+        """Make texts dates and times where they are compared with such, or come in their place."""
+        for operands in alike(node):
+            texts = [each for each in operands if is_text(each)]
+            if not texts or len(texts) == len(operands):
+                continue
+            kinds = [self._kind(each) for each in operands if each not in texts]
+            kind = next((each for each in kinds if each is not None and each.is_temporal()), None)
             if kind is not None:
                 dated(texts, kind)
+
+
+def _double(node: Node) -> Node:
+    from sqlglot import exp
+
+    return exp.cast(node.copy(), "double precision")
 
 
 def listed(names: Any) -> str:

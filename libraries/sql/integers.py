@@ -20,6 +20,15 @@ def may_wrap(node: Node) -> bool:
     return isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Abs)
 
 
+def least(node: Node) -> Node | None:
+    """The least integer of 64 bits, if that is what `node` says: a minus, and a number that they do not hold."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and node.this.name == str(2**63):
+        return exp.cast(exp.Literal.string(str(-(2**63))), "bigint")
+    return None
+
+
 def widened(node: Node) -> Node:
     """An operation of integers that may wrap round, as one that cannot."""
     from sqlglot import exp

@@ -1,4 +1,4 @@
-"""Dates and times in queries: texts that are compared with them, and `date_trunc`."""
+"""Dates and times in queries: texts beside them, and `date_trunc`."""
 
 from __future__ import annotations
 
@@ -37,17 +37,25 @@ def truncated(call: Node, of: pl.Expr, kind: pl.DataType | None) -> pl.Expr:
     return (of.cast(pl.Datetime("us")) if isinstance(kind, pl.Date) else of).dt.truncate(_TRUNCATED[part])
 
 
-def compared(node: Node) -> list[Node]:
-    """The operands of a comparison; none of another expression."""
+def alike(node: Node) -> list[list[Node]]:
+    """The operands of an expression that must be of one type, such as both sides of a comparison: those that go together."""
     from sqlglot import exp
 
-    if isinstance(node, exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NullSafeEQ | exp.NullSafeNEQ):
-        return [node.this, node.expression]
-    if isinstance(node, exp.Between):
-        return [node.this, node.args["low"], node.args["high"]]
-    if isinstance(node, exp.In):
-        return [node.this, *node.expressions]
-    return []
+    found: list[list[Node]] = []
+    if isinstance(
+        node, exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Nullif
+    ):
+        found = [[node.this, node.expression]]
+    elif isinstance(node, exp.Between):
+        found = [[node.this, node.args["low"], node.args["high"]]]
+    elif isinstance(node, exp.In | exp.Coalesce | exp.Greatest | exp.Least):
+        found = [[node.this, *node.expressions]]
+    elif isinstance(node, exp.Case):
+        branches, default = node.args["ifs"], node.args.get("default")
+        found = [[each.args["true"] for each in branches] + ([] if default is None else [default])]
+        if node.this is not None:
+            found.append([node.this, *(each.this for each in branches)])
+    return [[each.unnest() for each in operands] for operands in found]
 
 
 def is_text(node: Node) -> bool:
@@ -58,12 +66,13 @@ def is_text(node: Node) -> bool:
 
 
 def may_be_dated(node: Node) -> bool:
-    """True if `node` compares something with a text that begins as dates and times do."""
-    return any(is_text(each) and re.match(r"\d\d\d\d-\d\d-\d\d|\d\d:\d\d", each.name) for each in compared(node))
+    """True if `node` has something beside a text that begins as dates and times do, and both are to be of one type."""
+    texts = [each.name for operands in alike(node) for each in operands if is_text(each)]
+    return any(re.match(r"\d\d\d\d-\d\d-\d\d|\d\d:\d\d", each) for each in texts)
 
 
 def dated(texts: list[Node], kind: pl.DataType) -> None:
-    """Make `texts` of a comparison dates or times, where those that they are compared with are of such a type."""
+    """Make `texts` dates or times, where those beside them are of such a type."""
     from sqlglot import exp
 
     for each in texts:
@@ -79,7 +88,7 @@ def dated(texts: list[Node], kind: pl.DataType) -> None:
         try:
             pl.select(pl.sql_expr(text(value)))
         except pl.exceptions.PolarsError as error:
-            raise pl.exceptions.SQLInterfaceError(f"{text(each)} is compared with {kind}, and is no {to}") from error
+            raise pl.exceptions.SQLInterfaceError(f"{text(each)} is beside {kind}, and is no {to}") from error
         each.replace(value)
 
 

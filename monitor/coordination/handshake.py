@@ -101,7 +101,7 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
         lines += _edge_changes(before, after)
     if not lines and before.fingerprint != after.fingerprint:
         lines.append(f"its fingerprint was {before.fingerprint} and is {after.fingerprint}")
-    return lines
+    return list(dict.fromkeys(lines))
 
 
 def _edge_changes(before: Layout, after: Layout) -> list[str]:

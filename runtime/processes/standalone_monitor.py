@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from recovery.store.identity import store_id
 from recovery.store.local import LocalStore
 from runtime.control import TO_CHILD, Control, Over, ToChild, Watch
 from runtime.processes.greeting import GREETING_SECONDS
@@ -48,8 +49,9 @@ def connect(address: str) -> tuple[socket.socket, int]:
         return sock, _process_of(sock)
     except OSError as error:
         sock.close()
+        why = error.strerror or error if os.path.exists(address) else "there is no such socket, and no store with one"
         raise NoMonitor(
-            f"no monitor answers at {address} ({error.strerror or error}); start it with falkirk monitor and the store"
+            f"no monitor answers at {address} ({why}); start it with falkirk monitor and the store"
         ) from error
 
 
@@ -68,6 +70,7 @@ def serve(
     """
     with LocalStore(folder) as store:
         place = os.fspath(store.folder)
+        store_id(store)  # of a folder with other files nothing is touched
         note = store.make_private()
         if note is not None:
             on_note(note)

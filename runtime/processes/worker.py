@@ -149,10 +149,13 @@ def main() -> int:
     except Stopped:
         return 143
     except BaseException as error:
-        channel.confess(error)
+        with suppress(Stopped):  # of another worker's failure: this one may have failed at the same moment
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            channel.confess(error)
         return 1
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
+        with suppress(Stopped):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending
     return 0
 
 

@@ -221,7 +221,7 @@ class Monitored:
     def _miss_monitor(self) -> None:
         self._note(
             f"the monitor at {self._apart} has gone: until it is started again (falkirk monitor {self._folder}) the job goes "
-            "on, but saves and acknowledges nothing, and a worker that dies is not replaced"
+            "on, but saves and acknowledges nothing, and a worker that dies comes back only then"
         )
         self._away_until = time.monotonic() + _AWAY_SECONDS
 

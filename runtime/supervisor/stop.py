@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from recovery.store.identity import store_id
 from recovery.store.interface import StoreBusy
 from recovery.store.local import LocalStore
 from timely.errors import FalkirkError
@@ -19,9 +20,10 @@ class JobStopped(FalkirkError):
 def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
     """Ask the job that uses a store to stop, and wait until it has; False if there is none.
 
-    Raises FalkirkError if it has not stopped after `seconds`.
+    Raises FalkirkError if it has not stopped after `seconds`, or if the folder is no store.
     """
     with LocalStore(folder) as store:
+        store_id(store)  # of a folder with other files nothing is touched
         asked = store.folder / STOP_FILE
         deadline = time.monotonic() + seconds
         there = False

@@ -146,14 +146,15 @@ def hook(event, arguments):
         done.append(1)
         os.kill(os.getpid(), signal.SIGINT)
 sys.addaudithook(hook)
-from falkirk.cli import main
+from falkirk.command import main
 sys.argv[1:2] = []
 main()
 """
 
 
 @pytest.mark.parametrize(
-    ("what", "module"), [("run", "polars"), ("graph", "numpy"), ("run", "helpers"), ("simulate", "helpers")]
+    ("what", "module"),
+    [("run", "typer"), ("run", "polars"), ("graph", "numpy"), ("run", "helpers"), ("simulate", "helpers")],
 )
 def test_interruption_in_the_middle_of_imports_is_told_in_a_line(folder: Path, what: str, module: str) -> None:
     more = ["--seeds", "1"] if what == "simulate" else []

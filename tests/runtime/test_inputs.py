@@ -457,7 +457,7 @@ def test_a_checkpoint_in_which_records_are_known_is_taken_with_a_checksum_too(tm
     places = {place.partition: replace(place, fingerprint=number)}
     parquet_driver(path, 2_000).rewind(2, places)
     write_parquet(path, 2_001)
-    with pytest.raises(SourceError, match="the 2,000 records before"):
+    with pytest.raises(SourceError, match="the epoch of 2,000 records before"):
         parquet_driver(path, 2_000).rewind(2, places)
 
 

@@ -727,7 +727,7 @@ class Columns(Wire):
                     f"{user_site()}: a join with a ttl is one of {kinds}: how={how!r} would have to take back what it has "
                     "forgotten"
                 )
-        there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
+        there = schemas.other_side("join", other.schema, right)
         here = self.schema
         schema = schemas.joined(how, keys, here, there, suffix)
         channel = Exchange(columns=keys, prepare=columns_of)
@@ -821,7 +821,7 @@ class Columns(Wire):
                     f"{user_site()}: join_asof(changes=True) has no ttl: a pair whose rows are forgotten is still taken back"
                 )
             check_asof_ttl(ttl, over, self)
-        there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
+        there = schemas.other_side("join_asof", other.schema, right)
         schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
         if not keys:  # all rows have one key
             columns = None if right is None else {**right, ALL: pl.Int64}

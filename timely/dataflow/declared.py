@@ -67,8 +67,14 @@ def loop_body(schema: pl.Schema, body: Callable[[Any], Any]) -> Callable[[Any], 
 
 
 def _held(again: Any, schema: pl.Schema) -> Any:
+    from timely.dataflow.changes import Changes
     from timely.dataflow.columns import Columns
 
+    if isinstance(again, Changes):
+        raise GraphError(
+            f"{user_site()}: iterate: what goes round is never taken back, so changes cannot go round: return "
+            "them beside it, (again, out)"
+        )
     if not isinstance(again, Columns):
         return again
     if again.schema is not None and (differs := _difference(again.schema, schema)):

@@ -222,6 +222,27 @@ def _as_key(kind: pl.DataType) -> pl.DataType:
     return pl.Categorical() if isinstance(kind, pl.Enum) else kind
 
 
+def other_side(kind: str, known: pl.Schema | None, said: Mapping[str, Any] | None) -> pl.Schema | None:
+    """The schema of the other stream of a join: what is known of it, or else what the user has said (`right=`).
+
+    Raises:
+        GraphError: with the user's line, if what he says is not so.
+    """
+    if said is None:
+        return known
+    there = pl.DataFrame(schema=dict(said)).schema
+    if known is not None and dict(known) != dict(there):
+        raise GraphError(
+            f"{user_site()}: {kind}: right= says {_listed(there)}, and the other stream has {_listed(known)}: leave it "
+            "out, as those are known"
+        )
+    return there
+
+
+def _listed(schema: pl.Schema) -> str:
+    return ", ".join(f"{name}: {kind}" for name, kind in schema.items() if not name.endswith("()"))
+
+
 def joined(
     how: str,
     keys: Sequence[str | pl.Expr],

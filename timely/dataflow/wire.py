@@ -495,7 +495,8 @@ class Wire:
         """This stream inside `scope`, at coordinate 0 or at `at(record)`, which must count from the start of the job.
 
         Raises:
-            GraphError: `scope` is none, or not directly inside that of the stream; `at` is no function.
+            GraphError: `scope` is none, or not directly inside that of the stream; `at` is no function, or
+                it is of columns.
 
         >>> flow = falkirk.Dataflow()
         >>> scope = flow.scope("by tens")
@@ -513,6 +514,10 @@ class Wire:
             )
         if at is not None:
             check_callable(at, "enter(at=)")
+            if self.schema is not None:
+                raise GraphError(
+                    f"{user_site()}: enter(at=) takes records, and these are columns: use to_records() before"
+                )
         shift = Summary.ingress(self.scope.depth)
         node = self._attach("enter", name, scope=scope, shift=shift, factory=lambda: Enter(at))
         return self._of(node, schema=self.schema)
@@ -583,6 +588,11 @@ class Wire:
         back = add_feedback(self.graph, scope, limit, f"{scope.name}-feedback")
         again = replace(self, scope=scope, outputs=(Output(back.index),), first=None)
         result = body(self.enter(scope, name=f"{scope.name}-enter").concat(again))
+        if isinstance(result, tuple) and len(result) != 2:
+            raise GraphError(
+                f"{user_site()}: the body of iterate() returns the stream that goes round again, or a pair (again, out), not "
+                f"{len(result)} of them"
+            )
         round_again, out = result if isinstance(result, tuple) else (result, result)
         for stream in (round_again, out):
             if not isinstance(stream, Wire) or stream.scope is not scope:

@@ -81,8 +81,8 @@ def test_dates_are_cut_off_as_polars_does_it(query: str, given: list[Any], known
 @pytest.mark.parametrize(("item", "message"), [
     ("date_trunc('fortnight', t)", "date_trunc takes one of millisecond, second"),
     ("date_trunc('hour', k)", "date_trunc is of dates and datetimes, not of String"),
-    ("t > '2024-13-01'", "'2024-13-01' is compared with Datetime(time_unit='us', time_zone=None), and is no timestamp"),
-    ("d > 'soon'", "'soon' is compared with Date, and is no timestamp"),
+    ("t > '2024-13-01'", "'2024-13-01' is beside Datetime(time_unit='us', time_zone=None), and is no timestamp"),
+    ("d > 'soon'", "'soon' is beside Date, and is no timestamp"),
 ])  # fmt: skip
 def test_what_is_no_date_is_refused(item: str, message: str) -> None:
     flow = Dataflow("sql")

@@ -188,6 +188,23 @@ def test_a_function_that_raises_in_a_worker_raises_here_soon(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("epoch-")] == [".falkirk-job"]
 
 
+def test_workers_that_fail_at_the_same_moment_are_told_of_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """The first one that says so ends the others, which may be about to say the same."""
+    here = os.getpid()
+
+    def build() -> Dataflow:
+        if os.getpid() != here:
+            raise KeyError("settings")
+        flow = Dataflow()
+        flow.source("in", Iterable([1])).capture()
+        return flow
+
+    for _ in range(3):
+        with pytest.raises(FalkirkError, match="settings"):
+            run(build, workers=3)
+    assert "Stopped" not in capfd.readouterr().err
+
+
 def test_other_failures_keep_their_kind() -> None:
     class Odd:
         pass
