@@ -188,18 +188,25 @@ def test_a_function_that_raises_in_a_worker_raises_here_soon(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("epoch-")] == [".falkirk-job"]
 
 
-def test_workers_that_fail_at_the_same_moment_are_told_of_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_workers_that_fail_at_the_same_moment_are_told_of_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The first one that says so ends the others, which may be about to say the same."""
     here = os.getpid()
 
     def build() -> Dataflow:
         if os.getpid() != here:
+            folder = max(tmp_path.iterdir())
+            (folder / str(os.getpid())).touch()
+            while len(os.listdir(folder)) < 3:
+                time.sleep(0.0001)
             raise KeyError("settings")
         flow = Dataflow()
         flow.source("in", Iterable([1])).capture()
         return flow
 
-    for _ in range(3):
+    for number in range(4):
+        (tmp_path / f"{number}").mkdir()
         with pytest.raises(FalkirkError, match="settings"):
             run(build, workers=3)
     assert "Stopped" not in capfd.readouterr().err
