@@ -25,6 +25,9 @@ from timely.time import Frontier, Time
 SHARD = "shard()"
 """The column of a run that holds the shard of each key (uint16)."""
 
+_UNKNOWN = np.uint16(0xFFFF)
+"""More than any shard."""
+
 _SPARSE = 64
 """If less than one in this many keys changed, they are sorted rather than marked."""
 
@@ -80,6 +83,8 @@ class _Totals(ScopeState[Change]):
         self.totals = Totals(keys, parts, expected)
         self.walks = 0
         """Walks by id that have begun and are not over: until then ids stay."""
+        self._shards = np.zeros(0, np.uint16)
+        """By id, of keys that were saved before and take long to hash: their shards, or `_UNKNOWN`."""
 
     def add(self, time: Time, many: Sequence[Added]) -> tuple[Change, list[Numbers]]:
         """The changed keys, and their parts after the change."""
@@ -121,6 +126,7 @@ class _Totals(ScopeState[Change]):
         known, touched, before = change
         self.totals.put(touched, before)
         self.totals.truncate(known)
+        self._shards[known:] = _UNKNOWN
 
     def changes(self, entries: list[tuple[Time, Change]], upto: Frontier, rows: Rows) -> Iterator[Run]:
         touched = [touched for _, (_, touched, _) in entries]
@@ -151,12 +157,23 @@ class _Totals(ScopeState[Change]):
                     replaced.add(touched[here], [array[here] for array in before])
                 values = self.totals.gather(ids)
                 replaced.put(ids, values)
-                yield Run(time, self._sharded(self.totals.table(ids, values)))
+                yield Run(time, self._sharded(ids, self.totals.table(ids, values)))
         finally:
             self.walks -= 1
 
-    def _sharded(self, table: pa.Table) -> pa.Table:
-        shards = shards_of(hash_columns([table[key] for key in self.totals.keys]))
+    def _sharded(self, ids: Ids, table: pa.Table) -> pa.Table:
+        keys = [table[key] for key in self.totals.keys]
+        if all(pa.types.is_primitive(key.type) for key in keys):
+            shards = shards_of(hash_columns(keys))
+        else:
+            if len(self._shards) <= ids[-1]:
+                longer = np.full(2 * len(self.totals), _UNKNOWN, np.uint16)
+                longer[: len(self._shards)] = self._shards
+                self._shards = longer
+            shards = self._shards[ids]
+            if (unknown := shards == _UNKNOWN).any():
+                shards[unknown] = shards_of(hash_columns([key.filter(pa.array(unknown)) for key in keys]))
+                self._shards[ids] = shards
         return table.add_column(0, SHARD, pa.array(shards))
 
     def load(self, run: Run) -> None:
@@ -169,7 +186,7 @@ class _Totals(ScopeState[Change]):
     def measure(self) -> tuple[int, int]:
         changed = sum(len(change[1]) for _, change in self.log)
         width = 8 * (1 + len(self.totals.parts))
-        return len(self.totals) + changed, self.totals.nbytes() + changed * width
+        return len(self.totals) + changed, self.totals.nbytes() + self._shards.nbytes + changed * width
 
 
 class _TotalsScan(ScopeScan):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from timely.data.batch import as_polars
 from timely.data.kernels.added import ungrouped
 from timely.data.kernels.rows import KeyedFrame
+from timely.data.routing import shard_of, stable_hash
 from timely.data.span import Span
 from timely.operators import agg
 from timely.state import KeyedState, RowsState, TotalsState
@@ -266,10 +267,29 @@ def test_size_falls_to_what_compaction_leaves(kind: Any) -> None:
 
 
 def test_snapshot_carries_the_shard_of_each_key() -> None:
-    from timely.data.routing import shard_of, stable_hash
-
     for kind in (Column, Rowwise):
         [run] = play(kind, [((0, 0), [("a", 1), ("b", 2)])]).state.snapshot(FIRST, EMPTY)
         assert run.batch["shard()"].to_pylist() == [shard_of(stable_hash(k)) for k in ("a", "b")]
     [run] = play(Keyed, [((0, 0), [("a", 1)])]).state.snapshot(FIRST, EMPTY)
     assert run.batch == [(shard_of(stable_hash("a")), "a", 1)]
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.sampled_from("abcdefgh"), min_size=1), st.integers(0, 3), st.booleans()), max_size=8)
+)
+def test_shards_are_those_of_the_keys_also_of_ids_that_were_given_to_others(
+    steps: list[tuple[list[str], int, bool]],
+) -> None:
+    """Keys come, the state is saved or not, and what was added last is taken back."""
+    subject, at = Column(), 0
+    for keys, back, saved in steps:
+        subject.put((0, at), [(key, 1) for key in keys])
+        at += 1
+        if saved:
+            for run in subject.state.snapshot(Frontier.before([(0, at)]), EMPTY):
+                assert run.batch["shard()"].to_pylist() == [
+                    shard_of(stable_hash(k)) for k in run.batch["k"].to_pylist()
+                ]
+        if back:
+            at = max(0, at - back)
+            subject.state.keep(Frontier.before([(0, at)]))

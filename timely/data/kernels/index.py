@@ -253,7 +253,10 @@ class ColumnIndex:
         if not self.coded:
             return known.take(codes)
         if len(known) > _FEW * len(ids):  # a few rows must not drag a large dictionary along
-            return known.take(codes).dictionary_encode()
+            found = known.take(codes)
+            if empty is None and (np.diff(ids) > 0).all():  # of different values each is an entry
+                return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(ids), dtype=np.int32)), found, safe=False)
+            return found.dictionary_encode()
         return pa.DictionaryArray.from_arrays(codes, known, safe=False)
 
     def truncate(self, count: int) -> None:
