@@ -178,8 +178,10 @@ class ColumnLateness(ColumnOnTime):
         except (*REFUSALS, OverflowError):
             return None
         start = at // self._every * self._every
-        known = [-FAR if mark is None else mark for mark in marks]
-        if (start + self._length <= np.array(known)[span.numbers(times)]).any():
+        mark_of = dict(zip(times, marks, strict=True))
+        known = [-FAR if (mark := mark_of[time]) is None else mark for time in span.times]
+        earliest = np.minimum.reduceat(start, [0, *span.ends[:-1]])  # of each time, which has some rows
+        if (earliest + self._length <= known).any():
             return None
         return span.beside(self._as_column(series_of(START, start), span))
 
