@@ -249,10 +249,9 @@ def _named(key: Node, items: list[Node]) -> Node:
     from sqlglot import exp
 
     if isinstance(key, exp.Literal) and not key.is_string:
-        place = int(key.name)
-        if not 1 <= place <= len(items):
-            refuse(f"group by {place}: the query has {len(items)} columns")
-        return items[place - 1].unalias()
+        if not key.name.isdigit() or not 1 <= int(key.name) <= len(items):
+            refuse(f"group by {key.name}: a number is the place of a column of the query, from 1 to {len(items)}")
+        return items[int(key.name) - 1].unalias()
     if isinstance(key, exp.Column) and not key.table:
         for item in items:
             if isinstance(item, exp.Alias) and item.alias == key.name:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 import polars as pl
 
-from libraries.sql.functions import in_polars
+from libraries.sql.casts import KINDS, of_text
+from libraries.sql.functions import in_polars, quotient
 from libraries.sql.integers import guarded, least, may_wrap, widened
 from libraries.sql.nodes import Node, replaced, text
 from libraries.sql.times import alike, dated, is_text, may_be_dated, put, truncated
@@ -97,7 +99,7 @@ def _depends(node: Node) -> bool:
     """True if an expression means something else of other types."""
     from sqlglot import exp
 
-    by_type = exp.TimestampTrunc | exp.Div | exp.Extract
+    by_type = exp.TimestampTrunc | exp.Div | exp.Extract | exp.Cast | exp.Date
     return may_wrap(node) or isinstance(node, by_type) or may_be_dated(node)
 
 
@@ -146,6 +148,7 @@ class _Reading:
         if (number := least(node)) is not None:
             return number
         if may_wrap(node):
+            self._time(node)
             kind = self._kind(node)
             if kind is None or not kind.is_integer():
                 return node
@@ -158,13 +161,16 @@ class _Reading:
             return guarded(node)
         if isinstance(node, exp.TimestampTrunc):
             return self._truncated(node)
-        if isinstance(node, exp.TryCast):
-            return self._tried(node)
+        if isinstance(node, exp.Cast):
+            return self._cast(node)
+        if isinstance(node, exp.Date) and not node.args.get("zone") and not node.expressions:
+            return self._cast(exp.cast(node.this.copy(), "date"))
+        if isinstance(node, exp.Log):
+            return self._logarithm(node)
         if isinstance(node, exp.IsNan):
             return self._standing_for(self.expr(node.this).is_nan(), pl.Boolean())
-        if isinstance(node, exp.Div) and self._has_decimals(node):
-            # The quotient of decimals has few digits in Polars, and none where one is divided by 0.
-            return exp.Div(this=_double(node.this), expression=_double(node.expression))
+        if isinstance(node, exp.Div):
+            return self._quotient(node)
         if isinstance(node, exp.Pow):  # of integers Polars gives integers, which wrap round
             return exp.Pow(this=_double(node.this), expression=node.expression.copy())
         if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
@@ -182,20 +188,68 @@ class _Reading:
             return meant
         return node
 
-    def _has_decimals(self, node: Node) -> bool:
-        return any(isinstance(self._kind(each), pl.Decimal) for each in node.iter_expressions())
+    def _quotient(self, node: Node) -> Node:
+        """Of decimals Polars has few digits, and none where one is divided by 0; numbers by which all rows are divided."""
+        from sqlglot import exp
+
+        of, by = node.this, node.expression
+        kinds = [self._kind(of), self._kind(by)]
+        if any(isinstance(kind, pl.Decimal) for kind in kinds):
+            of, by = _double(of), _double(by)
+        if (
+            all(kind is not None and kind.is_numeric() for kind in kinds)
+            and of.find(exp.Column)
+            and not by.find(exp.Column)
+        ):
+            return quotient(of, by)
+        return node if of is node.this else exp.Div(this=of, expression=by)
+
+    def _logarithm(self, call: Node) -> Node:
+        """The base comes first, and is 10 where none is said. Of powers of 2 and 10 Polars' logarithms are not whole."""
+        from sqlglot import exp
+
+        base, of = (call.this, call.expression) if call.expression is not None else (exp.Literal.number(10), call.this)
+        if not (base.is_number and base.name in ("2", "10")):
+            ln = exp.Ln(this=of.copy()), exp.Ln(this=base.copy())
+            return self._quotient(exp.Div(this=ln[0], expression=ln[1]))
+        value = self.expr(of).cast(pl.Float64)
+        found = value.log(float(base.name))
+        nearest = found.round()
+        exact = pl.when(pl.lit(float(base.name)) ** nearest == value).then(nearest).otherwise(found)
+        return self._standing_for(exact, pl.Float64())
+
+    def _time(self, node: Node) -> None:
+        """Make a date an instant, where hours, minutes or seconds are added to it."""
+        from sqlglot import exp
+
+        operands = [node.this, node.expression] if isinstance(node, exp.Add | exp.Sub) else []
+        kinds = [self._kind(each) for each in operands]
+        for date, other, kind, of in zip(operands, operands[::-1], kinds, kinds[::-1], strict=True):
+            if isinstance(kind, pl.Date) and isinstance(of, pl.Duration):
+                length = None if other.find(exp.Column) else pl.select(self.expr(other)).item()
+                if length is None or length % dt.timedelta(days=1):
+                    date.replace(exp.cast(date.copy(), "timestamp"))
 
     def _seconds(self, call: Node) -> Node:
         """Seconds since 1970. Polars has none of dates, and nanoseconds in between, of which 64 bits hold 584 years."""
         if not isinstance(self._kind(call.expression), pl.Date | pl.Datetime):
             return call
         since = self.expr(call.expression).cast(pl.Datetime("us")).dt.timestamp("us")
-        return self._standing_for(since / 1_000_000, pl.Float64())
+        return self._standing_for(
+            since / (since.is_null().cast(pl.Int64) * 0 + 1_000_000), pl.Float64()
+        )  # as in `quotient`
 
-    def _tried(self, cast: Node) -> Node:
-        """A cast of which null comes where it cannot be made."""
+    def _cast(self, cast: Node) -> Node:
+        """A cast: of a text to what Polars' casts do not know, or one of which null comes where it cannot be made."""
         from sqlglot import exp
 
+        tried = isinstance(cast, exp.TryCast)
+        kind = KINDS.get(cast.to.this.name)
+        known = kind is not None and kind != pl.Boolean() and not tried and is_text(cast.this)
+        if kind is not None and not known and isinstance(self._kind(cast.this), pl.String):
+            return self._standing_for(of_text(self.expr(cast.this), kind, strict=not tried), kind)
+        if not tried:
+            return cast
         null = exp.cast(exp.null(), cast.to.copy())
         kind = pl.select(pl.sql_expr(text(null))).to_series().dtype
         return self._standing_for(self.expr(cast.this).cast(kind, strict=False), kind)

@@ -1,4 +1,4 @@
-"""Functions that mean something else in Polars' SQL, or nothing there, as expressions that mean what SQL means."""
+"""Functions that mean something else in Polars' SQL as expressions that mean what SQL means."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from libraries.sql.nodes import Node
 def in_polars(call: Node) -> Node:
     """A call as Polars' SQL says it; itself, if that is as SQL says it.
 
-    Logarithms have the base first, and 10 without one. Of a null comes null, also where its value would not matter, as of the
-    first 0 characters. An empty text is nowhere in another one, so it is not replaced.
+    Of a null comes null, also where its value would not matter, as of the first 0 characters. An empty text is nowhere in
+    another one, so it is not replaced.
     """
     from sqlglot import exp
 
-    if isinstance(call, exp.Log):
-        return _logarithm(call)
     if isinstance(call, exp.StrPosition):
         return unless_null(call, call.this, call.args["substr"])
-    if isinstance(call, exp.Left | exp.Right):
+    if isinstance(call, exp.Left):
         return unless_null(call, call.this, call.expression)
+    if isinstance(call, exp.Right):
+        longer = exp.GTE(this=call.expression.copy(), expression=exp.Length(this=call.this.copy()))
+        return unless_null(_unless(longer, call.this, call), call.this, call.expression)
     if isinstance(call, exp.Replace):
-        nothing = exp.EQ(this=call.expression.copy(), expression=exp.Literal.string(""))
-        return exp.Paren(this=exp.Case().when(nothing, call.this.copy()).else_(call.copy()))
-    if isinstance(call, exp.Date) and not call.args.get("zone") and not call.expressions:
-        return exp.cast(call.this.copy(), "date")
+        return _replaced(call)
+    if isinstance(call, exp.Round):  # of which sqlglot would make one of decimals
+        return exp.Anonymous(this="ROUND", expressions=[each.copy() for each in call.iter_expressions()])
     return call
 
 
@@ -31,16 +31,36 @@ def unless_null(call: Node, *operands: Node) -> Node:
     """A call, or null where one of these operands is."""
     from sqlglot import exp
 
-    null = exp.or_(*(exp.Is(this=each.copy(), expression=exp.null()) for each in operands))
-    return exp.Paren(this=exp.Case().when(null, exp.null()).else_(call.copy()))
+    return _unless(exp.or_(*(exp.Is(this=each.copy(), expression=exp.null()) for each in operands)), exp.null(), call)
 
 
-def _logarithm(call: Node) -> Node:
+def _unless(condition: Node, value: Node, call: Node) -> Node:
     from sqlglot import exp
 
-    if call.expression is None:
-        return exp.Anonymous(this="LOG10", expressions=[call.this.copy()])
-    base, of = call.this, call.expression
-    if base.is_number and base.name in ("2", "10"):
-        return exp.Anonymous(this=f"LOG{base.name}", expressions=[of.copy()])
-    return exp.Paren(this=exp.Div(this=exp.Ln(this=of.copy()), expression=exp.Ln(this=base.copy())))
+    return exp.Paren(this=exp.Case().when(condition, value.copy()).else_(call.copy()))
+
+
+def _replaced(call: Node) -> Node:
+    from sqlglot import exp
+
+    by = call.args.get("replacement") or exp.Literal.string("")
+    sought, made = call.expression, call.copy()
+    if not isinstance(by, exp.Literal):
+        made.set("replacement", exp.Coalesce(this=by.copy(), expressions=[exp.Literal.string("")]))
+    nothing = exp.EQ(this=sought.copy(), expression=exp.Literal.string(""))
+    return unless_null(_unless(nothing, call.this, made), call.this, sought, by)
+
+
+def quotient(of: Node, by: Node) -> Node:
+    """`of / by`, where `by` is the same for all rows, and is a column all the same.
+
+    Of two rows and more Polars multiplies by the reciprocal of a number, and one it divides: the last bit of a row would depend
+    on those with which it was read.
+    """
+    from sqlglot import exp
+
+    zero = exp.Mul(
+        this=exp.cast(exp.Is(this=of.copy(), expression=exp.null()), "bigint"), expression=exp.Literal.number(0)
+    )
+    column = exp.Paren(this=exp.Add(this=zero, expression=exp.Paren(this=by.copy())))
+    return exp.Paren(this=exp.Div(this=exp.Paren(this=of.copy()), expression=column))

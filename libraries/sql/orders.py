@@ -53,7 +53,7 @@ def order_of(node: Node, items: Sequence[Node], distinct: bool) -> Order | None:
         column = None
         if isinstance(of, exp.Literal) and not of.is_string:
             if not of.name.isdigit() or not 1 <= int(of.name) <= len(items) or len(names) < len(items):
-                refuse(f"order by {of.name}: the query has {len(names)} columns that are named")
+                refuse(f"order by {of.name}: a number is the place of a column that is named, from 1 to {len(names)}")
             column = names[int(of.name) - 1]
         elif isinstance(of, exp.Column) and not of.table and of.name in names:
             column = of.name

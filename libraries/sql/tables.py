@@ -212,12 +212,13 @@ def _conditions(join: Node, left: Rows, right: Rows) -> tuple[list[tuple[str, st
     on = join.args["on"]
     (name,) = right.tables
     for each in on.flatten() if isinstance(on, exp.And) else [on]:
-        sides = [each.this, each.expression] if isinstance(each, exp.EQ) else []
+        equal = each.unnest()
+        sides = [equal.this, equal.expression] if isinstance(equal, exp.EQ) else []
         if not sides or not all(isinstance(side, exp.Column) for side in sides):
             rest.append(each)
             continue
         theirs = [side for side in sides if _is_of(side, right)]
-        if len(theirs) != 1 and all(side.table for side in sides):
+        if len(theirs) == 2 or (not theirs and all(side.table for side in sides)):
             rest.append(each)
             continue
         if len(theirs) != 1:

@@ -79,7 +79,7 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
     lines = []
     if before.workers != after.workers:
         lines.append(
-            f"it was run by {before.workers} worker(s) and is now by {after.workers}: another -w without a savepoint is "
+            f"it was run by {before.workers} worker(s) and is now by {after.workers}: another -w is "
             f"not possible, because state is where its keys were; run it with -w {before.workers}"
         )
     lines += differences(read_outline(before.outline), read_outline(after.outline))
@@ -87,14 +87,16 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
     for info in after.processors:
         was = old.pop(info.name, None)
         if was is None:
-            lines.append(f"operator {info.name!r} is new, or is fused with others in another way")
+            if f"operator {info.name!r} is new" not in lines:
+                lines.append(f"operator {info.name!r} is new, or is fused with others in another way")
             continue
         lines += [
             f"operator {info.name!r}: {words} was {getattr(was, name)!r} and is {getattr(info, name)!r}"
             for name, words in _FIELDS.items()
             if getattr(was, name) != getattr(info, name)
         ]
-    lines += [f"operator {name!r} is gone, or is fused with others in another way" for name in old]
+    gone = [name for name in old if f"operator {name!r} is gone" not in lines]
+    lines += [f"operator {name!r} is gone, or is fused with others in another way" for name in gone]
     if not lines and [info.name for info in before.processors] != [info.name for info in after.processors]:
         lines.append("its operators are in another order")
     if not lines:

@@ -131,10 +131,20 @@ def as_arrow(batch: Batch) -> pa.Table:
         return batch
     if isinstance(batch, pl.DataFrame):
         try:
-            return batch.to_arrow()
+            table = batch.to_arrow()
         except pa.ArrowException as error:
             raise without_arrow_form(batch.get_columns(), error) from error
+        if _POINTERS in table.schema.types:
+            raise TypeError(
+                f"column {table.schema.names[table.schema.types.index(_POINTERS)]!r} holds Python objects, which are compared "
+                "as wholes in records only: use to_records() before"
+            )
+        return table
     raise TypeError(_NO_COLUMNS)
+
+
+_POINTERS = pa.binary(8)
+"""What Polars makes of a column of Python's objects, and of no other: their addresses."""
 
 
 def as_array(column: pl.Series) -> pa.Array:

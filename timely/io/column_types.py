@@ -50,7 +50,9 @@ def polars_schema(schema: pa.Schema) -> pl.Schema | None:
 
 @cache
 def arrow_form(kind: pl.DataType) -> pa.DataType | None:
-    """The type that Polars' columns of type `kind` have as Arrow's; None where it has none, as Int128."""
+    """The type that Polars' columns of type `kind` have as Arrow's; None where it has none, as Int128 and Object."""
+    if kind == pl.Object:  # of which Polars gives the addresses
+        return None
     try:
         return pl.DataFrame(schema={"column": kind}).to_arrow().schema.field(0).type
     except pa.ArrowException:

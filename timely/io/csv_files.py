@@ -198,6 +198,11 @@ class CsvBlocks:
         header = block[: self._first_byte]
         try:
             table = arrow_csv.read_csv(pa.BufferReader(header), parse_options=self._parsing([]))
+            if len(table):
+                raise SourceError(
+                    f"{path}, line 1: lines end in a carriage return alone there, and rows would be taken for part of the line "
+                    "of column names. Convert line ends to newlines."
+                )
             return list(table.column_names)
         except UnicodeDecodeError as error:
             raise SourceError(

@@ -178,7 +178,9 @@ class JsonBlocks:
             where = f"{self._text.path}, line {number}"
             try:
                 fields = _LINES.decode(line)
-            except msgspec.ValidationError:
+            except msgspec.ValidationError as error:
+                if "range" in str(error):
+                    return SourceError(f"{where}: a number in it is beyond floats ({error}). Correct the line.")
                 return SourceError(f"{where}: this is not a JSON object. Each line must be one, like {{...}}.")
             except _NOT_JSON as error:
                 return SourceError(f"{where}: this is not JSON: {error}. Correct the line, or copy the file again.")

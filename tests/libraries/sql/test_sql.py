@@ -200,7 +200,7 @@ REFUSED = {
     "select * from sales order by n limit 0": "LIMIT 0: it is a number of rows, 1 or more",
     "select * from sales order by n offset 3": "OFFSET 3: rows of streams have no numbers",
     "select * from sales order by n fetch first 3 rows with ties": "it is a number of rows",
-    "select shop from sales order by 2 limit 1": "order by 2: the query has 1 columns",
+    "select shop from sales order by 2 limit 1": "order by 2: a number is the place of a column that is named, from 1 to 1",
     "select distinct shop from sales order by n limit 1": "ORDER BY n: it is by columns of the results here",
     "select n from sales qualify n > 1": "it has no meaning over streams",
     "select n from sales for update": "it has no meaning over streams",
@@ -268,7 +268,7 @@ REFUSED = {
     "select n from sales; select n from sales": "takes one query, not 2",
     "select from where": "sql: ",
     "select sum(shop) as s from sales": "cannot be added up",
-    "select shop from sales group by 2": "the query has 1 columns",
+    "select shop from sales group by 2": "a number is the place of a column of the query, from 1 to 1",
 }
 
 

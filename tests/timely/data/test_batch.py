@@ -204,6 +204,12 @@ def test_types_that_polars_does_not_have_are_refused_with_the_name_of_the_column
     assert polars_schema(schema) is None
 
 
+def test_addresses_of_objects_are_not_taken_for_values() -> None:
+    frame = pl.DataFrame({"n": [1], "o": pl.Series([object()], dtype=pl.Object)})
+    with pytest.raises(TypeError, match="column 'o' holds Python objects"):
+        as_arrow(frame)
+
+
 KINDS = [
     *(
         pl.Int64(),

@@ -172,6 +172,14 @@ def test_a_schema_of_any_types_is_that_of_rows_that_are_chosen() -> None:
         assert found == plan(lazy).collect_schema()
 
 
+def test_objects_of_python_are_no_keys() -> None:
+    frame = pl.DataFrame({"n": [1], "o": pl.Series([object()], dtype=pl.Object)})
+    held = Dataflow("objects").columns("in", Batches([frame]))
+    for verb in (lambda: held.distinct("o"), lambda: held.group_by("n", "o").agg(m=agg.count())):
+        with pytest.raises(GraphError, match=r"test_schemas.py:\d+: .*column 'o' of type Object has no Arrow form"):
+            verb()
+
+
 def test_schemas_are_known_where_sources_or_users_say_them(tmp_path: Path) -> None:
     FRAME.write_parquet(tmp_path / "rows.parquet")
     pl.DataFrame({"n": [1], "k": ["a"]}).write_csv(tmp_path / "rows.csv")

@@ -49,6 +49,14 @@ def test_a_last_line_without_end_is_refused_unless_allowed(tmp_path: Path) -> No
     assert read_all(Csv(path, allow_unfinished_line=True)) == [(0, {"n": 10}), (0, {"n": 12})]
 
 
+@pytest.mark.parametrize("text", ["a,b\r1,x\n2,y\n", "a,b\r1,x\r2,y\r", "a\r1"])
+def test_rows_are_not_taken_for_part_of_the_line_of_names(tmp_path: Path, text: str) -> None:
+    """Arrow ends lines at a carriage return alone."""
+    path = file(tmp_path, text)
+    with pytest.raises(SourceError, match=r"line 1: lines end in a carriage return alone"):
+        read_all(Csv(path, allow_unfinished_line=True))
+
+
 def test_a_quote_that_is_never_closed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"line 3: the row that begins here does not end"):
         read_all(Csv(file(tmp_path, 'n,s\n1,a\n2,"b\n3,c\n')))

@@ -30,6 +30,7 @@ def test_a_malformed_line_is_named(as_records: bool, tmp_path: Path) -> None:
     good = '{"a": 1}\n' * 20
     for bad, message in [
         ('{"a": 1\n', "line 21: this is not JSON"),
+        ('{"n": 1e400}\n', "line 21: a number in it is beyond floats"),
         ("[1]\n", "line 21: this is not a JSON object"),
         ("{'a': 1}\n", "line 21: this is not JSON"),
     ]:
