@@ -18,6 +18,7 @@ import cloudpickle
 
 from runtime.control import Built
 from runtime.imports import RESERVED, import_from
+from timely.data.codec.classes import register, registered_in
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import differences, fingerprint, outline, read_outline
 from timely.dataflow.plan import Plan
@@ -121,7 +122,9 @@ def packed(task: Any) -> bytes:
     Raises FalkirkError for what cannot travel.
     """
     try:
-        data: bytes = cloudpickle.dumps(task)
+        data: bytes = cloudpickle.dumps(
+            (registered_in("__main__"), task)
+        )  # of a script's own classes, which go by value
     except Exception as error:
         raise FalkirkError(
             f"the program cannot be sent to worker processes: {type(error).__name__}: {error}; build it in a function "
@@ -132,4 +135,7 @@ def packed(task: Any) -> bytes:
 
 def unpacked(data: bytes) -> Any:
     """The task again. Only for what comes from the process that started this one: it may run any code."""
-    return cloudpickle.loads(data)
+    registered, task = cloudpickle.loads(data)
+    for each in registered:
+        register(*each)
+    return task

@@ -169,3 +169,36 @@ def test_every_package_of_falkirk_is_found_by_processes_and_hidden_by_no_program
     path = environment_for_children().get("PYTHONPATH", "").split(os.pathsep)
     installed = importlib.util.find_spec("falkirk") is not None and "site-packages" in str(ROOT)
     assert installed or str(ROOT) in path
+
+
+OWN_CLASSES = """
+from collections import namedtuple
+import falkirk
+
+class Wrapped:
+    def __init__(self, value):
+        self.value = value
+
+Pair = namedtuple("Pair", "x y")
+falkirk.register(Wrapped, encode=lambda wrapped: wrapped.value, decode=Wrapped, name="wrapped")
+
+def build():
+    flow = falkirk.Dataflow("own classes")
+    values = [(number, Pair(number, Wrapped(number))) for number in range(6)]
+    sent = flow.source("values", falkirk.Iterable(values, batch=1)).exchange(lambda value: value[0])
+    sent.map(lambda value: (type(value[1]).__name__, value[1].x + value[1].y.value)).capture("seen")
+    return flow
+
+if __name__ == "__main__":
+    for workers in (1, 2):
+        found = falkirk.run(build, workers=workers).captured("seen")
+        print(sorted(row for _, batch in found for row in batch))
+"""
+
+
+def test_classes_of_a_script_cross_between_workers_as_within_one(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_CLASSES)
+    done = run([sys.executable, "own.py"], tmp_path, PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
+    one, two = done.stdout.splitlines()
+    assert one == two == str([("Pair", 2 * number) for number in range(6)])

@@ -28,6 +28,7 @@ OBJECT, ENUM, FLAG, REGISTERED = 48, 49, 50, 51
 
 _classes: dict[str, type] = {}  # Classes that this process has carried, by name. Local classes have no other address.
 _readers: dict[str, Callable[[Any], Any]] = {}  # Of registered types, by name.
+_writers: dict[str, Callable[[Any], Any]] = {}
 _registered: dict[str, type] = {}
 _makers: dict[type, tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]]] = {}
 
@@ -62,11 +63,19 @@ def register(cls: type[T], encode: Callable[[T], Any], decode: Callable[[Any], T
         raise CodecError(f"{class_name(other)} is registered as {name!r}; give {class_name(cls)} another name=")
     _registered[name] = cls
     _readers[name] = decode
+    _writers[name] = encode
 
     def pack(writer: ColumnWriter, values: Sequence[Any]) -> Column:
         return [REGISTERED, name, writer.column(list(map(encode, values)))]
 
     set_packer(cls, pack)
+
+
+def registered_in(module: str) -> list[tuple[Any, ...]]:
+    """The arguments of all calls of `register` so far that were of classes of a module: for processes that cannot import it."""
+    return [
+        (cls, _writers[name], _readers[name], name) for name, cls in _registered.items() if cls.__module__ == module
+    ]
 
 
 def carry(cls: type[T]) -> type[T]:
@@ -129,7 +138,9 @@ def maker_of(cls: type) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]
 def _maker(cls: type) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]]:
     if issubclass(cls, msgspec.Struct):
         return cls.__struct_fields__, _struct_maker(cls)
-    if issubclass(cls, tuple) and hasattr(cls, "_fields") and not cls.__dictoffset__:
+    # A `namedtuple` that came with a program has room for attributes, though it says that it has none.
+    plain = not cls.__dictoffset__ or cls.__dict__.get("__slots__") == ()
+    if issubclass(cls, tuple) and hasattr(cls, "_fields") and plain:
         return cls._fields, lambda values: tuple.__new__(cls, values)
     if "__dataclass_fields__" in cls.__dict__ and cls.__new__ is object.__new__:
         names = tuple(field.name for field in dataclasses.fields(cast(Any, cls)))
