@@ -134,8 +134,8 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
     ]
     print_table(console, ("operator", "region", "policy", "goes back to"), rows)
     for worker in sorted({each["worker"] for each in answer["processors"]}):
-        if predicted.running:
-            console.print(_sentence(worker, [of[worker] for of in to.values()], f"worker:{worker}" in failed))
+        back = not predicted.running or f"worker:{worker}" in failed
+        console.print(_sentence(worker, [of[worker] for of in to.values()], back))
     kept = sum(bound is None for of in to.values() for bound in of.values())
     if predicted.running:
         console.print(f"{kept:,} of {len(answer['processors']):,} processors keep everything.")
