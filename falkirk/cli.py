@@ -22,7 +22,6 @@ from falkirk.cli_arguments import (
     parse_size,
     spark_options,
 )
-from falkirk.command import stop_at_once
 
 if TYPE_CHECKING:
     from runtime.job import OnStats, Result
@@ -517,8 +516,7 @@ def prepare() -> None:
 
 
 def main() -> None:
-    """The entry point of the command `falkirk`."""
-    signal.signal(signal.SIGINT, stop_at_once)
+    """Run the command; its entry point, which has seen to Ctrl-C, is in `falkirk.command`."""
     _open_standard_streams()
     app()
 

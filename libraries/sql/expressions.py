@@ -14,6 +14,7 @@ from libraries.sql.functions import in_polars, quotient
 from libraries.sql.integers import guarded, least, may_wrap, widened
 from libraries.sql.nodes import Node, replaced, text
 from libraries.sql.times import alike, dated, is_text, may_be_dated, put, truncated
+from timely.dataflow.schemas import no_rows
 from timely.errors import GraphError, user_site
 
 _NARROW = ("BIT_LENGTH(", "EXTRACT(", "LENGTH(", "OCTET_LENGTH(", "POSITION(")
@@ -107,7 +108,7 @@ def _expression(node: Node, schema: pl.Schema | None) -> pl.Expr:
     reading = _Reading(schema)
     found = reading.expr(reading.said_to_polars(node))
     if schema is not None:
-        pl.LazyFrame(schema=schema).select(found).collect()  # much is seen only when it is computed, if only of no rows
+        no_rows(schema).select(found).collect()  # much is seen only when it is computed, if only of no rows
     return found
 
 
@@ -137,7 +138,7 @@ class _Reading:
     def _kind(self, node: Node) -> pl.DataType | None:
         """The type of an expression of Polars' SQL; None for one that has none."""
         try:
-            found = pl.LazyFrame(schema=self._schema).select(of=pl.sql_expr(text(node))).collect_schema()
+            found = no_rows(self._schema).select(of=pl.sql_expr(text(node))).collect_schema()
         except pl.exceptions.PolarsError:  # told of where the whole is read
             return None
         return found["of"]
@@ -184,7 +185,7 @@ class _Reading:
             if said.startswith("EXTRACT(EPOCH"):
                 return self._seconds(node)
             if said.startswith(_NARROW):
-                return exp.cast(meant if meant is not node else node.copy(), "bigint")
+                return exp.cast(meant.copy(), "bigint")
             return meant
         return node
 
@@ -232,12 +233,12 @@ class _Reading:
 
     def _seconds(self, call: Node) -> Node:
         """Seconds since 1970. Polars has none of dates, and nanoseconds in between, of which 64 bits hold 584 years."""
+        from sqlglot import exp
+
         if not isinstance(self._kind(call.expression), pl.Date | pl.Datetime):
             return call
         since = self.expr(call.expression).cast(pl.Datetime("us")).dt.timestamp("us")
-        return self._standing_for(
-            since / (since.is_null().cast(pl.Int64) * 0 + 1_000_000), pl.Float64()
-        )  # as in `quotient`
+        return quotient(self._standing_for(since, pl.Int64()), exp.Literal.number(1_000_000))
 
     def _cast(self, cast: Node) -> Node:
         """A cast: of a text to what Polars' casts do not know, or one of which null comes where it cannot be made."""

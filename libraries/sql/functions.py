@@ -14,12 +14,12 @@ def in_polars(call: Node) -> Node:
     from sqlglot import exp
 
     if isinstance(call, exp.StrPosition):
-        return unless_null(call, call.this, call.args["substr"])
+        return _unless_null(call, call.this, call.args["substr"])
     if isinstance(call, exp.Left):
-        return unless_null(call, call.this, call.expression)
+        return _unless_null(call, call.this, call.expression)
     if isinstance(call, exp.Right):
         longer = exp.GTE(this=call.expression.copy(), expression=exp.Length(this=call.this.copy()))
-        return unless_null(_unless(longer, call.this, call), call.this, call.expression)
+        return _unless_null(_unless(longer, call.this, call), call.this, call.expression)
     if isinstance(call, exp.Replace):
         return _replaced(call)
     if isinstance(call, exp.Round):  # of which sqlglot would make one of decimals
@@ -27,7 +27,7 @@ def in_polars(call: Node) -> Node:
     return call
 
 
-def unless_null(call: Node, *operands: Node) -> Node:
+def _unless_null(call: Node, *operands: Node) -> Node:
     """A call, or null where one of these operands is."""
     from sqlglot import exp
 
@@ -48,7 +48,7 @@ def _replaced(call: Node) -> Node:
     if not isinstance(by, exp.Literal):
         made.set("replacement", exp.Coalesce(this=by.copy(), expressions=[exp.Literal.string("")]))
     nothing = exp.EQ(this=sought.copy(), expression=exp.Literal.string(""))
-    return unless_null(_unless(nothing, call.this, made), call.this, sought, by)
+    return _unless_null(_unless(nothing, call.this, made), call.this, sought, by)
 
 
 def quotient(of: Node, by: Node) -> Node:

@@ -136,15 +136,15 @@ def as_arrow(batch: Batch) -> pa.Table:
             raise without_arrow_form(batch.get_columns(), error) from error
         if _POINTERS in table.schema.types:
             raise TypeError(
-                f"column {table.schema.names[table.schema.types.index(_POINTERS)]!r} holds Python objects, which are compared "
-                "as wholes in records only: use to_records() before"
+                f"column {table.schema.names[table.schema.types.index(_POINTERS)]!r} holds Python objects, which no column "
+                "format carries; use records for them"
             )
         return table
     raise TypeError(_NO_COLUMNS)
 
 
 _POINTERS = pa.binary(8)
-"""What Polars makes of a column of Python's objects, and of no other: their addresses."""
+"""Arrow's type for a Polars column of Python objects, whose values are their addresses. No other column has it."""
 
 
 def as_array(column: pl.Series) -> pa.Array:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from timely.data.batch import AnyBatch, Batch, alike, runs_of
+from timely.data.batch import AnyBatch, Batch, alike, runs_of, same_types
 from timely.data.kernels.columns import Numbers
 from timely.data.kernels.series import frame_of, series_of, stacked_of
 from timely.time import Time
@@ -246,5 +246,5 @@ def _check_types(frames: Sequence[pl.DataFrame]) -> None:
     """Raise TypeError if frames are not of the same columns, each of one type."""
     _check_names(frames)
     types = frames[0].dtypes
-    if any(frame.dtypes != types for frame in frames):
+    if not all(same_types(frame.dtypes, types) for frame in frames):
         raise TypeError("the types of columns differ")

@@ -35,7 +35,7 @@ def after(
         GraphError: with the user's line, if it cannot work.
     """
     try:
-        lazy = plan(_no_rows(schema or {}))
+        lazy = plan(no_rows(schema or {}))
     except MISTAKES as error:
         why = str(error).partition("\n")[0]
         raise GraphError(f"{user_site()}: {kind} takes Polars expressions or names of columns: {why}") from error
@@ -48,8 +48,8 @@ def after(
     return found
 
 
-def _no_rows(schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-    """A frame with these columns. Polars makes one of a schema by way of Python values, a tenth as fast."""
+def no_rows(schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+    """A frame with these columns and no rows. Polars makes one of a schema by way of Python values, a tenth as fast."""
     return pl.DataFrame([_no_values(kind).alias(name) for name, kind in schema.items()]).lazy()
 
 
@@ -273,7 +273,7 @@ def joined(
     return after(
         "join",
         lambda frame: frame.join(
-            _no_rows(_uncoded(right, _named(theirs))),
+            no_rows(_uncoded(right, _named(theirs))),
             left_on=keys,
             right_on=theirs,
             how="left" if kind == "lookup" else kind,
@@ -303,7 +303,7 @@ def joined_asof(
     return after(
         "join_asof",
         lambda frame: frame.join_asof(
-            _no_rows(_uncoded(right, keys)), on=on, by=list(keys) or None, tolerance=tolerance, suffix="_right"
+            no_rows(_uncoded(right, keys)), on=on, by=list(keys) or None, tolerance=tolerance, suffix="_right"
         ),
         _uncoded(left, keys),
     )

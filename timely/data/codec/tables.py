@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import without_arrow_form
+from timely.data.batch import as_arrow
 from timely.data.codec.typed import shown
 from timely.data.pool import Pool
 from timely.errors import CodecError
@@ -233,15 +233,10 @@ def write_frame(frame: pl.DataFrame, pool: Pool | None = None) -> pa.Buffer:
     Raises:
         CodecError: if a column holds Python objects, or is of a type that Arrow lacks.
     """
-    for name, dtype in frame.schema.items():
-        if isinstance(dtype, pl.Object):
-            raise CodecError(
-                f"column {name!r} holds Python objects, which no column format carries; use records for them"
-            )
     try:
-        table = frame.to_arrow()
-    except pa.ArrowException as error:
-        raise CodecError(str(without_arrow_form(frame.get_columns(), error))) from error
+        table = as_arrow(frame)
+    except TypeError as error:
+        raise CodecError(str(error)) from error
     except pl.exceptions.PanicException as error:
         raise CodecError(
             f"Polars has no Arrow form for these columns, named {frame.columns!r}: {shown(error)}"
