@@ -89,7 +89,7 @@ def build(file: str | Path | None = None) -> Dataflow:
         causes = find_causes(late_chains(arrived)).filter(lambda found: found[3] is not None, name="only-new")
         causes.map(lambda found: (found[0], found[1:3]), name="cause").capture("causes")
         accounts = causes.map(lambda found: (found[1], (1, found[3])), name="account").keyed()
-        accounts.reduce(add, name="by-cause").capture("knock-on")
+        accounts.reduce(add, name="by-cause", any_order=True).capture("knock-on")
     with flow.region("history", policy=Batch(log_outputs=True)):
         weeks = by_week(arrived)
         history = spark.batch(weeks, QUARTILES, every=flights_data.WEEK, over="all", options=SPARK, name="quartiles")
@@ -129,6 +129,8 @@ class LateChains(Operator):
 
     Takes (tailnum, flight, day, late, minutes), and acts when an hour is complete, since only then their order is known.
     """
+
+    repeats_over = "time"
 
     def __init__(self) -> None:
         self._hour = TimedBatches()

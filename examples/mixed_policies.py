@@ -91,6 +91,8 @@ class Streaks(Operator):
     complete: then the same history always leads to the same attributes.
     """
 
+    repeats_over = "time"
+
     def __init__(self) -> None:
         self._today = dict[tuple[int, ...], tuple[int, str]]()
         self._first = ""

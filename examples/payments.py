@@ -99,6 +99,8 @@ def as_row(paid: tuple[int, str, str, int]) -> dict[str, Any]:
 class Alarms(Operator):
     """Says of each account when it has paid `MUCH` more than when it last said so, in plain attributes."""
 
+    repeats_over = "time"
+
     def __init__(self) -> None:
         self._now = dict[tuple[int, ...], dict[str, int]]()
         self._said = dict[str, int]()

@@ -28,7 +28,7 @@ def build(path: str | Path = POEMS, column: str = "line", least: int = 8) -> Dat
     lines = flow.columns("lines", files(str(path), column))
     words = lines.select(pl.col(column).str.to_lowercase().str.extract_all(r"\w[\w'’]*").alias("word"), name="split")
     counts = (
-        words.map_batches(lambda rows: rows.explode("word").drop_nulls(), name="words")
+        words.map_batches(lambda rows: rows.explode("word").drop_nulls(), name="words", repeats_over="record")
         .group_by("word")
         .agg(over="scope", name="count", n=agg.count())
     )

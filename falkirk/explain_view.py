@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 from rich.console import Console
 from rich.text import Text
 
 from falkirk.tables import print_table, short_path
+from recovery.guarantees.classes import operators_of
 from recovery.guarantees.promises import Grade, Promise, as_plain, promises
+from recovery.guarantees.repeating import Divided, between_workers, divided
 from recovery.layout import lay_out
 from recovery.notes import notes_of
 from runtime.program import Program
@@ -30,11 +32,14 @@ _WORDS = {
 def explain_program(program: Program, as_json: bool) -> int:
     """Print what each output of `program` is promised with a store; 0. Raises GraphError if it could not run with one."""
     graph = program.build().graph
-    found = promises(graph)
+    operators = operators_of(graph)
+    found = promises(graph, operators)
     if as_json:
         print(json.dumps([as_plain(promise) for promise in found]))
     else:
-        show_promises(graph.name, found, Console(width=None if os.isatty(1) else 120, highlight=False, markup=False))
+        console = Console(width=None if os.isatty(1) else 120, highlight=False, markup=False)
+        show_promises(graph.name, found, console)
+        show_divided(divided(graph, between_workers, operators).values(), console)
     # Only now: whoever has to find out why the program is refused can look at this.
     sys.stdout.flush()
     lay_out(compile_plan(graph))
@@ -63,6 +68,17 @@ def show_promises(name: str, found: Sequence[Promise], console: Console) -> None
     console.print()
     for grade in sorted({grade for each in found for grade in (each.one, each.any)}, reverse=True):
         console.print(Text.assemble((str(grade), "bold"), f": {_WORDS[grade]}"))
+
+
+def show_divided(found: Iterable[Divided], console: Console) -> None:
+    """Print the operators that survivors of a failure do again with whoever failed, as they repeat over batches alone."""
+    for each in found:
+        console.print()
+        text = (
+            f"{each.node.kind} {each.node.name!r} ({_short(str(each.node.site))}): {each}. Survivors go back with it."
+        )
+        _print_wrapped(console, text, "")
+        _print_wrapped(console, "If it gives the same in whatever batches, declare that: repeats_over.", "dim")
 
 
 def _print_wrapped(console: Console, text: str, style: str) -> None:

@@ -23,9 +23,11 @@ import msgspec
 from msgspec.structs import replace
 
 from recovery.at_least_once import check_at_least_once, given_anew, sending_anew
-from recovery.edges import behind, joined
+from recovery.edges import joined
+from recovery.guarantees.classes import Operators, operators_of, why_arbitrary
 from recovery.guarantees.demands import check_demands
 from recovery.guarantees.promises import Promise, promises
+from recovery.guarantees.repeating import divided
 from recovery.loops import WITHIN, cut_within_epochs
 from recovery.metadata import Bound, everything, nothing
 from recovery.policies import (
@@ -49,7 +51,6 @@ from timely.io.interface import source_repeats
 from timely.operators.base import Operator
 from timely.state import is_transient
 from timely.time import Summary, Time
-from timely.worker.processor import build_operator
 
 _SAVES_NOTHING = (Ephemeral, AtLeastOnce)
 """Policies of operators that log nothing, and reach into no later times."""
@@ -206,10 +207,10 @@ def lay_out(plan: Plan) -> Layout:
     # Cuts of a loop can be any sets, each of which holds the one before. All in it is kept at one of them, also what keeps
     # nothing: then no two sets that matter are such that neither holds the other.
     saved |= {p for p, each in enumerate(plan.processors) if min(each.node.shift.depth, depths[group_of[p]]) >= WITHIN}
-    operators = [build_operator(each, []) if each.node.factory is not None else None for each in plan.processors]
+    operators = operators_of(graph)
     repeats = _repeating(plan, edges, operators)
     processors = tuple(
-        _info(processor, operators[p], policies[p], group_of[p], p in saved, p in repeats)
+        _info(processor, operators.get(processor.node.index), policies[p], group_of[p], p in saved, p in repeats)
         for p, processor in enumerate(plan.processors)
     )
     anew = sending_anew(policies, [info.chain for info in processors], edges)
@@ -222,7 +223,7 @@ def lay_out(plan: Plan) -> Layout:
         _group([policies[index] for index in group if processors[index].chain], depth, number in fed)
         for number, (group, depth) in enumerate(zip(members, depths))
     )
-    promised = promises(graph)
+    promised = promises(graph, operators)
     check_demands(graph, promised)
     return Layout(
         graph.name,
@@ -348,36 +349,20 @@ def _info(
     )
 
 
-def _repeating(plan: Plan, edges: Iterable[EdgeInfo], operators: Sequence[Operator | None]) -> set[int]:
-    """The processors that send the same when they do a time again.
+def _repeating(plan: Plan, edges: Iterable[EdgeInfo], operators: Operators) -> set[int]:
+    """The processors that send the same at a time that they do again, given the same records.
 
-    What one declares of an operator holds for the function by which its records find their worker, too: so its senders do not.
-    Behind an exchange records come in other batches when they come again: what looks at whole batches may give something else.
+    A declaration of nondeterminism covers the function by which records find the operator's worker: it holds for senders, too.
     """
+    apart = divided(plan.graph, plan.spreads, operators)
     repeats = {
         processor.index
-        for processor, operator in zip(plan.processors, operators)
-        if all(_repeats(node, operator) for node in processor.nodes)
+        for processor in plan.processors
+        if all(why_arbitrary(node, operators) is None and node.index not in apart for node in processor.nodes)
+        and (processor.node.source is None or source_repeats(processor.node.source))
     }
     declared = {p.index for p in plan.processors if any(node.nondeterministic is not None for node in p.nodes)}
-    repeats -= {edge.source for edge in edges if edge.spread and edge.target in declared}
-    by_batch = {p.index for p in plan.processors if any(stage.by_batch for node in p.nodes for stage in node.stages)}
-    return repeats - (by_batch & _behind_exchanges(edges))
-
-
-def _behind_exchanges(edges: Iterable[EdgeInfo]) -> set[int]:
-    """The processors to which something comes that was between workers."""
-    begins = {edge.target for edge in edges if edge.spread}
-    return begins | behind([(edge.source, edge.target) for edge in edges], begins)
-
-
-def _repeats(node: Node, operator: Operator | None) -> bool:
-    """True if what is done again is the same. A source has to say so, and an operator that starts jobs: nobody else knows."""
-    if node.nondeterministic is not None:
-        return False
-    if node.holds:
-        return operator is not None and operator.repeats
-    return node.source is None or source_repeats(node.source)
+    return repeats - {edge.source for edge in edges if edge.spread and edge.target in declared}
 
 
 def _role(node: Node) -> str:

@@ -31,6 +31,9 @@ SAMPLED = 0.05
 class Counted(Operator):
     """Counts the records of each time, and passes them on."""
 
+    repeats_over = "record"
+    keeps_batches = True
+
     def __init__(self, done: dict[int, Counter[Time]]) -> None:
         self._done = done
 

@@ -69,6 +69,9 @@ class _PacedSource:
 class _Meter(falkirk.Operator):
     """Passes on what comes, and notes how many records of each epoch this were, in a file of its process."""
 
+    repeats_over = "record"
+    keeps_batches = True
+
     def __init__(self, folder: Path, name: str) -> None:
         self._path = folder, name
         self._file: Any = None

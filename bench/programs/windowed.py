@@ -37,7 +37,7 @@ def build(data: Path, folder: Path, as_records: bool) -> Dataflow:
     if as_records:
         pages = flow.source("clicks", source).key_by(itemgetter("page"))
         counts = pages.window(window, itemgetter("at"), lateness=LATENESS).count().records()
-        counts.map_batches(_table).to(Tally(folder, ("n",)), name="counts")
+        counts.map_batches(_table, repeats_over="record").to(Tally(folder, ("n",)), name="counts")
     else:
         windows = flow.columns("clicks", source).window(window, "at", lateness=LATENESS)
         windows.group_by("page").agg(n=agg.count()).to(Tally(folder, ("n",)), name="counts")

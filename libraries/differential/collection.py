@@ -606,7 +606,7 @@ class Collection:
         >>> [(epoch, sorted(batch)) for (epoch,), batch in falkirk.run(flow).captured("out")]
         [(0, [(('a', 1), 1)]), (1, [(('a', 1), -1), (('a', 2), 1)])]
         """
-        return self.consolidate().stream._stage("changes", name, as_pairs)
+        return self.consolidate().stream._stage("changes", name, as_pairs, repeats_over="record")
 
     def capture(self, name: str | None = None) -> Capture:
         """Give the changes to whoever runs the dataflow: see `snapshot`.
@@ -642,7 +642,7 @@ class Collection:
     # Parts
 
     def _stage(self, kind: str, name: str | None, apply: Callable[[Any], Batch]) -> Collection:
-        return Collection(self.stream._stage(kind, name, apply))
+        return Collection(self.stream._stage(kind, name, apply, repeats_over="record"))
 
     def _operator(self, kind: str, factory: Callable[[], Any], name: str | None) -> Collection:
         chosen = name or self.stream.graph.fresh_name(kind)
@@ -769,7 +769,9 @@ def from_records(stream: Stream, name: str | None = None) -> Collection:
     >>> differential.snapshot(falkirk.run(flow).captured("out"))
     {'a': 2, 'b': 1}
     """
-    return Collection(stream._stage("inserted", name, lambda batch: [(record, 1) for record in batch]))
+    return Collection(
+        stream._stage("inserted", name, lambda batch: [(record, 1) for record in batch], repeats_over="record")
+    )
 
 
 def from_changes(stream: Stream) -> Collection:
@@ -803,7 +805,7 @@ def from_columns(stream: Any, key: str, value: str | None = None, diff: str | No
 
         return [rows_of(column(key), value and column(value), 1 if diff is None else column(diff))]
 
-    staged = stream._stage("from_columns", None, apply)
+    staged = stream._stage("from_columns", None, apply, repeats_over="record")
     return Collection(Stream(staged.graph, staged.scope, staged.outputs))
 
 

@@ -175,6 +175,8 @@ _COLLECT = 4096
 class Keyed(Operator):
     """An operator that keeps traces: the values of what it keeps, and the work that events find for later times."""
 
+    repeats_over = "time"
+
     traces: tuple[Trace | SharedTrace, ...]
     transient: Collection[str] = ("_collect",)
     shared: Sequence[SharedTrace] = ()
@@ -445,6 +447,8 @@ class Consolidate(Operator):
 
     A time of the iteration `limit` at which anything is left is an error that names the loop, and records that still change.
     """
+
+    repeats_over = "time"
 
     def __init__(self, loop: str | None = None, limit: int | None = None) -> None:
         self._values = Values()

@@ -16,6 +16,8 @@ EachTimeFunction = Callable[..., Batch]
 class EachTime(Operator):
     """Gives `function` of all that came at a time, once."""
 
+    repeats_over = "time"
+
     def __init__(self, inputs: int, function: EachTimeFunction) -> None:
         self._held = tuple(TimedBatches() for _ in range(inputs))
         self._function = function

@@ -16,12 +16,13 @@ from libraries.lindi.query import Base
 from timely.data.batch import Batch
 from timely.data.content import by_content, in_order
 from timely.data.keys import are_canonical, canonical
+from timely.data.representatives import represent_all
 from timely.data.unrounded import lowered, lowered_all, total_of
 from timely.dataflow.stream import Stream, records_of
 from timely.dataflow.wire import check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
-from timely.operators.keyed import greatest, grouped, least
+from timely.operators.keyed import combine_known, greatest, grouped, least
 
 Key = Callable[[Any], Any]
 
@@ -299,8 +300,12 @@ class Query(Base[Stream]):
         """
         return self.top(1, key, name=name)
 
-    def aggregate(self, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
-        """One record of all, by `combine(a, b)`, which must be associative and commutative.
+    def aggregate(
+        self, combine: Callable[[Any, Any], Any], name: str | None = None, *, any_order: bool = False
+    ) -> Query:
+        """One record of all, by `combine(a, b)`, in an order by their content.
+
+        `any_order` declares that `combine` gives the same in whatever order and grouping (`Keyed.reduce`).
 
         Raises:
             GraphError: `combine` is no function.
@@ -313,11 +318,17 @@ class Query(Base[Stream]):
         [((0,), [24])]
         """
         check_callable(combine, "aggregate")
+        known = combine_known(combine, any_order)
+
+        def early(batch: Batch) -> Batch:
+            return [reduce(known or combine, records_of(batch))]
 
         def whole(batch: Batch) -> Batch:
-            return [reduce(combine, records_of(batch))]
+            if known is None:
+                batch = by_content(records_of(batch))
+            return lowered_all(early(batch))
 
-        return self._each_time("aggregate", name, _by(_one_place, whole), whole)
+        return self._each_time("aggregate", name, _by(_one_place, None if known is None else early), whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +364,7 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 2), ('b', 1)])]
         """
-        return self.aggregate(lambda record: 1, lambda a, b: a + b, name)
+        return self.sum(lambda record: 1, name)
 
     def sum(self, of: Key = _itself, name: str | None = None) -> Query:
         """The sum of `of(record)`; of floats the exact sum, rounded once.
@@ -393,7 +404,7 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 3), ('b', 5)])]
         """
-        return self.aggregate(of, least, name)
+        return self.aggregate(of, least, name, any_order=True)
 
     def max(self, of: Key = _itself, name: str | None = None) -> Query:
         """The greatest `of(record)`.
@@ -408,10 +419,14 @@ class Groups:
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 4), ('b', 5)])]
         """
-        return self.aggregate(of, greatest, name)
+        return self.aggregate(of, greatest, name, any_order=True)
 
-    def aggregate(self, of: Key, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
-        """One value of all `of(record)`, by `combine(a, b)`, which must be associative and commutative.
+    def aggregate(
+        self, of: Key, combine: Callable[[Any, Any], Any], name: str | None = None, *, any_order: bool = False
+    ) -> Query:
+        """One value of all `of(record)`, by `combine(a, b)`, in an order by their content.
+
+        `any_order` declares that `combine` gives the same in whatever order and grouping (`Keyed.reduce`).
 
         Raises:
             GraphError: `of` or `combine` is no function.
@@ -428,10 +443,19 @@ class Groups:
         key = self.key
         pairs = self.query.select(lambda record: (key(record), of(record)))
 
-        def whole(batch: Batch) -> Batch:
-            return [(key, reduce(combine, values)) for key, values in grouped([records_of(batch)]).items()]
+        known = combine_known(combine, any_order)
 
-        return pairs._each_time("aggregate", name, Exchange(prepare=records_of, combine=whole), whole)
+        def early(batch: Batch) -> Batch:
+            return [(key, reduce(known or combine, values)) for key, values in grouped([records_of(batch)]).items()]
+
+        def whole(batch: Batch) -> Batch:
+            if known is not None:
+                return [(key, lowered(total)) for key, total in early(batch)]
+            groups = grouped([records_of(batch)])
+            return [(key, reduce(combine, by_content(values))) for key, values in groups.items()]
+
+        channel = Exchange(prepare=records_of, combine=None if known is None else early)
+        return pairs._each_time("aggregate", name, channel, whole)
 
     def _of_groups(self, kind: str, function: Callable[[Any, list[Any]], Any], name: str | None) -> Query:
         key = self.key
@@ -461,7 +485,7 @@ def _first(count: int, key: Key, descending: bool, records: list[Any]) -> list[A
 
 def _each_once(records: Iterable[Any]) -> dict[Any, None]:
     """The records as keys, among which NaN is one, whatever worker it came from."""
-    found = dict.fromkeys(records)
+    found: dict[Any, None] = dict.fromkeys(represent_all(list(records)))
     return found if are_canonical(found) else dict.fromkeys(map(canonical, found))
 
 

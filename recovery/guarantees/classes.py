@@ -6,16 +6,15 @@ may be aligned anew are epochs, for the state of an operator always comes back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
-from timely.dataflow.graph import Node
+from recovery.guarantees.repeating import obligation_of
+from timely.dataflow.graph import Graph, Node
 from timely.operators.aggregate import ColumnAggregate
 from timely.operators.base import Operator
-from timely.operators.borders import Enter, Feedback, Leave
-from timely.operators.column_join import ColumnJoin
-from timely.operators.gate import Gate
-from timely.operators.keyed import Distinct, KeyedJoin, Reduce
-from timely.operators.shaping import AttemptOperator, Branch
+from timely.operators.keyed import Distinct, Reduce
+from timely.operators.obligations import Obligation
 from timely.state import is_transient
 
 
@@ -36,24 +35,41 @@ _SAME_KEYS = {"exchange", "broadcast", "inspect", "map_values", "drop"}
 """Kinds of stages behind which a pair, or a row, has the key that it had before."""
 
 
-def class_of(node: Node) -> OperatorClass:
-    """The class of an operator.
+Operators = Mapping[int, Operator]
+"""The operator of each node with a factory, by the node's index."""
 
-    What a program's own functions and operators do is taken to be deterministic, unless it says that it is not.
-    """
-    if why_arbitrary(node) is not None:
+
+def operators_of(graph: Graph) -> Operators:
+    """An operator of each kind in a program, made once to be asked what it declares."""
+    return {node.index: node.factory() for node in graph.nodes if node.factory is not None}
+
+
+def class_of(node: Node, operators: Operators) -> OperatorClass:
+    """The class of an operator, as far as what it repeats over is what it is given (`recovery.guarantees.repeating`)."""
+    if why_arbitrary(node, operators) is not None:
         return OperatorClass.ARBITRARY
-    if node.stages:
-        by_record = not any(stage.by_batch for stage in node.stages)
-        return OperatorClass.REPEATABLE if by_record else OperatorClass.DETERMINISTIC
-    return OperatorClass.DETERMINISTIC if node.factory is None else _class_of_operator(node, node.factory())
+    operator = operators.get(node.index)
+    in_one_scope = node.scope.depth == 1 or not _runs_on(operator)  # in a loop state ends with the epoch
+    known = bool(node.stages) or operator is not None
+    if (
+        in_one_scope
+        and known
+        and all(obligation_of(node, operator, port) == Obligation.RECORD for port in range(node.inputs))
+    ):
+        return OperatorClass.REPEATABLE
+    if node.scope.depth > 1 or not _runs_on(operator):
+        return OperatorClass.DETERMINISTIC  # its state ends with the epoch, or with each time
+    converges = (isinstance(operator, Reduce) and operator.converges) or (
+        isinstance(operator, ColumnAggregate) and operator.ttl is None
+    )
+    return OperatorClass.CONVERGENT_CAPABLE if converges else OperatorClass.DETERMINISTIC
 
 
-def why_arbitrary(node: Node) -> str | None:
+def why_arbitrary(node: Node, operators: Operators) -> str | None:
     """The reason why an operator may send something else when it does a time again; None: it does not."""
     if node.nondeterministic is not None:
         return node.nondeterministic
-    if node.holds and not (node.factory is not None and node.factory().repeats):
+    if node.holds and not (node.index in operators and operators[node.index].repeats):
         return "it may have work done outside of its worker, of which nobody knows that it gives the same again"
     return None
 
@@ -63,35 +79,16 @@ def keeps_keys(node: Node) -> bool:
     return node.kind == "gate" or (bool(node.stages) and all(stage.kind in _SAME_KEYS for stage in node.stages))
 
 
-def keeps_state(node: Node) -> bool:
+def keeps_state(node: Node, operators: Operators) -> bool:
     """True if it keeps state from one time to the next, and tells of it."""
-    operator = node.factory() if node.factory is not None else None
-    return operator is not None and _runs_on(operator)
+    return _runs_on(operators.get(node.index))
 
 
-def gives_each_once(node: Node) -> bool:
+def gives_each_once(node: Node, operators: Operators) -> bool:
     """True if it gives each record once, however often that is given to it."""
-    operator = node.factory() if node.factory is not None else None
+    operator = operators.get(node.index)
     return isinstance(operator, Distinct) and node.scope.depth == 1 and _runs_on(operator)
 
 
-def _class_of_operator(node: Node, operator: Operator) -> OperatorClass:
-    if isinstance(operator, Branch):
-        return OperatorClass.REPEATABLE if operator.by_record else OperatorClass.DETERMINISTIC
-    if isinstance(operator, AttemptOperator | Enter | Leave | Feedback | Gate):
-        return OperatorClass.REPEATABLE
-    if node.scope.depth > 1 or not _runs_on(operator):
-        return OperatorClass.DETERMINISTIC  # its state ends with the epoch, or with each time
-    if isinstance(operator, Distinct | KeyedJoin) or (
-        isinstance(operator, ColumnJoin) and operator.how in ("inner", "semi")
-    ):
-        return OperatorClass.REPEATABLE
-    if isinstance(operator, ColumnAggregate) and operator.ttl is not None:
-        return OperatorClass.DETERMINISTIC
-    if isinstance(operator, Reduce | ColumnAggregate):
-        return OperatorClass.CONVERGENT_CAPABLE
-    return OperatorClass.DETERMINISTIC
-
-
-def _runs_on(operator: Operator) -> bool:
-    return operator.state is not None and not is_transient(operator.state)
+def _runs_on(operator: Operator | None) -> bool:
+    return operator is not None and operator.state is not None and not is_transient(operator.state)

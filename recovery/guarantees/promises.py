@@ -9,7 +9,7 @@ It is taken that stores keep what they have acknowledged, and that a program's f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import reduce
@@ -17,7 +17,17 @@ from functools import reduce
 import msgspec
 from msgspec.structs import asdict
 
-from recovery.guarantees.classes import OperatorClass, class_of, gives_each_once, keeps_keys, keeps_state, why_arbitrary
+from recovery.guarantees.classes import (
+    OperatorClass,
+    Operators,
+    class_of,
+    gives_each_once,
+    keeps_keys,
+    keeps_state,
+    operators_of,
+    why_arbitrary,
+)
+from recovery.guarantees.repeating import Divided, between_workers, divided
 from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.dataflow.graph import Edge, Graph, Node
 from timely.io.interface import source_repeats
@@ -150,8 +160,21 @@ class _State:
         )
 
 
-def promises(graph: Graph) -> tuple[Promise, ...]:
-    """The promise of each output of a program, in the order in which they were made."""
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A program's operators, and those of its nodes whose batches may be divided otherwise, by index."""
+
+    operators: Operators
+    divided: Mapping[int, Divided]
+
+
+def promises(graph: Graph, operators: Operators | None = None) -> tuple[Promise, ...]:
+    """The promise of each output of a program, in the order in which they were made.
+
+    It holds for every number of workers. `operators` are those of the graph, if they were made already.
+    """
+    made = operators_of(graph) if operators is None else operators
+    program = _Program(made, divided(graph, between_workers, made))
     states, incoming, outgoing = [_State()] * len(graph.nodes), graph.incoming(), graph.outgoing()
     todo = [node.index for node in graph.nodes][::-1]
     waiting = set(todo)
@@ -159,7 +182,7 @@ def promises(graph: Graph) -> tuple[Promise, ...]:
         index = todo.pop()
         waiting.discard(index)
         node = graph.nodes[index]
-        state = _leaving(node, _reaching(node, states, incoming[index]))
+        state = _leaving(node, _reaching(node, states, incoming[index]), program)
         if state != states[index]:
             states[index] = state
             behind = [edge.target.node for edge in outgoing[index] if edge.target.node not in waiting]
@@ -192,24 +215,27 @@ def _by_key(channel: Channel) -> bool:
     return channel == PIPELINE or (isinstance(channel, Exchange) and channel.key is None and not channel.columns)
 
 
-def _leaving(node: Node, state: _State) -> _State:
+def _leaving(node: Node, state: _State, program: _Program) -> _State:
     """The streams that leave a node that is given `state`."""
     if node.sink is not None or node.kind in ("capture", "probe"):
         return state
     if node.kind == "gate" and state.firm:
         state = replace(state, again=Alike.EPOCHS, unsteady=None)
     recovers = Recovers() if node.policy is None else POLICIES.get(type(node.policy), _LEAST)
-    arbitrary = why_arbitrary(node)
+    operators = program.operators
+    arbitrary = why_arbitrary(node, operators)
     if node.source is not None:
         state = _of_source(node, arbitrary)
         if recovers.anew and state.broken is None:  # what cannot be read again does not come twice
             state = _sent_anew(node, state)
     elif arbitrary is not None:
-        state = _through_arbitrary(node, state, arbitrary, recovers)
+        state = _through_arbitrary(node, state, arbitrary, recovers, operators)
+    elif node.index in program.divided:
+        state = _through_divided(node, state, program.divided[node.index])
     else:
-        state = _through(node, state)
+        state = _through(node, state, operators)
     if node.source is None and state.twice is not None:
-        state = _given_twice(node, state, state.twice)
+        state = _given_twice(node, state, state.twice, operators)
     return replace(state, firm=recovers.firm and state.firm)
 
 
@@ -254,11 +280,11 @@ def _sent_anew(node: Node, state: _State) -> _State:
     return replace(state, again=Alike.EPOCHS, unsteady=None, twice=twice, seen=seen, doubled=True)
 
 
-def _given_twice(node: Node, state: _State, twice: Cause) -> _State:
+def _given_twice(node: Node, state: _State, twice: Cause, operators: Operators) -> _State:
     """Behind an operator that is given some records a second time, or, if they are not doubled any more, in later epochs."""
-    if class_of(node) == OperatorClass.REPEATABLE:
-        return replace(state, doubled=state.doubled and not gives_each_once(node))
-    seen, mend = _kept(state.seen, node), f"give {twice.name!r} Ephemeral()"
+    if class_of(node, operators) == OperatorClass.REPEATABLE:
+        return replace(state, doubled=state.doubled and not gives_each_once(node, operators))
+    seen, mend = _kept(state.seen, node, operators), f"give {twice.name!r} Ephemeral()"
     source = f"{twice.kind} {twice.name!r}"
     if not state.doubled and seen > Alike.NOT:
         grade, reason = (
@@ -274,9 +300,9 @@ def _given_twice(node: Node, state: _State, twice: Cause) -> _State:
     return replace(state, seen=seen)
 
 
-def _through_arbitrary(node: Node, state: _State, why: str, recovers: Recovers) -> _State:
+def _through_arbitrary(node: Node, state: _State, why: str, recovers: Recovers, operators: Operators) -> _State:
     broken = state.broken
-    if recovers.replays and (node.stateful or keeps_state(node)):
+    if recovers.replays and (node.stateful or keeps_state(node, operators)):
         other = _cause(
             *(Grade.DIVERGENT, node, f"its state comes back by doing all again, and may then become another: {why}"),
             "give it Lazy(), which saves what it has become",
@@ -286,9 +312,16 @@ def _through_arbitrary(node: Node, state: _State, why: str, recovers: Recovers) 
     return replace(state, alike=Alike.NOT, again=Alike.NOT, unsteady=unsteady, broken=broken)
 
 
-def _through(node: Node, state: _State) -> _State:
+def _through_divided(node: Node, state: _State, divided: Divided) -> _State:
+    """Behind an operator that repeats over batches alone, where these may be divided otherwise."""
+    mend = f"declare repeats_over for {node.name!r} if it gives the same in whatever batches, or {_EXACT}"
+    unsteady = _cause(Grade.DIVERGENT, node, str(divided), mend)
+    return replace(state, alike=Alike.NOT, again=Alike.NOT, unsteady=unsteady)
+
+
+def _through(node: Node, state: _State, operators: Operators) -> _State:
     """Of a deterministic operator behind what is divided into epochs now so and now otherwise."""
-    alike, again = (_kept(level, node) for level in (state.alike, state.again))
+    alike, again = (_kept(level, node, operators) for level in (state.alike, state.again))
     unsteady = state.unsteady
     if again == Alike.NOT < state.again:
         assert unsteady is not None
@@ -297,11 +330,11 @@ def _through(node: Node, state: _State) -> _State:
     return replace(state, alike=alike, again=again, unsteady=unsteady)
 
 
-def _kept(level: Alike, node: Node) -> Alike:
+def _kept(level: Alike, node: Node, operators: Operators) -> Alike:
     """The likeness of executions behind `node`, if they give it what is alike as far as `level`."""
     if level in (Alike.EPOCHS, Alike.NOT):
         return level
-    known = class_of(node)
+    known = class_of(node, operators)
     if level == Alike.RECORDS:
         return {OperatorClass.REPEATABLE: Alike.RECORDS, OperatorClass.CONVERGENT_CAPABLE: Alike.LATEST}.get(
             known, Alike.NOT

@@ -89,6 +89,22 @@ def test_reason_blame_and_what_would_mend_it_are_printed(tmp_path: Path, monkeyp
         assert text in " ".join(said.split()), said
 
 
+def test_operators_that_repeat_over_batches_alone_are_named_with_the_stream(tmp_path: Path) -> None:
+    program = tmp_path / "app.py"
+    program.write_text(
+        "import falkirk\n"
+        'flow = falkirk.Dataflow("batches")\n'
+        'spread = flow.source("in", falkirk.Iterable([1])).exchange(by=str, name="spread")\n'
+        'spread.map_batches(sorted, name="sorted").to(falkirk.FileSink("out"), name="files")\n'
+        'spread.map_batches(list, name="listed", repeats_over="record").to(falkirk.FileSink("out2"), name="others")\n'
+    )
+    assert promised(program) == {"files": "precise", "others": "precise"}
+    said = " ".join(falkirk_command("explain", str(program))[1].split())
+    assert "map_batches 'sorted'" in said
+    assert "it repeats only over the same batches, and those of the exchange 'spread' may be divided otherwise" in said
+    assert "'listed'" not in said
+
+
 def test_program_without_an_output_is_told_so(tmp_path: Path) -> None:
     program = tmp_path / "app.py"
     program.write_text(

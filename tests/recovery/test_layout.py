@@ -327,12 +327,20 @@ class Repeats(Remembers):
     """Its jobs give the same again."""
 
     repeats = True
+    repeats_over = "time"
+
+
+class ByTime(Remembers):
+    """It says that it gives the same in whatever batches the records of a time come."""
+
+    repeats_over = "time"
 
 
 def test_what_nobody_vouches_for_does_not_repeat() -> None:
     flow = Dataflow()
     stream = words(flow)
-    stream.unary("plain", Remembers).probe()
+    stream.unary("plain", ByTime).probe()
+    stream.unary("undeclared", Remembers).probe()
     stream.unary("declared", Remembers).nondeterministic("it rolls dice").probe()
     stream.unary("jobs", Remembers, holds=True).probe()
     stream.unary("same jobs", Repeats, holds=True).probe()
@@ -346,6 +354,7 @@ def test_what_nobody_vouches_for_does_not_repeat() -> None:
     assert repeating(laid_out(flow)) == {
         "in": True,
         "plain": True,
+        "undeclared": False,
         "declared": False,
         "jobs": False,
         "same jobs": True,
@@ -373,11 +382,54 @@ def test_what_comes_from_several_operators_is_declared_one_by_one() -> None:
         stream.map(str).concat(stream).nondeterministic("chance")
 
 
-def test_what_looks_at_whole_batches_repeats_unless_they_came_by_an_exchange() -> None:
+def test_what_looks_at_batches_repeats_only_where_nothing_divides_them_otherwise() -> None:
     flow = Dataflow()
-    stream = words(flow)
-    stream.policy(Batch(log_outputs=True)).map_batches(list, name="beside").policy(Lazy()).capture("out")
-    stream.exchange(by=len, name="spread").map_batches(list, name="behind").capture("far")
-    repeats = {info.name: info.repeats for info in laid_out(flow).processors}
-    assert repeats["beside"]
-    assert not repeats["behind" if "behind" in repeats else "spread"]
+    whole = flow.source("whole", Iterable(["a", "bc"], epoch_every=1))
+    pieces = flow.source("pieces", Iterable(["a", "bc"]))
+    logged = Batch(log_outputs=True)
+    whole.map(str, name="chained").map_batches(list, name="beside").capture("beside out")
+    whole.policy(logged).map_batches(list, name="behind a log").policy(Lazy()).capture("log out")
+    whole.branch(bool, name="parted")[0].unary("behind a branch", Remembers).capture("branch out")
+    whole.exchange(by=len, name="spread").map_batches(list, name="behind an exchange").capture("far")
+    whole.exchange(by=len).distinct().map(str).unary("far behind an exchange", Remembers).capture("farther")
+    whole.concat(whole.map(str)).unary("behind two", Remembers).capture("two out")
+    whole.map_batches(list, name="says so", repeats_over="record").exchange(by=len).capture("sure")
+    pieces.map_batches(list, name="behind pieces").capture("pieces out")
+    pieces.map_batches(list, name="says so of pieces", repeats_over="record").capture("sure of pieces")
+    assert {name: found for name, found in repeating(laid_out(flow)).items() if " out" not in name} == {
+        "whole": True,
+        "pieces": True,
+        "beside": True,
+        "behind a log": True,
+        "parted": True,
+        "behind a branch": True,
+        "behind an exchange": False,
+        "distinct-1": True,
+        "exchange-1": True,
+        "map-1": True,
+        "far behind an exchange": False,
+        "map-2": True,
+        "behind two": False,
+        "says so": True,
+        "exchange-2": True,
+        "behind pieces": False,
+        "says so of pieces": True,
+        "far": True,
+        "farther": True,
+        "sure": True,
+        "sure of pieces": True,
+    }
+
+
+def test_an_obligation_that_there_is_none_of_is_refused() -> None:
+    class Wrong(Operator):
+        repeats_over = ("time", "any")  # type: ignore[assignment]
+
+    flow = Dataflow()
+    words(flow).unary("wrong", Wrong).capture("out")
+    with pytest.raises(
+        GraphError, match=r"unary 'wrong' \(.*test_layout.py:\d+\) declares repeats_over = \('time', 'any'\)"
+    ):
+        laid_out(flow)
+    with pytest.raises(GraphError, match=r"map_batches \(.*test_layout.py:\d+\) declares repeats_over = 'never'"):
+        words(Dataflow()).map_batches(list, repeats_over="never")  # type: ignore[arg-type]

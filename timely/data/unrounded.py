@@ -1,14 +1,20 @@
-"""Sums of Python's floats that nothing has been rounded in, so that they do not depend on the order of what is added.
+"""Sums of values that do not depend on the order in which these are added.
 
-While values are added up, a sum that is no float is `Terms`: a few floats of which the sum is exact, each the nearest to what
-those before it leave. It is rounded once, when it is shown. Integers stay as they are until they meet a float. Columns have the
-same in arrays (`timely.data.kernels.terms`).
+While floats are added up, a sum that is no float is `Terms`: a few floats of which the sum is exact, each the nearest to what
+those before it leave. It is rounded once, when it is shown. Integers stay as they are until they meet a float; decimals,
+fractions and spans of time are added exactly. Of all else (complex numbers, NumPy's scalars, text, tuples) the sum depends on
+the order: such values stay in an `Unordered` until their time is complete, and are added then in the order of their content.
+Columns have exact sums of floats in arrays (`timely.data.kernels.terms`).
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import operator
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from fractions import Fraction
 from functools import reduce
 from itertools import chain, count
 from math import fsum, inf, isfinite, nan
@@ -19,6 +25,7 @@ import msgspec
 import numpy as np
 
 from timely.data.codec import register
+from timely.data.content import by_content
 from timely.data.kernels.split_sums import split_sums
 from timely.errors import CodecError
 
@@ -51,6 +58,71 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
             return total / _UNIT
         except OverflowError:
             return inf if total > 0 else -inf
+
+
+class Unordered(msgspec.Struct, frozen=True, gc=False):
+    """The values of a sum that depends on their order: the exact sum of each kind of number among them, and all others."""
+
+    exact: tuple[Any, ...]
+    others: tuple[Any, ...] = ()
+
+    def added(self) -> Any:
+        """The sum: exact ones first, then the others in the order of their content."""
+        return reduce(operator.add, map(lowered, [*self.exact, *by_content(list(self.others))]))
+
+
+_MOST_DIGITS = 1 << 12
+_DECIMALS = Context(prec=_MOST_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
+"""Adds decimals of up to a thousand digits on either side of the point without rounding."""
+
+
+def _kind(value: Any) -> int | None:
+    """The kind of a number that is added to others of its kind exactly; None: to none."""
+    if isinstance(value, int | float | Terms):  # truth values and NumPy's float64, too
+        return 0
+    kind = type(value)
+    if kind is Decimal:
+        return 1 if value.is_finite() and value.adjusted() < 1000 and value.as_tuple().exponent > -1000 else None
+    return 2 if kind is Fraction else 3 if kind is dt.timedelta else None
+
+
+def _add_kind(kind: int, values: list[Any]) -> Any:
+    """The exact sum of numbers of one kind."""
+    if kind == 1:
+        return reduce(_DECIMALS.add, values)
+    if kind > 1:
+        return reduce(operator.add, values)
+    if any(isinstance(value, float | Terms) for value in values):
+        floats = list(map(_floats_of, values))
+        if None not in floats:
+            return _sum(list(chain.from_iterable(floats)))  # type: ignore[arg-type]  # None is not among them
+        integers = sum(value for value in values if isinstance(value, int))
+        rest = _sum([each for value in values if not isinstance(value, int) for each in _floats_of(value) or ()])
+        return lowered(rest) + integers
+    return sum(values)
+
+
+def _sum_of_kinds(values: Iterable[Any]) -> Any:
+    """The sum of values of any kinds, in an order of their own."""
+    kinds: defaultdict[int, list[Any]] = defaultdict(list)
+    others: list[Any] = []
+    for value in values:
+        for each in (*value.exact, *value.others) if type(value) is Unordered else (value,):
+            kind = _kind(each)
+            if kind is None:
+                others.append(each)
+            else:
+                kinds[kind].append(each)
+    exact = [_add_kind(kind, kinds[kind]) for kind in sorted(kinds)]
+    if len(exact) == 1 and not others:
+        return exact[0]
+    if len(exact) == 2 and not others and type(exact[0]) in (int, bool):
+        return _DECIMALS.add(exact[1], int(exact[0])) if type(exact[1]) is Decimal else exact[0] + exact[1]
+    if not exact and len(others) == 1:
+        return others[0]
+    found = Unordered(tuple(exact), tuple(others))
+    Unordered(found.exact[:1], found.others[:1]).added()  # values that cannot be added are an error where they came
+    return found
 
 
 def _sum(values: list[float]) -> float | Terms:
@@ -162,18 +234,19 @@ def plus(a: Any, b: Any) -> Any:
                     return top + 0.0
                 if -_GREATEST < top < _GREATEST:
                     return Terms(top, rest)
-    elif not (isinstance(a, float | Terms) or isinstance(b, float | Terms)):
-        return a + b
-    some, more = _floats_of(a), _floats_of(b)
-    if some is None or more is None:
-        return lowered(a) + lowered(b)
-    return _sum([*some, *more])
+    return _sum_of_kinds((a, b))
+
+
+def plus_time(before: Any, value: Any) -> Any:
+    """The sum of a total and of all values of a time that came after it."""
+    total = plus(before, value)
+    return lowered(before) + lowered(value) if type(total) is Unordered else total
 
 
 def lowered(value: Any) -> Any:
     """A sum as it is shown."""
     if type(value) is not Terms:
-        return value
+        return value.added() if type(value) is Unordered else value
     first = value.first
     return first if -_GREATEST < first < _GREATEST else float(value)
 
@@ -185,7 +258,7 @@ def lowered_all(totals: Iterable[Any]) -> list[Any]:
 
 def lowered_pairs(totals: Mapping[Hashable, Any]) -> list[tuple[Any, Any]]:
     """Keys with their sums as they are shown."""
-    if Terms in set(map(type, totals.values())):
+    if not _SUMS.isdisjoint(map(type, totals.values())):
         return [(key, value if type(value) is float else lowered(value)) for key, value in totals.items()]
     return list(totals.items())
 
@@ -242,18 +315,22 @@ def _total(values: list[Any]) -> Any:
     kinds = set(map(type, values))
     if kinds == {float}:
         return _sum(values)
-    if kinds == {int}:
-        return sum(values)
-    if any(issubclass(kind, float | Terms) for kind in kinds):
-        floats = list(map(_floats_of, values))
-        if None not in floats:
-            return _sum(list(chain.from_iterable(floats)))  # type: ignore[arg-type]  # None is not among them
-    return reduce(plus, values)
+    return sum(values) if kinds == {int} else _sum_of_kinds(values)
 
 
 def total_of(values: Iterable[Any]) -> Any:
     """The sum of some values, of which there is one at least; not rounded yet."""
     return _total(list(values))
+
+
+_SUMS = {Terms, Unordered}
+
+
+def settled_sums(totals: dict[Hashable, Any]) -> dict[Hashable, Any]:
+    """`totals` of a time that is complete: those that depend on an order are added up."""
+    if Unordered not in set(map(type, totals.values())):
+        return totals
+    return {key: value.added() if type(value) is Unordered else value for key, value in totals.items()}
 
 
 def _read(floats: Any) -> Terms:
@@ -262,4 +339,15 @@ def _read(floats: Any) -> Terms:
     return Terms(floats[0], floats[1], tuple(floats[2:]))
 
 
+def _read_unordered(parts: Any) -> Unordered:
+    if (
+        not isinstance(parts, tuple | list)
+        or len(parts) != 2
+        or not all(isinstance(each, tuple | list) for each in parts)
+    ):
+        raise CodecError("a damaged sum: it has no values")
+    return Unordered(tuple(parts[0]), tuple(parts[1]))
+
+
+register(Unordered, lambda sum: (sum.exact, sum.others), _read_unordered, "falkirk.unordered")
 register(Terms, lambda terms: terms.floats, _read, "falkirk.terms")

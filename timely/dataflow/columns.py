@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast, get_args
 import polars as pl
 
 from timely.data.batch import Batch, as_polars, columns_of, divide
-from timely.data.kernels.elementwise import are_elementwise
+from timely.data.kernels.elementwise import are_elementwise, divide_by_numbers
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
 from timely.dataflow.asof_joins import check_asof_ttl, expiring_asof_join
@@ -41,6 +41,7 @@ from timely.operators.base import Operator
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, ColumnJoin, How, check_join
 from timely.operators.expiring_join import ExpiringHow, ExpiringJoin
+from timely.operators.obligations import RepeatsOver
 from timely.operators.shaping import Branch
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
@@ -138,7 +139,8 @@ class Columns(Wire):
         """A stage that is a verb of Polars, which takes frames, lazy or not, and was `given` expressions."""
         expressions = list(given)
         schema = schemas.after(kind, plan, self.schema, expressions)
-        by_batch = fills or (few is None and not are_elementwise(expressions))
+        divides = divide_by_numbers(expressions)
+        by_row = not fills and (few is not None or (not divides and are_elementwise(expressions)))
         return self._stage(
             kind,
             name,
@@ -147,7 +149,8 @@ class Columns(Wire):
             plan=plan,
             few=few,
             fills=fills,
-            by_batch=by_batch,
+            divides=divides,
+            repeats_over="record" if by_row else "batch",
         )
 
     def _choose(self, kind: str, *exprs: Any) -> Columns:
@@ -347,9 +350,16 @@ class Columns(Wire):
         return function(self, *args, **kwargs)
 
     def map_batches(
-        self, function: Callable[[Any], Batch], name: str | None = None, schema: Schema | None = None
+        self,
+        function: Callable[[Any], Batch],
+        name: str | None = None,
+        schema: Schema | None = None,
+        *,
+        repeats_over: RepeatsOver = "batch",
     ) -> Columns:
         """Replace every batch by `function(batch)`, which returns a Polars frame or an Arrow table.
+
+        `repeats_over="record"` declares that `function` gives the same in whatever batches rows come (`Stream.map_batches`).
 
         `schema` says which columns these have, in types of Polars, Python or Arrow; so the verbs behind it are checked where
         they are called. A batch that is not as declared is an error when it comes.
@@ -364,7 +374,7 @@ class Columns(Wire):
         >>> dear.with_columns(double=pl.col("price") * 2).schema
         Schema([('shop', String), ('price', Int64), ('double', Int64)])
         """
-        made = Wire.map_batches(self, function, name)
+        made = Wire.map_batches(self, function, name, repeats_over=repeats_over)
         return made if schema is None else match_to_schema(made, schema, None)
 
     def match_to_schema(self, schema: Schema, name: str | None = None) -> Columns:
@@ -447,7 +457,7 @@ class Columns(Wire):
             function(batch)
             return batch
 
-        return self._stage("inspect", name, look, schema=self.schema)
+        return self._stage("inspect", name, look, schema=self.schema, repeats_over="record")
 
     def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
         """Two streams: the rows for which `predicate` is true, and the others (false or null).
@@ -475,6 +485,8 @@ class Columns(Wire):
                 f"{user_site()}: branch takes an expression that is true or false for each row, and this is {mask['mask']}"
             )
 
+        by_row = are_elementwise([predicate]) and not divide_by_numbers([predicate])
+
         def split(batch: Batch) -> tuple[Batch, Batch]:
             batch = columns_of(batch)
             mask = as_polars(batch).select(chosen).to_series()
@@ -485,7 +497,6 @@ class Columns(Wire):
             return divide(batch, mask)
 
         verb = verbs.Split(predicate)
-        by_row = compiled("filter", [predicate], {}) is not None or are_elementwise([predicate])
         node = self._attach("branch", name, factory=lambda: Branch(split, by_row), outputs=2, verb=verb)
         return self._of(node, 0, self.schema), self._of(node, 1, self.schema)
 
@@ -507,7 +518,7 @@ class Columns(Wire):
             raise GraphError(f"{user_site()}: exchange of columns takes names of columns, not {by!r}")
         schemas.check_columns("exchange", by, self.schema)
         channel = Exchange(columns=by, prepare=columns_of)
-        return self._stage("exchange", name, columns_of, channel=channel, schema=self.schema)
+        return self._stage("exchange", name, columns_of, channel=channel, schema=self.schema, repeats_over="record")
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, or by expressions of a column each; say what of with `agg`.
@@ -965,7 +976,7 @@ class Columns(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), [3, 4, 5]), ((1,), [6])]
         """
-        return view(self._stage("to_records", name, records_of), Stream)
+        return view(self._stage("to_records", name, records_of, repeats_over="record"), Stream)
 
     def key_by(self, column: str, name: str | None = None) -> Keyed:
         """Pairs (value of `column`, the row as a dict), ready for keyed verbs over records.
@@ -990,7 +1001,7 @@ class Columns(Wire):
                 raise LookupError(f"there is no column {column!r}, only {', '.join(map(repr, rows[0]))}")
             return [(row[column], row) for row in rows]
 
-        return view(self._stage("key_by", name, pairs), Keyed)
+        return view(self._stage("key_by", name, pairs, repeats_over="record"), Keyed)
 
 
 @dataclass(frozen=True, slots=True)

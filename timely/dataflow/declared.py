@@ -23,7 +23,7 @@ def match_to_schema(columns: Columns, schema: Schema, name: str | None) -> Colum
         if differs := _difference(known, declared):
             raise GraphError(f"{user_site()}: match_to_schema: {differs}")
         return columns if known == declared else columns._choose("drop", *declared)
-    return columns._stage("match_to_schema", name, _matching(declared), schema=declared)
+    return columns._stage("match_to_schema", name, _matching(declared), schema=declared, repeats_over="record")
 
 
 def _matching(declared: pl.Schema) -> Callable[[Batch], Batch]:

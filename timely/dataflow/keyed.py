@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +9,19 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
-from timely.operators.keyed import PLUS, Combine, Fold, KeyedJoin, Reduce, combiner, greatest, least, pairs_of
+from timely.operators.keyed import (
+    PLUS,
+    Combine,
+    Fold,
+    KeyedJoin,
+    OrderedReduce,
+    Reduce,
+    combine_known,
+    combiner,
+    greatest,
+    least,
+    pairs_of,
+)
 
 if TYPE_CHECKING:
     from timely.dataflow.stream import Stream
@@ -40,8 +51,14 @@ class Keyed(Wire):
     NaN is one key, whatever the number of workers, and so are 0.0 and -0.0.
     """
 
-    def reduce(self, combine: Combine, over: Over = "scope", name: str | None = None) -> Keyed:
-        """One value a key, by `combine(a, b)`, which must be associative and commutative.
+    def reduce(
+        self, combine: Combine, over: Over = "scope", name: str | None = None, *, any_order: bool = False
+    ) -> Keyed:
+        """One value a key, by `combine(a, b)`: the total so far with the values of a time, in an order by their content.
+
+        `any_order` declares that `combine` gives the same, to the last digit, in whatever order and grouping values come, as
+        exact arithmetic does and floats do not. Then each worker combines its own values before they travel. Of `max`, `min`
+        and `operator`'s add, and_ and xor that is known.
 
         Raises:
             GraphError: `combine` is no function, or `over` is neither "scope" nor "time".
@@ -53,7 +70,11 @@ class Keyed(Wire):
         [((0,), [('a', 12), ('b', 5)])]
         """
         check_callable(combine, "reduce")
-        return self._reduce("reduce", PLUS if combine is operator.add else combine, over, name)
+        known = combine_known(combine, any_order)
+        if known is not None:
+            return self._reduce("reduce", known, over, name)
+        running = check_over(over, "reduce")
+        return self._keyed_operator("reduce", name, Exchange(prepare=pairs_of), lambda: OrderedReduce(combine, running))
 
     def sum(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The sum of the values of each key. Of floats it is the exact sum, rounded once: it does not depend on their order.
@@ -109,7 +130,7 @@ class Keyed(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 1)]), ((1,), [('a', 2)])]
         """
-        ones = self._stage("ones", None, lambda batch: [(key, 1) for key, _ in pairs_of(batch)])
+        ones = self._stage("ones", None, lambda batch: [(key, 1) for key, _ in pairs_of(batch)], repeats_over="record")
         return ones._reduce("count", PLUS, over, name)
 
     def fold(
@@ -265,6 +286,7 @@ class Keyed(Wire):
             name,
             lambda batch: [(key, function(value)) for key, value in pairs_of(batch)],
             lambda pair: function(pair[1]),
+            repeats_over="record",
         )
 
     def values(self, name: str | None = None) -> Stream:
@@ -278,7 +300,10 @@ class Keyed(Wire):
         """
         from timely.dataflow.stream import Stream, view
 
-        return view(self._stage("values", name, lambda batch: [value for _, value in pairs_of(batch)]), Stream)
+        return view(
+            self._stage("values", name, lambda batch: [value for _, value in pairs_of(batch)], repeats_over="record"),
+            Stream,
+        )
 
     def records(self) -> Stream:
         """The same stream as one of records, each a pair.
@@ -302,7 +327,7 @@ class Keyed(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 3), ('b', 5), ('a', 4)])]
         """
-        return self._stage("exchange", name, pairs_of, channel=Exchange(prepare=pairs_of))
+        return self._stage("exchange", name, pairs_of, channel=Exchange(prepare=pairs_of), repeats_over="record")
 
     def _reduce(self, kind: str, combine: Combine, over: Over, name: str | None) -> Keyed:
         running = check_over(over, kind)

@@ -55,7 +55,9 @@ class Stream(Wire):
         [((0,), [1, 4, 9])]
         """
         check_callable(function, "map")
-        return self._stage("map", name, lambda batch: [function(x) for x in records_of(batch)], function)
+        return self._stage(
+            "map", name, lambda batch: [function(x) for x in records_of(batch)], function, repeats_over="record"
+        )
 
     def attempt(self, function: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
         """Like `map`, but a record on which `function` raises does not stop the job.
@@ -88,7 +90,13 @@ class Stream(Wire):
         [((0,), [2, 3])]
         """
         check_callable(predicate, "filter")
-        return self._stage("filter", name, lambda batch: [x for x in records_of(batch) if predicate(x)], predicate)
+        return self._stage(
+            "filter",
+            name,
+            lambda batch: [x for x in records_of(batch) if predicate(x)],
+            predicate,
+            repeats_over="record",
+        )
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Stream:
         """Replace every record by the records that `function(record)` gives.
@@ -104,7 +112,11 @@ class Stream(Wire):
         """
         check_callable(function, "flat_map")
         return self._stage(
-            "flat_map", name, lambda batch: list(chain.from_iterable(map(function, records_of(batch)))), function
+            "flat_map",
+            name,
+            lambda batch: list(chain.from_iterable(map(function, records_of(batch)))),
+            function,
+            repeats_over="record",
         )
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
@@ -126,7 +138,7 @@ class Stream(Wire):
                 function(record)
             return batch
 
-        return self._stage("inspect", name, look, function)
+        return self._stage("inspect", name, look, function, repeats_over="record")
 
     def branch(self, predicate: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
         """Two streams: the records for which `predicate(record)` is true, and the others.
@@ -189,7 +201,9 @@ class Stream(Wire):
         [((0,), ['a', 'b'])]
         """
         check_callable(by, "exchange")
-        return self._stage("exchange", name, records_of, channel=Exchange(key=by, prepare=records_of))
+        return self._stage(
+            "exchange", name, records_of, channel=Exchange(key=by, prepare=records_of), repeats_over="record"
+        )
 
     def key_by(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
         """Pairs (function(record), record), ready for keyed verbs.
@@ -205,7 +219,14 @@ class Stream(Wire):
         """
         check_callable(function, "key_by")
         return view(
-            self._stage("key_by", name, lambda batch: [(function(x), x) for x in records_of(batch)], function), Keyed
+            self._stage(
+                "key_by",
+                name,
+                lambda batch: [(function(x), x) for x in records_of(batch)],
+                function,
+                repeats_over="record",
+            ),
+            Keyed,
         )
 
     def keyed(self) -> Keyed:
@@ -246,7 +267,10 @@ class Stream(Wire):
             return frame_of_records(batch, types)
 
         known = None if types is None else pl.Schema(types)
-        return view(self._stage("to_columns", name, frame, schema=known), Columns)
+        return view(
+            self._stage("to_columns", name, frame, schema=known, repeats_over="batch" if types is None else "record"),
+            Columns,
+        )
 
 
 def _whole(record: Any) -> Any:

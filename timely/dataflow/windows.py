@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from timely.dataflow.wire import Wire, check_at_root, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Exchange
-from timely.operators.keyed import PLUS, Combine, greatest, least, pairs_of
+from timely.operators.keyed import PLUS, Combine, combine_known, greatest, least, pairs_of
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, RecordLateness, RecordTimes
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window, behind
 from timely.operators.windows import (
@@ -21,6 +20,7 @@ from timely.operators.windows import (
     EventWindows,
     WindowAggregate,
     collecting,
+    combining,
     counting,
     folding,
     parts_of,
@@ -89,7 +89,9 @@ def split_late(
         lambda: RecordLateness(behind, allowed),
         Exchange(),
     )
-    on_time = keyed._of(judge, ON_TIME)._stage("untimed", None, lambda batch: [(key, value) for key, _, value in batch])
+    on_time = keyed._of(judge, ON_TIME)._stage(
+        "untimed", None, lambda batch: [(key, value) for key, _, value in batch], repeats_over="record"
+    )
     return on_time, keyed._of(judge, LATE), view(keyed._of(judge, WATERMARKS), Stream)
 
 
@@ -210,8 +212,10 @@ class Windowed:
         """
         return self._aggregate("max", name, reducing(greatest))
 
-    def reduce(self, combine: Combine, name: str | None = None) -> Keyed:
-        """The values combined by `combine(a, b)`, which must be associative and commutative.
+    def reduce(self, combine: Combine, name: str | None = None, *, any_order: bool = False) -> Keyed:
+        """The values combined by `combine(a, b)`: epoch by epoch, in an epoch by event time, then by content.
+
+        `any_order` as for `Keyed.reduce`. Where a record joins two sessions, their totals are combined, the earlier first.
 
         Raises:
             GraphError: `combine` is no function.
@@ -225,7 +229,8 @@ class Windowed:
         [((2,), [(('ann', Window(start=0, end=10)), 4)]), ((END,), [(('ann', Window(start=10, end=20)), 12)])]
         """
         check_callable(combine, "reduce")
-        return self._aggregate("reduce", name, reducing(PLUS if combine is operator.add else combine))
+        known = combine_known(combine, any_order)
+        return self._aggregate("reduce", name, combining(combine) if known is None else reducing(known))
 
     def fold(
         self,

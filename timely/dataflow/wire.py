@@ -17,6 +17,7 @@ from timely.io.interface import Sink
 from timely.operators.base import Operator
 from timely.operators.borders import Enter, Feedback, Leave
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Gather
+from timely.operators.obligations import RepeatsOver, obligations
 from timely.operators.stateless import Stage
 from timely.time import Summary
 
@@ -218,14 +219,19 @@ class Wire:
 
     # Verbs
 
-    def map_batches(self, function: Callable[[Any], Batch], name: str | None = None) -> Self:
+    def map_batches(
+        self, function: Callable[[Any], Batch], name: str | None = None, *, repeats_over: RepeatsOver = "batch"
+    ) -> Self:
         """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table.
 
-        How records of a time are divided into batches is not fixed, so what comes of all of them must not depend on that.
-        Behind an exchange survivors of a failure go back with it, for a function may give something else of other batches.
+        The division of a time's records into batches is not fixed, and differs when the time is done again.
+        `repeats_over="record"` declares that `function` gives the same in whatever batches they come, as one that handles each
+        by itself does.
+        Undeclared, survivors of a failure go back with it, and an output that is told at once promises less
+        (docs/guarantees.md); whole times come from `sort(..., over="time")` or a Lindi query.
 
         Raises:
-            GraphError: `function` is no function.
+            GraphError: `function` is no function, or `repeats_over` is none of "record", "time" and "batch".
 
         >>> flow = falkirk.Dataflow()
         >>> result = flow.source("items", falkirk.Iterable([3, 1, 2])).map_batches(sorted).capture("out")
@@ -233,6 +239,7 @@ class Wire:
         [((0,), [1, 2, 3])]
         """
         check_callable(function, "map_batches")
+        obligations(repeats_over, 1, f"map_batches ({user_site()})")
 
         def apply(batch: Batch) -> Batch:
             result = function(batch)
@@ -242,7 +249,7 @@ class Wire:
                 )
             return result
 
-        return self._stage("map_batches", name, apply, by_batch=True)
+        return self._stage("map_batches", name, apply, repeats_over=repeats_over)
 
     def concat(self, *others: Self) -> Self:
         """This stream and `others` as one. Order between them is not kept.
@@ -318,7 +325,9 @@ class Wire:
         >>> falkirk.run(flow).captured("out")
         [((0,), [10])]
         """
-        return self._stage("broadcast", name, _unchanged, channel=Broadcast(), schema=self.schema)
+        return self._stage(
+            "broadcast", name, _unchanged, channel=Broadcast(), schema=self.schema, repeats_over="record"
+        )
 
     def unary(
         self,
@@ -486,7 +495,9 @@ class Wire:
         stream = self
         if getattr(sink, "one_writer", False):
             name = name or self.graph.fresh_name("sink")
-            stream = self._stage("gather", f"{name}-gather", _unchanged, channel=Gather(name=name))
+            stream = self._stage(
+                "gather", f"{name}-gather", _unchanged, channel=Gather(name=name), repeats_over="record"
+            )
         stream._attach("sink", name, outputs=0, sink=sink, require=require, notifies=True, stateful=True)
 
     # Scopes

@@ -39,6 +39,7 @@ class Batches:
             )
         self._batches = batches
         self._every = EpochEvery(per_epoch, "per_epoch")
+        self.whole_epochs = self._every.n == 1
 
     def columns_schema(self) -> pl.Schema | None:
         """That of all batches, if they are in a list and have the same."""

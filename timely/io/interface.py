@@ -123,8 +123,8 @@ class Source(Protocol):
     """Input of a dataflow.
 
     One that says `repeats = True` puts the same records into the same epochs whenever it is read. One that says
-    `deals_epochs = True` as well reads all of epoch e at worker e modulo their number. With `one_epoch = True` all of it is one
-    epoch.
+    `deals_epochs = True` as well reads all of epoch e at worker e modulo their number, one with `whole_epochs = True` reads an
+    epoch at each worker in one chunk. With `one_epoch = True` all of it is one epoch.
 
     >>> class Countdown:
     ...     # A source of two partitions; the position is the number that comes next.
@@ -246,6 +246,11 @@ class JobSink(Sink, Protocol):
 def deals_epochs(source: Source) -> bool:
     """True if epoch e of a source is read by worker e modulo their number, all of it, whenever it is read."""
     return bool(getattr(source, "deals_epochs", False)) and source_repeats(source)
+
+
+def whole_epochs(source: Source) -> bool:
+    """True if each worker reads an epoch of a source in one chunk, epoch after epoch, whenever it is read."""
+    return bool(getattr(source, "whole_epochs", False)) and source_repeats(source)
 
 
 def source_repeats(source: Source) -> bool:

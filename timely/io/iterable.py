@@ -54,6 +54,7 @@ class Iterable:
         self._batch = whole(batch, "batch")
         self._every = EpochEvery(self._batch if epoch_every == "batch" else epoch_every)
         self.one_epoch = self._every.n is None
+        self.whole_epochs = len(self._parts) == 1 and self._every.n is not None and self._every.n <= self._batch
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """The iterables that this worker reads."""

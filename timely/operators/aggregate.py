@@ -90,6 +90,8 @@ class Grouping(Operator):
     """The part that all aggregations over columns have in common: partial tables of a time's batches, and results of partial
     tables."""
 
+    repeats_over = "time"
+
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], combined: bool) -> None:
         check_aggregate(keys, aggregates)
         self._keys = list(keys)
@@ -408,6 +410,8 @@ class ExpressionAggregate(Operator):
         keys: the key columns, one or more. Input must be exchanged by them.
         aggregates: output column → Polars expression, or aggregate of `timely.operators.agg`.
     """
+
+    repeats_over = "time"
 
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, pl.Expr | Aggregate]) -> None:
         check_aggregate(keys, aggregates)

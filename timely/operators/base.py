@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from timely.data.batch import Batch
 from timely.data.span import Span
 from timely.errors import OperatorError
+from timely.operators.obligations import Declared
 from timely.state.interface import State
 from timely.time import INF, Frontier, Time, leq, visible
 
@@ -48,7 +49,16 @@ class Operator:
     """Its state can be taken back to each of the times of a span: so it takes spans where somebody may go back, too."""
     repeats: bool = False
     """Of one that starts jobs or keeps capabilities: done again, a time gives the same records, those of its jobs too. Any
-    other is taken to do that."""
+    other is taken to do that, as far as `repeats_over` says."""
+    repeats_over: Declared = "batch"
+    """The divisions of its input over which it gives the same, for all inputs or for each: "record" (any batches, in any
+    order), "time" (any batches and order within a time), or "batch" (only the same batches in the same order). An exchange, a
+    log or a queue divides a time that is done again into other batches: behind it only what says "record" or "time" repeats,
+    and lets others keep what they had of it."""
+    keeps_batches: bool = False
+    """It sends one batch at most for each that comes, at once: its output is divided as its input is."""
+    one_batch: bool = False
+    """It sends one batch at most at each time, in an order that follows from the records of that time."""
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         """A batch at `time` arrived on input `port`."""

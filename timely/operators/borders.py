@@ -19,8 +19,11 @@ class Enter(Operator):
     order nothing says that (1, 0) comes after (0, 100).
     """
 
+    repeats_over = "record"
+
     def __init__(self, at: Callable[[Any], int] | None = None) -> None:
         self.at = at
+        self.keeps_batches = at is None
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         if self.at is None:
@@ -41,6 +44,8 @@ class Enter(Operator):
 class Leave(Operator):
     """Takes a stream out of its scope: all its batches of one outer time are of that time again."""
 
+    repeats_over = "record"
+
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         ctx.out.append((0, time[:-1], batch))
 
@@ -50,6 +55,8 @@ class Feedback(Operator):
 
     What would begin iteration `limit` is dropped, and what is sent when the loop is over, at iteration INF: it only leaves.
     """
+
+    repeats_over = "record"
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit

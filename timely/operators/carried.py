@@ -88,4 +88,4 @@ def checking_stage(stage: Stage, channel: Channel) -> Stage:
             check_carried(f"{stage.kind} {stage.name!r}", stage.site, channel, batch)
         return batch
 
-    return Stage(stage.name, stage.kind, stage.site, apply)
+    return Stage(stage.name, stage.kind, stage.site, apply, repeats_over="record")

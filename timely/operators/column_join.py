@@ -33,6 +33,7 @@ from timely.data.kernels.series import frame_of, series_of
 from timely.data.span import Span
 from timely.errors import CodecError, GraphError, OperatorError, user_site
 from timely.operators.base import Context, Operator, notify_of
+from timely.operators.obligations import Declared
 from timely.operators.stateless import operator_error
 from timely.state import OrderedRowsState, Parts, RowsState, TimedBatches
 from timely.time import Time, visible
@@ -88,6 +89,8 @@ class Joining(Operator):
         left: the same of the left input, for right rows that come out with nulls.
         kept: what is held of each side from time to time; nothing, if each time is joined by itself.
     """
+
+    repeats_over: Declared = "time"
 
     verb = "join"
 
@@ -217,6 +220,8 @@ class ColumnJoin(Joining):
         self._kept = (RowsState(on), RowsState(on)) if over == "scope" else None
         super().__init__(on, right, suffix, self._kept or (), left)
         self.spans = how == "inner" and over == "scope"
+        if over == "scope" and how in ("inner", "semi"):
+            self.repeats_over = "record"
 
     def on_span(self, ctx: Context, port: int, span: Span) -> None:
         try:

@@ -25,6 +25,9 @@ class SortOfTime(Operator):
         nulls_last: for each of them.
     """
 
+    repeats_over = "time"
+    one_batch = True
+
     def __init__(self, by: Sequence[str | pl.Expr], descending: Sequence[bool], nulls_last: Sequence[bool]) -> None:
         self._by = list(by)
         self._named = {each for each in by if isinstance(each, str)}

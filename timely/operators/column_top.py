@@ -40,6 +40,8 @@ class _Top(Operator):
         least: for each of them, whether the least comes first, and not the greatest.
     """
 
+    repeats_over = "time"
+
     def __init__(self, keys: Sequence[str], k: int, by: Sequence[str], least: Sequence[bool]) -> None:
         self._keys = list(keys)
         self._k = k
@@ -136,6 +138,11 @@ class RunningTop(_Top):
         self.state = Parts(self._pending, self._rows)
 
     def _read(self, frame: pl.DataFrame) -> pl.DataFrame:
+        floats = [name for name, kind in frame.schema.items() if kind.is_float()]
+        if floats:  # rows that differ in the sign of a zero are counted as one
+            frame = frame.with_columns(
+                pl.when(pl.col(name) == 0).then(pl.col(name).abs()).otherwise(pl.col(name)) for name in floats
+            )
         if not self._signed:
             refuse_change(frame.columns)
             frame = frame.hstack([series_of(CHANGE, np.ones(len(frame), np.int8))])

@@ -14,5 +14,8 @@ from timely.time import Time
 class Gate(Operator):
     """Passes on what comes."""
 
+    repeats_over = "record"
+    keeps_batches = True
+
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         ctx.out.append((0, time, batch))

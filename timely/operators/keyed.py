@@ -10,19 +10,22 @@ All of them act when a time is complete, so that their output does not depend on
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial, reduce
 from operator import countOf
 from typing import Any
 
 from timely.data.absent import ABSENT
-from timely.data.batch import Batch
+from timely.data.batch import FAILURES, Batch
 from timely.data.content import by_content, ordered_by
 from timely.data.keys import are_canonical, canonical
-from timely.data.unrounded import Terms, add_up, lowered, lowered_pairs, plus
+from timely.data.representatives import Represented, are_plain, keys_of, represent, represented
+from timely.data.unrounded import Terms, add_up, lowered, lowered_pairs, plus, plus_time, settled_sums
 from timely.errors import shown
 from timely.operators.base import Context, Operator
-from timely.state import KeyedState, Parts, TimedBatches, TimedValues
+from timely.operators.stateless import operator_error
+from timely.state import KeyedState, Parts, State, TimedBatches, TimedValues
 from timely.time import Time
 
 Combine = Callable[[Any, Any], Any]
@@ -69,8 +72,11 @@ def combiner(combine: Combine) -> Callable[[Batch], Batch]:
 
     def apply(batch: Batch) -> Batch:
         totals: dict[Hashable, Any] = {}
-        add_pairs(totals, pairs_of(batch), combine)
-        return list(totals.items())
+        pairs = pairs_of(batch)
+        found: Represented = {}
+        represent(found, keys_of(pairs))
+        add_pairs(totals, pairs, combine)
+        return list(represented(found, totals).items())
 
     return apply
 
@@ -93,7 +99,26 @@ def _first(a: Any, b: Any) -> Any:
     """One of two of which none is less, the same whichever comes first: no NaN, if it can be."""
     if type(a) is type(b) is int or b != b:
         return a
+    if a == a and a != b:
+        raise TypeError(
+            f"neither of {shown(a)} and {shown(b)} is the less, so none is the least or the greatest of all: compare what has "
+            "one order, such as len(value), or give reduce() a function that chooses"
+        )
     return a if a == a and (type(a).__name__, repr(a)) <= (type(b).__name__, repr(b)) else b
+
+
+_KNOWN: dict[Any, Combine] = {
+    **{operator.add: PLUS, max: greatest, min: least},
+    **{each: each for each in (operator.and_, operator.xor)},
+}
+
+
+def combine_known(combine: Combine, any_order: bool) -> Combine | None:
+    """The function for `combine` that gives the same in whatever order and grouping; None if nobody says that there is one."""
+    try:
+        return _KNOWN.get(combine, combine if any_order else None)
+    except TypeError:  # a callable that cannot be hashed
+        return combine if any_order else None
 
 
 _MUTABLE = (list, dict, set, bytearray)
@@ -110,22 +135,33 @@ def differs(before: Any, after: Any) -> bool:
 
 
 class Reduce(Operator):
-    """One value a key, by an associative and commutative `combine`."""
+    """One value a key, by a `combine` that gives the same in whatever order and grouping, as `PLUS` and `least` do."""
+
+    repeats_over = "time"
+    converges = True
+    """Its last total of a key follows from all values of it, in whatever epochs they came."""
 
     def __init__(self, combine: Combine, running: bool) -> None:
         self._combine = combine
         self._now = TimedValues()
+        self._represented = TimedValues()
         self._totals = KeyedState() if running else None
-        self.state = self._now if self._totals is None else Parts(self._now, self._totals)
+        self.state: State = Parts(self._now, self._represented, *([] if self._totals is None else [self._totals]))
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         totals = self._now.at(time)
         if not totals:
             ctx.notify_at()
-        add_pairs(totals, pairs_of(batch), self._combine)
+        pairs = pairs_of(batch)
+        if not are_plain(keys := keys_of(pairs)):
+            represent(self._represented.at(time), keys)
+        add_pairs(totals, pairs, self._combine)
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        new = self._now.pop(time)
+        self._show(ctx, time, represented(self._represented.pop(time), settled_sums(self._now.pop(time))))
+
+    def _show(self, ctx: Context, time: Time, new: dict[Hashable, Any]) -> None:
+        """Send the values of a time, or the totals that they change."""
         if self._totals is None:
             ctx.send(lowered_pairs(new if are_canonical(new) else self._merged(new)))
             return
@@ -143,7 +179,8 @@ class Reduce(Operator):
     ) -> tuple[dict[Hashable, Any], dict[Hashable, Any], list[Hashable]]:
         """The totals that are new or have changed; those that are shown as before, although they have; and the keys that are
         new."""
-        combine, adds = self._combine, self._combine is PLUS
+        adds = self._combine is PLUS
+        combine = plus_time if adds else self._combine
         changed: dict[Hashable, Any] = {}
         alike: dict[Hashable, Any] = {}
         unknown: list[Hashable] = []
@@ -174,12 +211,37 @@ class Reduce(Operator):
         return merged
 
 
+class OrderedReduce(Reduce):
+    """One value a key, by any `combine`: the values of a time in the order of their content, behind the total so far."""
+
+    converges = False
+
+    def __init__(self, combine: Combine, running: bool) -> None:
+        super().__init__(combine, running)
+        self._values = TimedBatches()
+        self.state = self._values if self._totals is None else Parts(self._values, self._totals)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._values.add(time, pairs_of(batch))
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        batches = self._values.pop(time)
+        try:
+            found = {key: reduce(self._combine, by_content(values)) for key, values in grouped(batches).items()}
+            self._show(ctx, time, found)
+        except FAILURES as error:
+            raise operator_error(f"reduce {ctx.name!r}", ctx.site, time, error, None, batches[0]) from error
+
+
 class Fold(Operator):
     """One accumulator a key, by `step(accumulator, value)` from `start()`. `step` returns a new value, and changes none.
 
     The values of one time are folded in the order of `order_by(value)`, and those that are equal in it, or all without it,
     in that of their content: the order in which they come is another when the time is done again.
     """
+
+    repeats_over = "time"
 
     def __init__(
         self, start: Callable[[], Any], step: Combine, running: bool, order_by: Callable[[Any], Any] | None = None
@@ -214,16 +276,20 @@ class Distinct(Operator):
     """Each record once: once a time, or once in a scope."""
 
     def __init__(self, running: bool) -> None:
+        self.repeats_over = "record" if running else "time"
         self._now = TimedValues()
+        self._represented = TimedValues()
         self._seen = KeyedState() if running else None
-        self.state = self._now if self._seen is None else Parts(self._now, self._seen)
+        self.state = Parts(self._now, self._represented, *([] if self._seen is None else [self._seen]))
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        if not are_plain(batch):
+            represent(self._represented.at(time), list(batch))
         self._now.at(time).update(dict.fromkeys(batch))
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        new = self._now.pop(time)
+        new = represented(self._represented.pop(time), self._now.pop(time))
         seen = self._seen.read(time) if self._seen is not None else {}
         new = {record: None for record in new if record not in seen}
         if not are_canonical(new):
@@ -241,6 +307,7 @@ class KeyedJoin(Operator):
     """
 
     def __init__(self, running: bool) -> None:
+        self.repeats_over = "record" if running else "time"
         self._now = (TimedBatches(), TimedBatches())
         self._past = (KeyedState(), KeyedState()) if running else None
         self.state = Parts(*self._now, *(self._past or ()))
@@ -265,12 +332,16 @@ class KeyedJoin(Operator):
         ctx.send(out)
 
 
-def grouped(batches: Iterable[Iterable[Any]]) -> dict[Hashable, list[Any]]:
-    """The values of each key, in the order in which they are."""
+def grouped(batches: Iterable[Batch]) -> dict[Hashable, list[Any]]:
+    """The values of each key, in the order in which they are; one representative of keys that are equal."""
     groups: dict[Hashable, list[Any]] = {}
+    found: Represented = {}
     for batch in batches:
-        for key, value in batch:
+        pairs = pairs_of(batch)
+        represent(found, keys_of(pairs))
+        for key, value in pairs:
             groups.setdefault(key, []).append(value)
+    groups = represented(found, groups)
     if are_canonical(groups):
         return groups
     merged: dict[Hashable, list[Any]] = {}

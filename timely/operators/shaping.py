@@ -14,8 +14,10 @@ from timely.time import Time
 class Branch(Operator):
     """Splits every batch in two: what goes to port 0 and what goes to port 1. `by_record`: each record by itself."""
 
+    keeps_batches = True
+
     def __init__(self, split: Callable[[Batch], tuple[Batch, Batch]], by_record: bool) -> None:
-        self.by_record = by_record
+        self.repeats_over = "record" if by_record else "batch"
         self._split = split
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -26,6 +28,9 @@ class Branch(Operator):
 
 class AttemptOperator(Operator):
     """Calls `function(record)` for every record: results go to port 0, (record, error text) of failures to port 1."""
+
+    repeats_over = "record"
+    keeps_batches = True
 
     def __init__(self, function: Callable[[Any], Any], records_of: Callable[[Batch], list[Any]]) -> None:
         self._function = function

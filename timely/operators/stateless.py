@@ -19,6 +19,7 @@ from timely.data.kernels.expressions import FEW, Verb, applied, apply
 from timely.data.span import Span
 from timely.errors import CodecError, FalkirkError, OperatorError, Site, shown, told
 from timely.operators.base import Context, Operator
+from timely.operators.obligations import RepeatsOver
 from timely.time import Time, visible
 
 
@@ -37,13 +38,16 @@ class Stage:
     """The same for few rows, where it is simple enough."""
     fills: bool = False
     """It may make rows of none, as a sum does: so it begins a plan, as a batch without rows goes no further."""
-    by_batch: bool = False
-    """It may make something else of a row when that comes in another batch."""
+    divides: bool = False
+    """It divides by numbers: Polars rounds such a quotient otherwise where there is one row than where there are several."""
+    repeats_over: RepeatsOver = "batch"
+    """The divisions of its input over which it gives the same: "record", or "batch"."""
 
 
 class Stateless(Operator):
     """A fused chain of stages with one input and one output."""
 
+    keeps_batches = True
     undoes_spans = True
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:
@@ -87,7 +91,9 @@ def _chains(stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
     """The stages, those together that can be one plan."""
     chain: list[Stage] = []
     for stage in stages:
-        if chain and (stage.plan is None or stage.fills or chain[-1].plan is None):
+        ends = stage.plan is None or stage.fills or stage.divides or not chain or chain[-1].plan is None
+        # A quotient of a single row is for `few` alone: so nothing before it leaves one row of several, nor takes it to Polars.
+        if chain and (ends or (stage.few is None and chain[0].divides)):
             yield tuple(chain)
             chain = []
         chain.append(stage)

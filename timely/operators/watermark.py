@@ -36,6 +36,8 @@ ON_TIME, LATE, WATERMARKS = 0, 1, 2
 class EventTimes(Operator):
     """Port 0: what comes, with its event times. Port 1: the greatest event time of each epoch."""
 
+    repeats_over = "time"
+
     def __init__(self) -> None:
         self._greatest = TimedValues()
         self.state = self._greatest
@@ -124,6 +126,8 @@ class Lateness(Operator):
     Port 0 takes records with event times, port 1 the greatest event times of all workers. Out go the records on time, the late
     ones as they first came, and the watermark whenever it moves.
     """
+
+    repeats_over = "time"
 
     def __init__(self, allowed: Any) -> None:
         self._allowed = allowed

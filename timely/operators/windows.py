@@ -25,6 +25,7 @@ from timely.data.absent import ABSENT
 from timely.data.batch import Batch
 from timely.data.content import Item, in_order
 from timely.data.keys import are_canonical, canonical
+from timely.data.representatives import keys_of, represent_all
 from timely.data.routing import shard_of, stable_hash
 from timely.data.unrounded import add_up, lowered, total_of
 from timely.operators.base import Context, Operator
@@ -76,8 +77,18 @@ def counting() -> WindowAggregate:
     )
 
 
+def combining(combine: Combine) -> WindowAggregate:
+    """All values combined, epoch by epoch and in order of event time, then of content."""
+
+    def add(total: Any, items: list[Item]) -> Any:
+        values = map(itemgetter(1), items)
+        return reduce(combine, values) if total is ABSENT else reduce(combine, values, total)
+
+    return WindowAggregate(add, combine, ordered=True)
+
+
 def reducing(combine: Combine) -> WindowAggregate:
-    """All values combined; `combine` is associative and commutative. By `PLUS` floats are rounded once, at the end."""
+    """All values combined, in whatever order and grouping. By `PLUS` floats are rounded once, at the end."""
     if combine is PLUS:
         return _summing()
 
@@ -292,6 +303,8 @@ class EventWindows(Operator):
     Gives ((key, Window), result) when the watermark passes a window's end, and the rest when the input has ended.
     """
 
+    repeats_over = "time"
+
     def __init__(self, shape: Tumbling | Sliding | Session, aggregate: WindowAggregate) -> None:
         self._aggregate = aggregate
         self._gap = shape.gap if isinstance(shape, Session) else None
@@ -346,9 +359,8 @@ class EventWindows(Operator):
         whole = list(chain.from_iterable(batch for batch in batches if batch and len(batch[0]) != _PART_FIELDS))
         passed = self._last_watermark()
         # Keys that have travelled are other objects: a NaN among them would be found by nobody.
-        for key, (_, start, end, total) in chain(
-            zip(_keys_of(apart), apart), ((part[0], part) for part in parts(whole))
-        ):
+        merged = [*apart, *parts(whole)]
+        for key, (_, start, end, total) in zip(_keys_of(merged), merged):
             if passed is None or end > passed:
                 held = self._open.get((key, start))
                 self._open.put((key, start), end, total if held is None else merge(held[1], total))
@@ -375,7 +387,8 @@ class EventWindows(Operator):
     def _extend(self, keys: list[Hashable], records: list[tuple[Hashable, Any, Any]]) -> None:
         """Put every record into the session of its key, which it may begin, lengthen, or join to another."""
         of_key: dict[Hashable, list[Item]] = {}
-        for key, (_, at, value) in zip(keys, records):
+        times = represent_all([record[1] for record in records])
+        for key, at, (*_, value) in zip(keys, times, records):
             of_key.setdefault(key, []).append((at, value))
         for key, items in of_key.items():
             items.sort(key=itemgetter(0))
@@ -430,7 +443,7 @@ def parts_of(shape: Tumbling | Sliding | Session, aggregate: WindowAggregate) ->
 
 
 def _keys_of(records: list[Any]) -> list[Hashable]:
-    keys = [record[0] for record in records]
+    keys = represent_all(keys_of(records))
     return keys if are_canonical(keys) else list(map(canonical, keys))
 
 
@@ -440,6 +453,8 @@ class EpochWindows(Operator):
     Needs no watermark: that a window's last epoch is complete says all. What comes after every epoch, as the last windows
     of an operator before this one do, makes a window of its own, Window(INF, INF).
     """
+
+    repeats_over = "time"
 
     def __init__(self, shape: Epochs, aggregate: WindowAggregate) -> None:
         self._shape = shape

@@ -100,8 +100,10 @@ def build_operator(processor: Processor, effects: list[Effect], staged: Containe
 
 
 class Entrance(Operator):
-    """What a source's records come through."""
+    """The place at which a source's records enter."""
 
+    repeats_over = "record"
+    keeps_batches = True
     spans = undoes_spans = True
 
 

@@ -20,6 +20,7 @@ class HandOn(Operator):
 
     transient = ("_upto",)
     repeats = True
+    repeats_over = "time"
 
     def __init__(self, region: str, calendar: Calendar, consumer: Consumer) -> None:
         self._region = region

@@ -79,6 +79,7 @@ class Spill(Operator):
 
     transient = ("_warmed",)
     repeats = True
+    repeats_over = "time"
 
     def __init__(self, consumers: Sequence[Consumer]) -> None:
         self._consumers = tuple(consumers)
@@ -144,6 +145,7 @@ class Gather(Operator):
 
     transient = ("_preparing", "_waiting")
     repeats = True
+    repeats_over = "time"
 
     def __init__(
         self,
@@ -287,6 +289,7 @@ class Compute(Operator):
 
     transient = ("_busy", "_waiting", "_named", "_upto")
     repeats = True
+    repeats_over = "time"
 
     def __init__(
         self,
@@ -427,6 +430,7 @@ class Read(Operator):
 
     transient = ("_upto",)
     repeats = True
+    repeats_over = "time"
 
     def __init__(self, region: str) -> None:
         self._region = region

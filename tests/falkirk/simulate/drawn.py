@@ -13,6 +13,8 @@ from itertools import count
 from random import Random
 from typing import TypeAlias
 
+import polars as pl
+
 from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate.drawn_steps import EVERY, KEEPING, OWN, PER_TIME, SKIPPING, STATELESS, STEPS
@@ -21,7 +23,7 @@ from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream
 from timely.errors import GraphError
-from timely.io import Callback, Iterable, Memory
+from timely.io import Batches, Callback, Iterable, Memory
 
 ENTRIES: dict[str, Callable[[Stream], Stream]] = {
     "map": lambda stream: stream.map(lambda pair: pair),
@@ -42,6 +44,7 @@ SOURCES: dict[str, Callable[[int], list[list[tuple[int, int]]]]] = {
     "one part": lambda at: [_numbers(30, at)],
     "one epoch": lambda at: [_numbers(3, at)],
     "nothing": lambda at: [[]],
+    "small frames": lambda at: [_numbers(30, at)],
 }
 """By partition, the records of a source: with several workers most have no part of their own in some of them."""
 
@@ -154,6 +157,11 @@ def _entering(flow: Dataflow, at: int, region: Region, streams: Sequence[Stream]
 
 def _source(flow: Dataflow, at: int, region: Region, pause: float) -> Stream:
     parts = SOURCES[region.source](at)
+    if region.source == "small frames" and not pause:  # which sources gather
+        rows = parts[0]
+        frames = [pl.DataFrame(rows[i : i + 2], ["k", "v"], orient="row") for i in range(0, len(rows), 2)]
+        columns = flow.columns(f"in{at}", Batches(frames, per_epoch=2 + at % 3))
+        return columns.filter(pl.col("v") >= 0).to_records().map(lambda row: (row["k"], row["v"]))
     if region.clocked:
         return flow.source(f"in{at}", Clocked(parts, 0.02))
     if pause:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
 import polars as pl
 
 from falkirk import differential, lindi, sql
@@ -42,6 +43,8 @@ class Ranked(Gathering):
 class Ahead(Operator):
     """Sends some records into later epochs, or into later iterations of a loop."""
 
+    repeats_over = "time"
+
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
         for later in (1, 3) if time[-1] < INF else ():
             ctx.send_at((*time[:-1], time[-1] + later), [record for record in batch if sum(record) % 4 == later])
@@ -50,6 +53,8 @@ class Ahead(Operator):
 
 class Asked(Operator):
     """Has each record looked at by a job outside of the worker."""
+
+    repeats_over = "time"
 
     repeats = True
 
@@ -281,7 +286,43 @@ def _components(stream: Stream, n: int) -> Stream:
     )
 
 
+def _typed(stream: Stream, n: int) -> Stream:
+    """Columns whose types follow from the batch, and so does the text of a whole number."""
+    rows = stream.map(lambda pair: {"k": pair[0], "v": pair[1] if pair[1] % (n + 2) else pair[1] + 0.5}).to_columns()
+    return rows.to_records().map(lambda row: (row["k"], len(repr(row["v"])) + int(row["v"]) % 40))
+
+
+def _batched(stream: Stream, n: int) -> Stream:
+    """A function of the batch, over records and over columns that were gathered."""
+    if n % 2:
+        return stream.map_batches(lambda batch: [(key, (value + len(batch)) % 50) for key, value in batch])
+    rows = stream.to_columns({"k": pl.Int64, "v": pl.Int64}).filter(pl.col("v") != n)
+    counted = rows.map_batches(lambda frame: pl.DataFrame(frame).with_columns(v=(pl.col("v") + len(frame)) % 50))
+    return counted.to_records().map(lambda row: (row["k"], row["v"]))
+
+
+def _equal_keys(stream: Stream, n: int) -> Stream:
+    """Keys that are equal and not the same; which of them comes out counts."""
+    mixed = stream.map(lambda pair: (float(pair[0]) if (pair[1] + n) % 2 else pair[0], pair[1]))
+    if n % 3 == 0:
+        counted = mixed.map(lambda pair: (pair[0], 0)).distinct(over="time").keyed().map_values(lambda _: 1)
+    else:
+        counted = mixed.keyed().count(over="time")
+    return counted.records().map(lambda pair: (int(pair[0]), len(repr(pair[0])) * 10 + pair[1] % 10))
+
+
+def _rounded(stream: Stream, n: int) -> Stream:
+    """Sums that are rounded at each step, and a function for which order and grouping count."""
+    pairs = stream.keyed()
+    if n % 2:
+        sums = pairs.map_values(lambda v: np.float32(16777216.0) if v % 3 == 0 else np.float32(v)).sum(over="time")
+        return sums.records().map(lambda pair: (pair[0], int(pair[1]) % 50))
+    return pairs.reduce(lambda a, b: (a * 7 + b) % 50, over="time").records()
+
+
 STATELESS: dict[str, Step] = {
+    "typed by the batch": _typed,
+    "by the batch": _batched,
     "map": lambda stream, n: stream.map(lambda pair: ((pair[0] * 3 + n) % 11, (pair[1] + n) % 50)),
     "filter": lambda stream, n: stream.filter(lambda pair: (pair[0] + pair[1]) % 5 != n % 5),
     "twice": lambda stream, n: stream.flat_map(
@@ -294,6 +335,8 @@ PER_TIME: dict[str, Step] = {
     "distinct in an epoch": lambda stream, n: stream.distinct(over="time"),
     "attempted": _attempted,
     "lindi": _each_time,
+    "equal keys": _equal_keys,
+    "rounded": _rounded,
     "rows of an epoch": _rows_of_an_epoch,
     "everywhere": lambda stream, n: stream.broadcast().distinct(over="time"),
 }
@@ -342,5 +385,8 @@ def _small(found: Any) -> tuple[int, int]:
 def _flat(found: Any) -> list[Any]:
     return [n for each in found for n in _flat(each)] if isinstance(found, tuple | list) else [found]
 
+
+BY_BATCH = {"typed by the batch", "by the batch"}
+"""Steps whose output depends on the division into batches."""
 
 STEPS = {**STATELESS, **PER_TIME, **KEEPING, **OWN, **SKIPPING}

@@ -97,6 +97,8 @@ KINDS: dict[str, Callable[[], Any]] = {
 class Counts(Operator):
     """Counts words in its state, and keeps something else that it never changes."""
 
+    repeats_over = "time"
+
     shared = ("of the class", [1])
 
     def __init__(self, make: Callable[[], Any]) -> None:

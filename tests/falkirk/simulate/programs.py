@@ -274,6 +274,8 @@ def ordered_histories() -> Dataflow:
 class _Ahead(Operator):
     """Sends every third record at once into the epoch after the next."""
 
+    repeats_over = "time"
+
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
         for record in batch:
             if record[2] % 3:
@@ -471,6 +473,8 @@ def sparse() -> Dataflow:
 class _Slow(Operator):
     """Has each record looked at by a job outside the worker."""
 
+    repeats_over = "time"
+
     repeats = True
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
@@ -492,6 +496,8 @@ def jobs() -> Dataflow:
 
 class _Delay(Operator):
     """Sends what comes to a later time: here and there by two epochs, or by as many iterations of a loop."""
+
+    repeats_over = "time"
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
         for later in (0, 2):
@@ -653,6 +659,8 @@ def loop_end() -> Dataflow:
 class Holds(Operator):
     """Says two epochs later what an epoch had, by capabilities that are kept, moved on, and found again after a rollback."""
 
+    repeats_over = "time"
+
     repeats = True
 
     def __init__(self) -> None:
@@ -694,6 +702,8 @@ class Holds(Operator):
 class _Remembers(Operator):
     """The same in attributes: for full histories."""
 
+    repeats_over = "time"
+
     repeats = True
 
     def __init__(self) -> None:
@@ -726,6 +736,8 @@ def capabilities() -> Dataflow:
 class _Sums(Operator):
     """Adds up what an epoch brings in attributes, and all of it in `state`; looks words up in a cache."""
 
+    repeats_over = "time"
+
     transient = ("lengths",)
 
     def __init__(self) -> None:
@@ -748,6 +760,8 @@ class _Sums(Operator):
 
 class _Buffers(Operator):
     """Keeps what comes at a time in an attribute until the time is complete, and no longer."""
+
+    repeats_over = "time"
 
     def __init__(self) -> None:
         self._of: dict[Time, list[Any]] = {}

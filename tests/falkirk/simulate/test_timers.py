@@ -21,6 +21,8 @@ LATENESS, DELAY, EVERY = 3, 10, 4
 class Reminders(Operator):
     """Tells of a key once the watermark is ten behind the first of its events, and begins anew with the next one."""
 
+    repeats_over = "time"
+
     def __init__(self) -> None:
         self.due = KeyedState()
         self.pairs = TimedBatches()

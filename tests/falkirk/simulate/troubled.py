@@ -56,6 +56,8 @@ UNTIL = 3.0
 class _Slow(Operator):
     """Has each record looked at by a job, and remembers all that it has seen in an attribute."""
 
+    repeats_over = "time"
+
     def __init__(self) -> None:
         self._seen: dict[str, int] = {}
 

@@ -33,6 +33,7 @@ Verb = Callable[[Any], Any]
 
 OF_BATCHES = {
     *("map_batches", "select a total", "with_columns of a running total", "filter by a mean", "branch by a mean"),
+    *("fill_null by a mean", "to_columns"),
 }
 """Verbs of a batch. That their functions give the same in whatever batches records come, is for the program to see to."""
 

@@ -8,7 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from recovery.guarantees.classes import OperatorClass, class_of, gives_each_once, keeps_state, why_arbitrary
+from recovery.guarantees.classes import (
+    OperatorClass,
+    class_of,
+    gives_each_once,
+    keeps_state,
+    operators_of,
+    why_arbitrary,
+)
 from timely.dataflow.columns import Columns, GroupBy
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
@@ -42,7 +49,8 @@ STREAM: dict[str, tuple[OperatorClass, Verb]] = {
     "branch": (REPEATABLE, lambda s: s.branch(bool)[0]),
     "exchange": (REPEATABLE, lambda s: s.exchange(by=str)),
     "key_by": (REPEATABLE, lambda s: s.key_by(str)),
-    "to_columns": (REPEATABLE, lambda s: s.to_columns()),
+    "to_columns": (DETERMINISTIC, lambda s: s.to_columns()),
+    "to_columns with types": (REPEATABLE, lambda s: s.to_columns({"n": int})),
     "distinct": (REPEATABLE, lambda s: s.distinct()),
     "distinct over time": (DETERMINISTIC, lambda s: s.distinct(over="time")),
     "distinct in a loop": (DETERMINISTIC, lambda s: s.enter(s.graph.add_scope("inner", s.scope)).distinct()),
@@ -55,7 +63,8 @@ KEYED: dict[str, tuple[OperatorClass, Verb]] = {
     "exchange": (REPEATABLE, lambda s: s.exchange()),
     "join": (REPEATABLE, lambda s: s.join(s)),
     "join over time": (DETERMINISTIC, lambda s: s.join(s, over="time")),
-    "reduce": (CONVERGENT, lambda s: s.reduce(max)),
+    "reduce": (DETERMINISTIC, lambda s: s.reduce(lambda a, b: (a, b))),
+    "reduce by max": (CONVERGENT, lambda s: s.reduce(max)),
     "reduce over time": (DETERMINISTIC, lambda s: s.reduce(max, over="time")),
     "sum": (CONVERGENT, lambda s: s.sum()),
     "min": (CONVERGENT, lambda s: s.min()),
@@ -153,7 +162,7 @@ def test_each_verb_has_its_class(kind: type[Wire], expected: OperatorClass, verb
     flow = Dataflow()
     stream = flow.input("in")
     made = verb(kind(stream.graph, stream.scope, stream.outputs))
-    assert class_of(flow.graph.nodes[made.outputs[0].node]) == expected
+    assert class_of(flow.graph.nodes[made.outputs[0].node], operators_of(flow.graph)) == expected
 
 
 @pytest.mark.parametrize(("kind", "table"), [(Stream, STREAM), (Keyed, KEYED), (Columns, COLUMNS), (Wire, WIRE)])
@@ -173,17 +182,17 @@ def test_what_has_no_operator_is_deterministic_and_keeps_nothing() -> None:
     flow.input("in").capture("out")
     for name in ("in", "out"):
         node = flow.graph.node_named(name)
-        assert class_of(node) == DETERMINISTIC
-        assert why_arbitrary(node) is None
-        assert not keeps_state(node)
-        assert not gives_each_once(node)
+        assert class_of(node, {}) == DETERMINISTIC
+        assert why_arbitrary(node, {}) is None
+        assert not keeps_state(node, {})
+        assert not gives_each_once(node, {})
 
 
 def test_a_record_is_given_once_by_a_distinct_over_all_epochs_alone() -> None:
     def once(verb: Callable[[Stream], Stream]) -> bool:
         flow = Dataflow()
         made = verb(flow.input("in"))
-        return gives_each_once(flow.graph.nodes[made.outputs[0].node])
+        return gives_each_once(flow.graph.nodes[made.outputs[0].node], operators_of(flow.graph))
 
     assert once(lambda s: s.distinct())
     assert not once(lambda s: s.distinct(over="time"))

@@ -55,14 +55,21 @@ def read(flow: Dataflow, name: str, source: str) -> Stream:
     return stream.nondeterministic("it reads a sensor") if source == "sensor" else stream
 
 
+class ByTime(Operator):
+    """One of the user's that gives the same in whatever batches the records of a time come."""
+
+    repeats_over = "time"
+
+
 OPERATORS: dict[str, Callable[[Stream], Stream]] = {
     "jobs": lambda stream: stream.unary("op", Operator, holds=True, stateful=False),
     "dice": lambda stream: stream.unary("op", Operator).nondeterministic("it rolls dice"),
-    "custom": lambda stream: stream.unary("op", Operator),
+    "undeclared": lambda stream: stream.unary("op", Operator),
+    "custom": lambda stream: stream.unary("op", ByTime),
     "total": lambda stream: stream.keyed().count(name="op").records(),
     "map": lambda stream: stream.map(str, name="op"),
 }
-CLASSES = {"jobs": 0, "dice": 0, "custom": 1, "total": 2, "map": 3}
+CLASSES = {"jobs": 0, "dice": 0, "undeclared": 0, "custom": 1, "total": 2, "map": 3}
 
 SINKS: dict[str, Callable[[Stream], object]] = {
     "memory": lambda stream: stream.to(Memory(), name="out"),
@@ -122,6 +129,10 @@ recut   dice      firm      precise    repeating   not
 steady  dice      replays   divergent  divergent   not
 steady  dice      others    precise    divergent   not
 steady  dice      firm      precise    repeating   not
+recut   undeclared others   precise    divergent   not
+recut   undeclared firm     precise    repeating   not
+steady  undeclared others   precise    divergent   not
+steady  undeclared firm     precise    repeating   not
 steady  jobs      others    precise    divergent   not
 steady  jobs      firm      precise    repeating   not
 steady  any       any       precise    repeating   epochs
@@ -191,6 +202,7 @@ MENDS: list[tuple[str, dict[str, str]]] = [
     ("put a file or a queue in between", {"lossy": "steady"}),
     ("end epochs by what is in the data", {"recut": "steady"}),
     ("give it Lazy()", {"LogHistory": "Lazy"}),
+    ("declare repeats_over", {"undeclared": "custom"}),
     ("give it Ephemeral()", {"AtLeastOnce": "Lazy"}),
     ("give 'in' Ephemeral()", {"AtLeastOnce": "Lazy"}),
 ]
@@ -206,6 +218,7 @@ def test_doing_what_would_mend_it_mends_it() -> None:
             before = found
             changes = next(changes for text, changes in MENDS if found.causes[0].mend.startswith(text))
             source, sink = changes.get(source, source), changes.get(sink, sink)
+            operator = changes.get(operator, operator)
             policy = Lazy() if type(policy).__name__ in changes else policy
             found = made(source, operator, policy, sink)
             assert found.any >= before.any, (source, operator, policy, sink)

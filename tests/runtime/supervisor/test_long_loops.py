@@ -41,6 +41,8 @@ def graph(length: int) -> nx.Graph[int]:
 class _Step(Operator):
     """Goes from nodes to their neighbours; writes down which iteration it is in, and dies in one of them, once."""
 
+    repeats_over = "time"
+
     def __init__(self, folder: str, kill: str, length: int) -> None:
         self._folder = Path(folder)
         self._kill = kill

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import polars as pl
@@ -61,6 +61,40 @@ def are_elementwise(given: Iterable[Any]) -> bool:
         return all(_is(each) for each in given)
     except Exception:  # a tree that this does not know, in whatever way
         return False
+
+
+def divide_by_numbers(given: Iterable[Any]) -> bool:
+    """True if an expression among the arguments of a verb divides by something else than a column. In doubt, yes.
+
+    Of several rows Polars multiplies by the reciprocal then, and of a single one it divides: the last digit may differ.
+    """
+    try:
+        trees = [tree_of(each) for each in _expressions(given)]
+        return any(map(_divides_by_number, trees))
+    except Exception:  # as above
+        return True
+
+
+def _expressions(given: Iterable[Any]) -> Iterator[pl.Expr]:
+    for each in given:
+        if isinstance(each, list | tuple):
+            yield from _expressions(each)
+        elif isinstance(each, pl.Expr):
+            yield each
+
+
+def _divides_by_number(tree: Any) -> bool:
+    match tree:
+        case {"BinaryExpr": {"op": "TrueDivide", "right": right}} if not _has_column(right):
+            return True
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return any(map(_divides_by_number, parts))
+
+
+def _has_column(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return "Column" in tree or "Selector" in tree or any(map(_has_column, tree.values()))
+    return isinstance(tree, list) and any(map(_has_column, tree))
 
 
 def _is(given: Any) -> bool:

@@ -45,8 +45,13 @@ def in_content_order(frame: pl.DataFrame) -> pl.DataFrame:
         except CodecError:
             return frame
         return frame[sorted(range(len(frame)), key=content.__getitem__)]
-    columns = [name for name, kind in frame.schema.items() if kind != pl.Null]
-    return frame.sort(columns) if columns else frame
+    columns: list[str | pl.Expr] = [name for name, kind in frame.schema.items() if kind != pl.Null]
+    if not columns:
+        return frame
+    floats = [name for name, kind in frame.schema.items() if kind.is_float()]
+    if floats and frame.select(pl.any_horizontal((pl.col(floats) == 0).any())).item():
+        columns += [(pl.lit(1.0) / pl.col(name)) > 0 for name in floats]  # by value zeros of both signs are equal
+    return frame.sort(columns)
 
 
 def _as_integers(frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,93 @@
+"""One representative of equal keys: 5, 5.0 and True are one key of a dictionary, which keeps whichever came first.
+
+Which one comes first differs when a time is done again, and so would all that is made of the key. So of equal keys of one time
+the same one stands for all of them, whatever their order and however they are divided: one of a plain type (an integer, text)
+only if nothing else is equal to it, and among others the least by content.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+from timely.data.content import content_of
+from timely.errors import CodecError
+
+_PLAIN = frozenset({int, str, bytes, type(None), dt.date, dt.timedelta, uuid.UUID})
+"""Types of which two equal values are the same."""
+
+_SAME = _PLAIN | {float, bool}
+"""Types of which two equal values are the same, but for zeros, of which `timely.data.keys` makes one."""
+
+_TUPLES = {tuple}
+_key = itemgetter(0)
+
+Represented = dict[Hashable, Hashable]
+"""Of keys that are not plain: the one that stands for all that are equal to it."""
+
+
+def are_plain(keys: Iterable[Any]) -> bool:
+    """True if no two of `keys` are equal and not the same. In doubt, no.
+
+    >>> are_plain(["a", 5]), are_plain([("a", 5)]), are_plain([5, 5.0])
+    (True, True, False)
+    """
+    keys = keys if isinstance(keys, Collection) else list(keys)
+    types = set(map(type, keys))
+    if types <= _PLAIN:
+        return True
+    return types == _TUPLES and are_plain(list(chain.from_iterable(keys)))
+
+
+def represent(found: Represented, keys: Collection[Any]) -> None:
+    """Let `found` know the keys of some more records of a time."""
+    if are_plain(keys):
+        return
+    for key in keys:
+        kind = type(key)
+        if kind in _PLAIN or key != key or (kind is tuple and are_plain(key)):
+            continue
+        held = found.setdefault(key, key)
+        if held is not key and not (kind is type(held) and kind in _SAME) and _content(key) < _content(held):
+            found[key] = key
+
+
+def _content(key: Any) -> bytes:
+    try:
+        return content_of(key)
+    except CodecError:  # it neither travels nor is saved
+        return b""
+
+
+def represented(found: Represented, totals: dict[Hashable, Any]) -> dict[Hashable, Any]:
+    """`totals` with the representative of each key.
+
+    >>> found = {}
+    >>> represent(found, [5, True]), represent(found, [5.0])
+    (None, None)
+    >>> represented(found, {5: "a", 1: "b", 2: "c"})
+    {5.0: 'a', True: 'b', 2: 'c'}
+    """
+    return {found.get(key, key): value for key, value in totals.items()} if found else totals
+
+
+def represent_all(keys: list[Any]) -> list[Any]:
+    """The representative of each key among `keys`.
+
+    >>> represent_all([5, 5.0, 2])
+    [5.0, 5.0, 2]
+    """
+    found: Represented = {}
+    kinds = set(map(type, keys))
+    if len(kinds) > 1 or not kinds <= _SAME:
+        represent(found, keys)
+    return [found.get(key, key) for key in keys] if found else keys
+
+
+def keys_of(pairs: Iterable[Sequence[Any]]) -> list[Any]:
+    """The keys of pairs (key, value), or of longer records that begin with a key."""
+    return list(map(_key, pairs))
