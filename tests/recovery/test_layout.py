@@ -381,3 +381,17 @@ def test_what_looks_at_whole_batches_repeats_unless_they_came_by_an_exchange() -
     repeats = {info.name: info.repeats for info in laid_out(flow).processors}
     assert repeats["beside"]
     assert not repeats["behind" if "behind" in repeats else "spread"]
+
+
+def test_what_looks_at_whole_batches_does_not_repeat_however_far_behind_an_exchange() -> None:
+    """Whoever stands between hands on the batches that it was given: nobody there brings the old ones back."""
+    flow = Dataflow()
+    stream = words(flow)
+    for name, begins in (("far", stream.exchange(by=len)), ("near", stream)):
+        between = begins.unary(f"{name} 1", Remembers).unary(f"{name} 2", Remembers)
+        between.map_batches(list, name=name).unary(f"{name} 3", Remembers).probe()
+    layout = laid_out(flow)
+    ends = {layout.processors[edge.target].name for edge in layout.edges if edge.spread}
+    assert ends.isdisjoint({"near", "far", "far 2"})
+    repeats = repeating(layout)
+    assert (repeats["far"], repeats["near"]) == (False, True)
