@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import socket
+import sys
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +22,16 @@ from recovery.metadata import steps
 from runtime.page.address import PAGE_FILE, UNIX
 from timely.errors import FalkirkError
 
-_SECONDS = 20.0
+_SECONDS, _PATIENCE_SECONDS = 20.0, 120.0
+"""For an answer; and where none comes, for the next one. The page comes after the job, so on a busy machine it may be late."""
 
 
 class _NotRunning(Exception):
     """Nobody answers at the address that a store names."""
+
+
+class _Busy(Exception):
+    """The page answers that the job does not answer it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +69,63 @@ def _asked(address: str, failed: Sequence[str]) -> Predicted:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_SECONDS)
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_SECONDS)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
 def _call(address: str, method: str, path: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The answer of a page. A machine that is busy gets more time, and the user hears of that."""
+    try:
+        return _call_within(_SECONDS, address, method, path, question)
+    except (TimeoutError, _Busy):
+        print(
+            f"note: the job at {_shown(address)} is busy, or its machine, and has not answered yet; it has "
+            f"{_PATIENCE_SECONDS:.0f} s more. If its monitor is a process apart and has gone, start it with falkirk monitor "
+            "and the store",
+            file=sys.stderr,
+        )
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    try:
+        while True:
+            try:
+                return _call_within(deadline - time.monotonic(), address, method, path, question)
+            except _Busy:
+                if (left := deadline - time.monotonic()) <= 1.0:
+                    raise
+                time.sleep(min(1.0, left / 2))
+    except TimeoutError as error:
+        raise FalkirkError(
+            f"the job at {_shown(address)} gave no answer in {_PATIENCE_SECONDS:.0f} s. If its monitor is a process apart and "
+            "has gone, start it with falkirk monitor and the store; else ask again"
+        ) from error
+    except _Busy as error:
+        raise FalkirkError(str(error)) from error
+
+
+def _shown(address: str) -> str:
+    """Without the token, which is a secret."""
+    return address.partition("?")[0]
+
+
+def _call_within(
+    seconds: float, address: str, method: str, path: str, question: dict[str, Any] | None
+) -> dict[str, Any]:
     headers = {"content-type": "application/json"}
     if address.startswith(UNIX):
-        connection: http.client.HTTPConnection = _UnixConnection(address.removeprefix(UNIX))
+        connection: http.client.HTTPConnection = _UnixConnection(address.removeprefix(UNIX), seconds)
     else:
         try:
             url = urlsplit(address)
             place = url.hostname or "localhost", url.port or 80
         except ValueError as error:
             raise FalkirkError(f"{address} is no address of a page ({error}); give http://HOST:PORT/") from error
-        connection = http.client.HTTPConnection(*place, timeout=_SECONDS)
+        connection = http.client.HTTPConnection(*place, timeout=seconds)
         for token in parse_qs(url.query).get("token", []):
             headers["authorization"] = f"Bearer {token}"
     try:
@@ -91,17 +134,15 @@ def _call(address: str, method: str, path: str, question: dict[str, Any] | None 
         found: dict[str, Any] = json.loads(response.read())
     except (ConnectionRefusedError, FileNotFoundError) as error:
         raise _NotRunning(error.strerror) from error
-    except TimeoutError as error:
-        raise FalkirkError(
-            f"the job at {address.partition('?')[0]} gave no answer in {_SECONDS:.0f} s. If its monitor is a process "
-            "apart and has gone, start it with falkirk monitor and the store; else ask again"
-        ) from error
+    except TimeoutError:
+        raise
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise FalkirkError(f"the job at {address.partition('?')[0]} gave no answer ({error}): ask again") from error
+        raise FalkirkError(f"the job at {_shown(address)} gave no answer ({error}): ask again") from error
     finally:
         connection.close()
     if response.status != 200:
-        raise FalkirkError(str(found.get("error", f"the job answered with status {response.status}")))
+        text = str(found.get("error", f"the job answered with status {response.status}"))
+        raise _Busy(text) if response.status == 503 else FalkirkError(text)
     return found
 
 

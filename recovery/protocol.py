@@ -90,8 +90,12 @@ class Durable(msgspec.Struct, tag=True, frozen=True):
     group: int
     at: Bound
     xis: tuple[Xi, ...]
-    bytes: int = 0
-    seconds: float = 0.0
+    waited: float = 0.0
+    """Seconds from when the worker heard of the cut until it began to make its pieces,"""
+    made: float = 0.0
+    """until they were made, in between its other work,"""
+    written: float = 0.0
+    """and until they were durable."""
 
 
 class Drained(msgspec.Struct, tag=True, frozen=True):

@@ -115,7 +115,7 @@ class _Reader:
     final: Mark = _NO_MARK
     """The same, for the last of the epochs that will not be read again."""
     shift: int = 0
-    """Added to the partition's epochs: one that cannot be read again begins anew in a new process, and the job does not."""
+    """Added to the partition's epochs, which may begin anew in a new process, or go on in one that is over for the job."""
     acknowledged: Position = None
     """The last position that its partition was told."""
     again: deque[tuple[int, Position]] = field(default_factory=deque)
@@ -177,12 +177,13 @@ class SourceDriver:
         opened = self._open(source, files)
         if rereads and not self._rereadable:
             opened = [KeptPartition(partition) for partition in opened]
-        self.tells = rereads and not source_repeats(source)
-        """Others must know where its epochs end, if they are to keep what came of them."""
-        self.tells &= not self._rereadable or all(hasattr(partition, "read_until") for partition in opened)
         self._anew = getattr(node.policy, "anew", False)
         """It puts what it reads again into another epoch than before, so nobody needs to know where epochs ended."""
-        self.tells &= not self._anew
+        self._clocked = rereads and not self._anew and not source_repeats(source)
+        """Its epochs are others when it is read again."""
+        self.tells = self._clocked
+        """Others must know where its epochs end, if they are to keep what came of them."""
+        self.tells &= not self._rereadable or all(hasattr(partition, "read_until") for partition in opened)
         self._told = 0
         """The epochs before this are told."""
         self._readers = [_Reader(partition) for partition in opened]
@@ -278,7 +279,13 @@ class SourceDriver:
         if not reader.again:
             chunk = reader.partition.read()
             _check(reader.partition, chunk)
-            if isinstance(chunk, Chunk) and (reader.shift or chunk.epoch < reader.least):
+            if not isinstance(chunk, Chunk):
+                return chunk
+            if (
+                self._clocked and self._rereadable
+            ):  # its clock goes on in an epoch that is over, or begins at 0: all are moved
+                reader.shift, reader.least = max(reader.shift, reader.least - chunk.epoch), 0
+            if reader.shift or chunk.epoch < reader.least:
                 epoch = max(chunk.epoch + reader.shift, reader.least)
                 chunk = replace(chunk, epoch=epoch, closes=chunk.closes and epoch == chunk.epoch + reader.shift)
             return chunk
@@ -507,15 +514,17 @@ class SourceDriver:
                 reader.final = Mark(-1, at)
                 if epoch is not None and place.fingerprint and self._recognised:
                     self._recognise(reader, place)
-                if not self._rereadable:
-                    reader.shift = epoch or 0
             elif epoch is not None:
                 at = here[name]
                 while reader.positions and reader.positions[-1].epoch >= epoch:
                     reader.positions.pop()
             reader.ended = epoch is None
             reader.epoch = epoch or 0
-            reader.least = max(upto, reader.epoch) if self.tells or self._anew else 0
+            reader.least = max(upto, reader.epoch) if self._clocked or self._anew else 0
+            if self._rereadable:
+                reader.shift = 0
+            elif positions is not None:
+                reader.shift = reader.epoch
             if self._anew:
                 reader.epoch = reader.least
             known = (ends or {}).get(name, ()) if self._rereadable else ()
@@ -561,17 +570,15 @@ class SourceDriver:
                 if isinstance(chunk, Wait):
                     waits += 1
                     if waits > _MOST_WAITS:
-                        # It gives its input at its own pace, and has no `read_until`.
-                        self._note(
-                            f"source {self.node.name!r} ({self.node.site}): partition {partition.name} has nothing yet where "
-                            "it is read again, so nobody knows that it holds what it held when the job was saved. If its input "
-                            "comes at a pace of its own, let it have read_until(position)"
-                        )
+                        self._not_recognised(partition, "has nothing yet where it is read again", "comes")
                         return
                     continue
                 one = again is None and not self._anew  # otherwise it may be several of the partition's
                 another = one and epoch is not None and isinstance(chunk, Chunk) and chunk.epoch != epoch
                 if not isinstance(chunk, Chunk) or (another and content.rows):
+                    if one and self._clocked and content.rows:  # it has passed the place
+                        self._not_recognised(partition, "is cut otherwise when it is read again", "goes into epochs")
+                        return
                     break
                 epoch, waits = chunk.epoch, 0
                 if chunk.data is not None and len(chunk.data):
@@ -583,6 +590,13 @@ class SourceDriver:
         if content.fingerprint() != place.fingerprint:
             count = f"{content.rows:,} record{'' if content.rows == 1 else 's'}"
             raise self._blame(_other_input(partition, place, f"the epoch of {count}" if content.rows else "no record"))
+
+    def _not_recognised(self, partition: Partition, why: str, does: str) -> None:
+        """Say that a partition gives its input, or ends its epochs, at its own pace, and has no `read_until`."""
+        self._note(
+            f"source {self.node.name!r} ({self.node.site}): partition {partition.name} {why}, so nobody knows that it holds "
+            f"what it held when the job was saved. If its input {does} at a pace of its own, let it have read_until(position)"
+        )
 
     def close(self) -> None:
         """Release the partitions; if the job is over, none of their input will be asked for again."""

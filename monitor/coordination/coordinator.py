@@ -515,12 +515,13 @@ class Coordinator:
         self.options.durable(status.worker, message.group, message.at, message.xis)
         began = self.cuts.durable(message.group, status.worker, message.at)
         cut = cut_event(message.group, message.at)
-        self._event("durable", {"worker": status.worker, **cut, "bytes": message.bytes, "writing": message.seconds})
+        phases = {"waited": message.waited, "made": message.made, "written": message.written}
+        self._event("durable", {"worker": status.worker, **cut, **phases})
         if began is not None:
             self._event("checkpoint", {**cut, "seconds": self._now - began})
-            note = self._intervals.durable(message.group, status.worker, self._now - began, self._now)
+            note = self._intervals.durable(message, self._now - began, self._now)
             if note is not None:
-                self._event("slow", {**cut, "worker": status.worker, "seconds": self._now - began})
+                self._event("slow", {**cut, "worker": status.worker, "seconds": self._now - began, **phases})
                 self._effects.append(Note(note))
         # Nobody waits for W to hold a commit that is its own low-watermark; written down each time, it would take the disk
         # from the next commit.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut, within
+from recovery.protocol import Durable
 
 MISSED = 2.0
 """An interval is missed by a cut that takes more than so many times as long,"""
@@ -80,8 +81,9 @@ class Intervals:
                     return False
         return True
 
-    def durable(self, group: int, worker: int, seconds: float, now: float) -> str | None:
-        """A cut took so long until all workers had it, `worker` last. A note for the user, if that is too often too long."""
+    def durable(self, last: Durable, seconds: float, now: float) -> str | None:
+        """A cut took so long until all workers had it, and this was the last report. A note, if that is too often too long."""
+        group = last.group
         every = self._layout.groups[group].seconds
         if every is None or seconds <= MISSED * every:
             self._missed[group] = 0
@@ -93,9 +95,9 @@ class Intervals:
         self._noted[group] = now
         return (
             f"checkpoints of {self._names(group)} should be made every {every:g} s, and take {seconds:.1f} s "
-            f"(worker {worker} was the last to have one): so much more is done again after a failure, and exactly-once output "
-            f"waits so long. Ask for fewer (every={_rounded(seconds)!r}), use more workers or a faster disk for the store, or "
-            "keep less state"
+            f"(worker {last.worker} was the last to have one, and {_phases(last, seconds)}): so much more is done again after "
+            f"a failure, and exactly-once output waits so long. Ask for fewer (every={_rounded(seconds)!r}), use more workers "
+            "or a faster disk for the store, or keep less state"
         )
 
     def _names(self, group: int) -> str:
@@ -107,6 +109,23 @@ class Intervals:
         ]
         first = (kept or names or ["a group without state"])[0]
         return first if len(names) < 2 else f"{first} and {len(names) - 1} more"
+
+
+def _phases(last: Durable, seconds: float) -> str:
+    """The way of a cut on a worker, in words that follow its name; what took longest comes first.
+
+    >>> _phases(Durable(0, 1, 0, (3,), (), 0.1, 2.5, 1.0), 4.0)
+    'took 2.5 s to make its pieces beside its other work, 1.0 s to write them, 0.4 s in messages, 0.1 s to begin'
+    """
+    messages = max(0.0, seconds - last.waited - last.made - last.written)
+    taken = [
+        (last.waited, "to begin"),
+        (last.made, "to make its pieces beside its other work"),
+        (last.written, "to write them"),
+        (messages, "in messages"),
+    ]
+    longest = sorted(taken, key=lambda each: -each[0])
+    return "took " + ", ".join(f"{each:.1f} s {what}" for each, what in longest)
 
 
 def _rounded(seconds: float) -> str:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
+from msgspec.structs import replace
+
 from recovery.agent.completion import Completion
 from recovery.agent.effects import (
     Acknowledge,
@@ -190,6 +192,9 @@ class Agent:
         self._peers: tuple[int, ...] = ()
         self._ended: dict[int, int] = {}
         """By worker, the newest round of which its end marker has come."""
+        self._asked: dict[int, float] = {}
+        self._made: dict[int, float] = {}
+        """By group, the times at which its cut was asked for, and at which the last one was made."""
         self._acknowledged = dict.fromkeys((node.index for node in plan.graph.of_kind("source")), 0)
         self._begun = False
         self._joins_when_noted = False
@@ -353,6 +358,7 @@ class Agent:
             case Cut():
                 if message.generation == self.worker.generation and self.phase == WorkerPhase.RUNNING:
                     self.due.append(message)
+                    self._asked.setdefault(message.group, self._now)
             case Watermarks():
                 self._raise(message.changed)
                 self._perform()
@@ -498,6 +504,7 @@ class Agent:
         if decision.generation <= self.checkpoints.generation:
             return
         self.due.clear()
+        self._asked.clear()
         if decision.catch_up and not self.alive:
             self.checkpoints.apply(decision.generation, mine)
             self.gathered.append(self._joining(alive=False, paused=False))
@@ -610,12 +617,17 @@ class Agent:
     def _begin_cut(self, positions: Positions) -> Draft:
         cut = self.due.pop(0)
         self._attributes.check(cut.group, cut.at)
-        return self.checkpoints.cut(cut.group, cut.at, self._state, positions)
+        draft = self.checkpoints.cut(cut.group, cut.at, self._state, positions)
+        draft.began, draft.waited = self._now, self._now - self._asked.pop(cut.group, self._now)
+        return draft
 
     def _end_cut(self, draft: Draft) -> None:
         self.draft = None
-        message = Durable(self.index, self.worker.generation, draft.group, draft.at, tuple(draft.xis))
-        self.gathered.append(message)
+        taken = draft.waited, self._now - draft.began
+        self._made[draft.group] = self._now
+        self.gathered.append(
+            Durable(self.index, self.worker.generation, draft.group, draft.at, tuple(draft.xis), *taken)
+        )
 
     def _finish_draft(self) -> None:
         """Make all the rest of a cut that was begun."""
@@ -657,6 +669,8 @@ class Agent:
     def _report_stored(self, reports: list[ToMonitor]) -> None:
         """Make reports that have waited for the store."""
         for report in reports:
+            if isinstance(report, Durable):
+                report = replace(report, written=self._now - self._made.get(report.group, self._now))
             self._report(report)
             if isinstance(report, Restored | Join):
                 self.noted = report.generation

@@ -67,6 +67,9 @@ class Draft:
 
     group: int
     at: Bound
+    waited: float = 0.0
+    began: float = 0.0
+    """The time at which it was begun, and how long before that it was asked for."""
     xis: list[Xi] = field(default_factory=list)
     states: list[tuple[int, SavedCheckpoint, Iterator[Run]]] = field(default_factory=list)
     """The processors that are still to be saved, with what is left of their state."""

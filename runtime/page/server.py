@@ -6,8 +6,10 @@ What it is to show is handed over by reference. What it asks is put into a queue
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import queue
+import select
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -26,6 +28,7 @@ from monitor.web.view import Observation
 from recovery.layout import Layout
 
 _LINGER_SECONDS = 0.1
+_LOOK_SECONDS = 0.1
 _PATIENCE_SECONDS = 15.0
 _MOST_ASKED = 4
 """Questions at a time: each costs whoever knows the job some of its time."""
@@ -43,6 +46,7 @@ class PageServer:
         os.set_blocking(self._bell, False)
         self._questions: queue.SimpleQueue[tuple[Question, Reply]] = queue.SimpleQueue()
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._troubled)
         self.hub = self._loop.run_until_complete(_make_hub(self._ring))
         self._asking = asyncio.Semaphore(_MOST_ASKED)
         config = uvicorn.Config(
@@ -128,8 +132,27 @@ class PageServer:
         with suppress(RuntimeError):  # it has been closed
             self._loop.call_soon_threadsafe(function, *arguments)
 
+    def _look(self, listener: socket.socket) -> None:
+        """Stop listening where the job has shut the socket, which this process has as well: else the loop would spin."""
+        if listener.fileno() < 0:
+            return  # it has been closed here
+        poll = select.poll()
+        poll.register(listener, 0)  # that it is shut is told in any case
+        if not poll.poll(0):
+            self._loop.call_later(_LOOK_SECONDS, self._look, listener)
+            return
+        for server in self._server.servers:
+            server.close()
+
+    def _troubled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Tell of what failed in the loop itself, unless it is `accept` at a socket that was shut: `_look` will find that."""
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno == errno.EINVAL):
+            loop.default_exception_handler(context)
+
     def _run(self, listener: socket.socket) -> None:
         asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(self._look, listener)
         try:
             self._loop.run_until_complete(self._server.serve(sockets=[listener]))
         finally:

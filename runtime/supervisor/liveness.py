@@ -1,13 +1,16 @@
-"""Detection of hung processes: they give no sign of life, and use no processor time either.
+"""Detection of hung processes: they give no sign of life, and do nothing either, nor would they if they could.
 
-A process beats from a thread of its own (`runtime.processes.heartbeat`), so it may take any time over a user's function. A call
-into C code that keeps Python's interpreter lock silences that thread as well; such a process is known by the time that it
-computes.
+A process beats from a thread of its own (`runtime.processes.heartbeat`), so it may take any time over a user's function.
+Silence is no proof that it has hung. A call into C code that keeps Python's interpreter lock silences that thread as well;
+on a machine with too much to do it waits for a processor, or for memory that was swapped out. The system tells of all three
+(`evidence`), and such a process is left alone. Where it does not tell, on another host, beats that come late make the
+limit grow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +19,37 @@ START_SECONDS = 60.0
 
 _FIRST_NOTE = 3.0
 """Time-outs that a turn lasts before the user hears of it; then after twice as long each time."""
+
+MOST_PATIENCE = 8.0
+"""The limit of a process doubles with each false alarm, up to so many times what it was."""
+
+_TICK = 10_000_000
+"""Nanoseconds of waiting that count: less is the noise of a thread that looks for the interpreter lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The traces that a process leaves whether it speaks or not: what all its threads have used and waited for so far."""
+
+    computed: int = 0
+    """Processor time, in ticks of the system."""
+    waited: int = 0
+    """Nanoseconds in which its threads were ready, and other work had the processors."""
+    fetched: int = 0
+    """Pages of memory that were read back from a disk."""
+    ready: bool = False
+    """True if a thread is ready at this moment: it computes, or waits for a processor."""
+
+
+def excuse(before: Evidence, now: Evidence) -> str | None:
+    """The reason why a process is silent that has not hung, in words that follow its name; None if there is none."""
+    if now.computed > before.computed and now.computed - before.computed >= (now.waited - before.waited) // _TICK:
+        return "computes: a call into C that keeps Python's lock takes long"
+    if now.ready or now.computed > before.computed or now.waited - before.waited >= _TICK:
+        return "waits for a processor: this machine has more to do than it can"
+    if now.fetched > before.fetched:
+        return "waits for memory that was swapped out: this machine has too little"
+    return None
 
 
 @dataclass(eq=False, slots=True)
@@ -28,12 +62,21 @@ class Pulse:
     alive: float
     """The last time at which it was surely alive."""
     patience: float = 1.0
-    """Time-outs of silence after which it has hung: more where its processor time is not known here."""
+    """Time-outs of silence after which it has hung: more where nothing is known of it but what it says."""
     received: int = 0
-    computed: int | None = None
-    """The processor time that it had used when it began to be missed, in ticks of the system."""
+    seen: Evidence | None = None
+    """What was known of it when it began to be missed, or was last found alive."""
+    excuse: str = ""
+    """The reason for its present silence."""
+    alarms: int = 0
+    """How often it was silent for long, and had not hung."""
     noted: float = 0.0
-    """The length of a turn that the user was told of."""
+    """The length of a turn, or a silence, that the user was told of."""
+
+    def limit(self, timeout: float) -> float:
+        """Seconds of silence after which it has hung."""
+        grown = timeout * self.patience * min(2.0**self.alarms, MOST_PATIENCE)
+        return grown if self.received else max(grown, START_SECONDS)
 
 
 class Liveness:
@@ -42,10 +85,12 @@ class Liveness:
     Args:
         timeout: seconds without a sign of life after which a process has hung.
         now: the time.
+        look: tells what is known of a process.
     """
 
-    def __init__(self, timeout: float, now: float) -> None:
+    def __init__(self, timeout: float, now: float, look: Callable[[int], Evidence] | None = None) -> None:
         self.timeout = timeout
+        self._look = look or evidence
         self._looked = now
 
     def hung(self, pulses: Iterable[tuple[Pulse, int]], now: float) -> list[Pulse]:
@@ -58,38 +103,51 @@ class Liveness:
         return [pulse for pulse, received in pulses if self._has_hung(pulse, received, now)]
 
     def _has_hung(self, pulse: Pulse, received: int, now: float) -> bool:
+        limit = pulse.limit(self.timeout)
+        late = pulse.received > 0 and now - pulse.heard >= limit / 2
         if received > pulse.received:
-            pulse.received, pulse.computed = received, None
+            pulse.alarms += late
+            pulse.received, pulse.seen, pulse.excuse = received, None, ""
             pulse.heard = pulse.alive = now
             return False
-        patience = self.timeout * pulse.patience
-        limit = patience if pulse.received else max(patience, START_SECONDS)
-        silent = now - pulse.alive
-        if silent < limit / 2:
+        if now - pulse.alive < limit / 2:
             return False
-        computed = processor_time(pulse.pid)
-        if pulse.computed is None:
-            pulse.computed = computed
-        elif computed > pulse.computed:
-            pulse.computed, pulse.alive = computed, now
+        found = self._look(pulse.pid)
+        if pulse.seen is None:
+            pulse.seen = found
+        reason = excuse(pulse.seen, found)
+        if reason is not None:
+            pulse.seen, pulse.excuse, pulse.alive = found, reason, now
             return False
-        return silent >= limit
+        return now - pulse.alive >= limit
 
-    def worth_telling(self, pulse: Pulse, busy: float) -> bool:
-        """True if a turn that has lasted `busy` seconds is one that the user should hear of, now."""
+    def worth_telling(self, pulse: Pulse, busy: float, first: float = _FIRST_NOTE) -> bool:
+        """True if a turn that has lasted `busy` seconds is one that the user should hear of, now; `first`: in time-outs."""
         if busy < self.timeout:
             pulse.noted = 0.0
             return False
-        if busy < max(_FIRST_NOTE * self.timeout, 2 * pulse.noted):
+        if busy < max(first * self.timeout, 2 * pulse.noted):
             return False
         pulse.noted = busy
         return True
 
 
-def processor_time(pid: int) -> int:
-    """Processor time of a process with all its threads, in ticks of the system; 0 where that is not told."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    except OSError:
-        return 0
-    return int(fields[11]) + int(fields[12])
+def evidence(pid: int) -> Evidence:
+    """What the system knows of a process; nothing where it does not tell."""
+    computed = waited = fetched = 0
+    ready = False
+    process = Path(f"/proc/{pid}")
+    with suppress(OSError):
+        state = _fields(process)
+        computed, fetched = int(state[11]) + int(state[12]), int(state[9])
+    with suppress(OSError):
+        for thread in process.joinpath("task").iterdir():
+            with suppress(OSError):  # it has ended meanwhile
+                ready |= _fields(thread)[0] == "R"
+                waited += int(thread.joinpath("schedstat").read_text().split()[1])
+    return Evidence(computed, waited, fetched, ready)
+
+
+def _fields(process: Path) -> list[str]:
+    """The fields of a process, or of a thread, from its state on: proc(5)."""
+    return process.joinpath("stat").read_text().rpartition(") ")[2].split()

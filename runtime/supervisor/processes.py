@@ -197,11 +197,10 @@ class Children:
             child.hung = f"gave no sign of life for {now - child.pulse.alive:.1f} s"
         return found
 
-    def computing(self) -> list[tuple[Child, float]]:
+    def silent(self) -> list[tuple[Child, float]]:
         """Those that are alive without a word, and for how many seconds. After `hung`."""
-        now, timeout = time.monotonic(), self.liveness.timeout
-        silent = [(child, now - child.pulse.heard) for child in self.all if child.pulse.received]
-        return [(child, seconds) for child, seconds in silent if seconds > timeout * child.pulse.patience]
+        now = time.monotonic()
+        return [(child, now - child.pulse.heard) for child in self.all if child.pulse.excuse]
 
     def over(self, child: Child) -> bool:
         """True if it has ended, or can no longer be told anything (then it is ended)."""

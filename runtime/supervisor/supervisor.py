@@ -192,12 +192,11 @@ class Job:
                 met = child.module == MONITOR and child.process is None
                 self.note(f"{_name(child)} {child.hung}; it is {'asked again' if met else 'replaced'}")
                 self._gone(child)
-        for child, silent in children.computing():
-            if children.liveness.worth_telling(child.pulse, silent):
-                self.note(
-                    f"{_name(child)} computes, but without a sign of life for {silent:.0f} s: a call into C that keeps "
-                    "Python's lock takes long"
-                )
+        for child, seconds in children.silent():
+            if children.liveness.worth_telling(child.pulse, seconds, first=1.0):
+                text = f"{_name(child)} has given no sign of life for {seconds:.0f} s, but it {child.pulse.excuse}"
+                self.note(f"{text}. It is not replaced")
+                self._lead.hear(child, Note(text))
         for child in list(children.all):
             if child in children.all and children.over(child):
                 self._gone(child)

@@ -83,7 +83,7 @@ NO_NEED: dict[str, str] = {
     "falkirk.cli:falkirk_version": "pyproject.toml of this repository",
     "falkirk.cli_arguments:parse_arguments": "the command line: see tests/mistakes",
     "falkirk.simulate.reference:_sum": "what the simulator's own process answers",
-    "falkirk.what_if_view:_call": "the answer of the page that the user named",
+    "falkirk.what_if_view:_call_within": "the answer of the page that the user named",
     "libraries.spark.files.deliveries:hand_over": _OWN_FILES,
     "libraries.spark.engine.piped:Piped._unpacked": _PROGRAM,
     "libraries.spark.engine.history:InAStore.unwritten": "Parquet that this job has written, into its own store",

@@ -289,7 +289,7 @@ def said_to_monitor() -> list[bytes]:
     messages = [
         protocol.Join(1, 2, 3, True, plan, (xi,), False),
         protocol.Completed(0, 1, ((3,), (4,))),
-        protocol.Durable(0, 1, 0, (3,), (xi,), 100, 0.5),
+        protocol.Durable(0, 1, 0, (3,), (xi,), 0.1, 2.0, 0.5),
         protocol.Drained(0, 1, (memory, memory), ENDS),
         protocol.Restored(0, 1),
         protocol.Released(1),
@@ -725,7 +725,7 @@ def said_to_coordinator() -> list[bytes]:
     messages = [
         coordinators.join(0, 2, 1, True, durable=coordinators.xis(2)),
         protocol.Completed(0, 1, ((3,),)),
-        protocol.Durable(0, 1, 0, (3,), coordinators.xis(3), 5, 0.1),
+        protocol.Durable(0, 1, 0, (3,), coordinators.xis(3), 5.0, 0.1),
         protocol.Drained(1, 1, memory),
         protocol.Restored(1, 1),
         protocol.CurrentMemory(0, 1, 7, memory),

@@ -433,3 +433,17 @@ def test_an_obligation_that_there_is_none_of_is_refused() -> None:
         laid_out(flow)
     with pytest.raises(GraphError, match=r"map_batches \(.*test_layout.py:\d+\) declares repeats_over = 'never'"):
         words(Dataflow()).map_batches(list, repeats_over="never")  # type: ignore[arg-type]
+
+
+def test_what_looks_at_batches_does_not_repeat_however_far_behind_an_exchange() -> None:
+    """Operators between that send a batch for each keep those that they are given: none brings the former ones back."""
+    flow = Dataflow()
+    stream = flow.source("whole", Iterable(["a", "bc"], epoch_every=1))
+    for name, begins in (("far", stream.exchange(by=len)), ("near", stream)):
+        between = begins.branch(bool, name=f"{name} 1")[0].branch(bool, name=f"{name} 2")[0]
+        between.map_batches(list, name=name).branch(bool, name=f"{name} 3")[0].probe()
+    layout = laid_out(flow)
+    ends = {layout.processors[edge.target].name for edge in layout.edges if edge.spread}
+    assert ends.isdisjoint({"near", "far", "far 2"})
+    repeats = repeating(layout)
+    assert (repeats["far"], repeats["near"]) == (False, True)

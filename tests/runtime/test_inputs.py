@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falkirk import run
+from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Ephemeral
 from runtime.content_fingerprint import EVERY, MANY, SELDOM, WHOLE, Content, of_input
@@ -254,6 +255,53 @@ def test_a_source_that_is_not_recognised_says_so(tmp_path: Path) -> None:
     [note] = notes
     assert "source 'in' (" in note
     assert "nobody knows that it holds what it held when the job was saved" in note
+
+
+def by_clock(times: list[int]) -> Any:
+    """A partition that gives one number at each of these times, in epochs of ten; the last of them is its end."""
+
+    class Partition:
+        name, at = "part", 0
+
+        def seek(self, position: Any) -> None:
+            self.at = position or 0
+
+        def read(self) -> Any:
+            if self.at == len(times):
+                return End()
+            self.at += 1
+            return Chunk(times[self.at - 1] // 10, [self.at], self.at)
+
+        ack = close = lambda *_: None
+
+    return type("ByClock", (), {"partitions": lambda *_: [Partition()]})()
+
+
+def test_epochs_that_the_clock_ends_elsewhere_are_no_other_input(tmp_path: Path) -> None:
+    """While the last epoch is read again a clock may end it earlier, or later: only another record is a reason to refuse."""
+    notes: list[str] = []
+
+    def made(times: list[int]) -> SourceDriver:
+        flow = Dataflow()
+        flow.source("in", by_clock(times)).capture("out")
+        plan = compile_plan(flow.graph)
+        files = Workspace(tmp_path, note=notes.append)
+        return SourceDriver(
+            next(iter(plan.graph.of_kind("source"))), Worker(plan), lambda: 0.0, rereads=True, files=files
+        )
+
+    before = made([1, 11, 12, 13, 21])
+    read(before, 5)
+    places = {place.partition: place for place in before.positions(2)}
+    made([1, 11, 12, 13, 14]).rewind(2, places)
+    made([1, 1, 1, 1, 1]).rewind(2, places)
+    assert notes == []
+    made([1, 11, 12, 23, 24]).rewind(2, places)
+    [note] = notes
+    assert "is cut otherwise when it is read again" in note
+    assert "If its input goes into epochs at a pace of its own, let it have read_until(position)" in note
+    with pytest.raises(SourceError, match=r"holds something else.*no record"):
+        made([1]).rewind(2, places)
 
 
 RECORDS = st.lists(
@@ -589,6 +637,114 @@ def test_epochs_whose_ends_are_known_are_read_again_as_they_were(
     assert sorted(every) == list(range(40))
 
 
+class Readings:
+    """Partitions of numbers, one a look at the clock, whose epochs last some looks.
+
+    `until`: they can be read again up to a position. `saves`: a position says in which epoch it is; if not, epochs are counted
+    from where the process begins to read.
+    """
+
+    LOOKS = 4
+
+    def __init__(self, parts: Sequence[Sequence[int]], until: bool, saves: bool) -> None:
+        self._made = [_Readings(n, part, saves) for n, part in enumerate(parts)]
+        for part in self._made if until else ():
+            part.read_until = part.up_to  # type: ignore[attr-defined]
+
+    def partitions(self, worker: int, workers: int) -> list[Any]:
+        return list(self._made)
+
+
+class _Readings:
+    def __init__(self, number: int, part: Sequence[int], saves: bool) -> None:
+        self.name, self._part, self._saves = f"part-{number}", part, saves
+        self._looks = itertools.count()
+        self.seek(None)
+
+    def seek(self, position: Any) -> None:
+        self._epoch, self._at = (position or (0, 0)) if self._saves else (0, position or 0)
+        self._over = next(self._looks) + Readings.LOOKS
+
+    def read(self) -> Any:
+        if self._at == len(self._part):
+            return End()
+        if (now := next(self._looks)) >= self._over:
+            self._epoch, self._over = self._epoch + 1, now + Readings.LOOKS
+        return self._give(self._at + 1)
+
+    def up_to(self, position: Any) -> Any:
+        self._epoch, end = position if self._saves else (self._epoch, position)
+        return self._give(end)
+
+    def _give(self, end: int) -> Chunk:
+        begin, self._at = self._at, end
+        return Chunk(self._epoch, list(self._part[begin:end]), [self._epoch, end] if self._saves else end)
+
+    def ack(self, position: Any) -> None:
+        """All is kept."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@settings(max_examples=60)
+@given(until=st.booleans(), saves=st.booleans(), parts=st.integers(1, 3), data=st.data())
+def test_a_source_by_the_clock_goes_on_after_any_number_of_deaths(
+    until: bool, saves: bool, parts: int, data: st.DataObject
+) -> None:
+    """In a new process, or in the one that lives on; also where a position lies in an epoch that is over, or in none.
+
+    Each number comes once, and no epoch takes longer than its partition's clock lets it.
+    """
+    numbers = [list(range(100 * n, 100 * n + 40)) for n in range(parts)]
+    fed: dict[int, list[int]] = defaultdict(list)
+
+    def made() -> SourceDriver:
+        flow = Dataflow()
+        flow.source("in", Readings(numbers, until, saves)).capture("out")
+        worker = Worker(compile_plan(flow.graph))
+        found = SourceDriver(next(iter(flow.graph.of_kind("source"))), worker, lambda: 0.0, rereads=True)
+        feed = worker.feed
+
+        def watched(node: int, time: Any, batch: Any) -> None:
+            fed[time[0]] += batch
+            feed(node, time, batch)
+
+        worker.feed = watched  # type: ignore[method-assign]
+        return found
+
+    source, low, known = made(), 0, KnownEnds()
+    for _ in range(data.draw(st.integers(1, 5), "deaths")):
+        read(source, data.draw(st.integers(0, 12 * parts), "chunks"))
+        ends = source.take_ends()
+        if ends is not None:
+            known.hear(EpochEnds(0, 0, ends.begin, ends.upto, tuple(ends.partitions.items())))
+        current = source._worker.input_time(source.node.index)
+        if current is None:
+            break
+        bound = data.draw(st.integers(low, current[0]), "bound")
+        places = {place.partition: place for place in source.positions(bound)}
+        if data.draw(st.booleans(), "a new process"):
+            source, low = made(), bound
+        else:
+            places = None
+        if not data.draw(st.booleans(), "ends are known"):
+            known = KnownEnds()
+        known.decided([[(bound,)]])
+        told = known.of((0, 0))
+        rewind(source._worker, Orders(1, {}, lambda *_: True, {source.node.index: (bound,)}))
+        source.rewind(bound, places, *((bound, None) if told is None else (told.upto, dict(told.partitions))))
+        for epoch in [epoch for epoch in fed if epoch >= bound]:
+            del fed[epoch]
+    read(source, 200 * parts)
+    assert source.done
+    assert sorted(number for some in fed.values() for number in some) == sorted(itertools.chain(*numbers))
+    for part in numbers:
+        epochs = [epoch for epoch in sorted(fed) for number in fed[epoch] if number in part]
+        assert [number for epoch in sorted(fed) for number in fed[epoch] if number in part] == part
+        assert max(map(epochs.count, epochs)) <= 2 * Readings.LOOKS, "what is over in one epoch stays in it"
+
+
 def test_what_ends_before_a_known_end_is_refused() -> None:
     source, _ = clocked(0.1)
     source.rewind(0, {}, 2, {"part-0": ((1, [1, 26]),)})
@@ -645,6 +801,31 @@ rule(
         "content.fingerprint() != place.fingerprint",
         "False",
     ),
+)
+
+
+def next_epochs() -> Any:
+    """Where a source by the clock goes on that had read into its third epoch, and so in the next process and the one after."""
+    found, places, bound = [], None, 0
+    for _ in range(3):
+        flow = Dataflow()
+        flow.source("in", Readings([range(100)], until=False, saves=False)).capture("out")
+        worker = Worker(compile_plan(flow.graph))
+        source = SourceDriver(next(iter(flow.graph.of_kind("source"))), worker, lambda: 0.0, rereads=True)
+        source.rewind(bound, places)
+        read(source, 12)
+        (bound,) = worker.input_time(source.node.index) or (0,)
+        found.append(bound)
+        places = {place.partition: place for place in source.positions(bound)}
+    return found
+
+
+rule(
+    "a clock goes on",
+    "epochs that a clock ends go on behind those that are over, each as long as before",
+    next_epochs,
+    [3, 6, 9],
+    Change(SourceDriver, "_read", "self._clocked and self._rereadable", "False"),
 )
 
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from recovery.agent.effects import Rewind
+from recovery.epoch_ends import EpochEnds
 from recovery.protocol import Join, decode_to_monitor
 from tests.recovery.jobs import quiet
 
@@ -18,3 +24,25 @@ def test_a_process_joins_once_also_if_the_monitor_is_new_in_its_first_turn() -> 
     process.anew = True
     process.session.step()
     assert sum(isinstance(decode_to_monitor(data), Join) for data in process.to_monitor) == 2
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        (None, (7, None)),
+        (EpochEnds(0, 0, 2, 5, (("a", ((2, 20), (4, 40))), ("b", ()))), (5, {"a": ((2, 20), (4, 40)), "b": ()})),
+    ],
+)
+def test_a_source_that_goes_back_hears_where_its_epochs_ended(
+    ends: EpochEnds | None, told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where nobody knows, what it reads is of the least epoch that the others have not completed."""
+    world = quiet("tight", 1)
+    while (process := world._processes[0]) is None or process.session is None:
+        world.step()
+    session = process.session
+    (source,) = session.sources
+    heard: list[Any] = []
+    monkeypatch.setattr(source, "rewind", lambda *args: heard.append(args))
+    session._recovery._carry_out([Rewind({source.node.index: (3, None, ends, 7)})])  # type: ignore[union-attr]
+    assert heard == [(3, None, *told)]

@@ -23,7 +23,7 @@ from libraries.spark.cluster.calls import Calls
 from libraries.spark.cluster.meeting import begin
 from libraries.spark.cluster.session import On, SparkCluster
 from libraries.spark.cluster.task import Keeping, as_task
-from libraries.spark.cluster.worker import StageTask
+from libraries.spark.cluster.worker import PATIENCE, StageTask
 from libraries.spark.errors import SparkError
 from monitor.coordination.supervision import Lost
 from runtime.control import Begin, Here, ToChild
@@ -55,10 +55,6 @@ _END_SECONDS = 30.0
 
 _LAST_WORDS_SECONDS = 1.0
 """After an error in a task, so long is waited for the task to tell it."""
-
-_PATIENCE = 3
-"""A process is given up after so many time-outs of silence. Its processor time is not known here, so a call into C that keeps
-Python's lock must not look like a process that hangs."""
 
 
 def cluster_job(
@@ -250,7 +246,7 @@ class BarrierStage:
             if self._attempt is None or not (task or here.incarnation == self._incarnations[here.worker]):
                 control.close()  # of an attempt that was given up
                 continue
-            child = self._children.meet(_TASK if task else WORKER, control, None, _PATIENCE)
+            child = self._children.meet(_TASK if task else WORKER, control, None, PATIENCE)
             child.worker, child.incarnation = here.worker, here.incarnation
             if task:
                 self.tasks[here.worker] = child

@@ -29,7 +29,7 @@ from runtime.control import TO_CHILD, Begin, Control, Here, ToChild, end_with
 from runtime.garbage import SELDOM
 from runtime.imports import adopt_path
 from runtime.links.zeromq import ZmqLink
-from runtime.links.zeromq_sockets import Keys
+from runtime.links.zeromq_sockets import Keys, Timing
 from runtime.processes.allocator import keep_freed_memory
 from runtime.processes.greeting import connect, tune
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
@@ -40,6 +40,10 @@ from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError, WorkerLost
 
 _LOOK_SECONDS = 0.2
+
+PATIENCE = 3
+"""A process is given up after so many time-outs of silence, by whoever runs the job as by the other workers. Its processor time
+is not known there, so a call into C that keeps Python's lock must not look like a process that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,16 @@ def main() -> int:
         threading.Thread(target=_end_with, args=(control, left), daemon=True).start()
         try:
             listener = socket.socket(fileno=int(sys.argv[5]))
+            assert stage.task.store is not None
+            silence = PATIENCE * stage.task.store.patience
             again = incarnation != stage.incarnations[kept.index]
-            _work(stage, Begin(kept.index, incarnation, ()), channel, control, partial(_link, kept, listener, again))
+            _work(
+                stage,
+                Begin(kept.index, incarnation, ()),
+                channel,
+                control,
+                partial(_link, kept, listener, again, silence),
+            )
         except BaseException as error:
             channel.confess(error)
             return 1
@@ -118,12 +130,12 @@ def _end_with(control: Control[ToChild], left: threading.Event) -> None:
             os._exit(1)
 
 
-def _link(kept: Kept, listener: socket.socket, again: bool) -> ZmqLink | None:
-    """The link to the other workers; `again`: they are at work, or are being replaced as well."""
+def _link(kept: Kept, listener: socket.socket, again: bool, silence: float) -> ZmqLink | None:
+    """The link to the other workers; `again`: they are at work, or are being replaced as well. `silence`: see `Timing`."""
     if len(kept.addresses) == 1:
         return None
     keys = Keys(kept.secret, kept.public)
-    link = ZmqLink(kept.index, kept.addresses, keys, listener=listener, survives=True)
+    link = ZmqLink(kept.index, kept.addresses, keys, timing=Timing(silence=silence), listener=listener, survives=True)
     try:
         link.meet(b"falkirk", lambda worker, greeting: None)  # the monitor compares what they have built
     except BaseException as error:

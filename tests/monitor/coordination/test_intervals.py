@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from monitor.coordination.intervals import NOTE_SECONDS, Intervals, Safe
 from monitor.coordination.supervision import Note, TimelineEvent
 from monitor.web.hub import Hub
@@ -13,6 +15,11 @@ from tests.recovery.layouts import FIREWALL, layout
 
 EVERY = GroupInfo(None, 0.5)
 LINE = ("read source, parse any, count chain", "read>parse, parse=>count")
+
+
+def by(worker: int) -> Durable:
+    """A worker has a cut of the first group."""
+    return Durable(worker, 1, 0, (3,), (), 0.1, 2.0, 0.5)
 
 
 def test_a_cut_is_safe_when_w_contains_it_on_every_worker() -> None:
@@ -53,18 +60,36 @@ def test_who_is_behind_in_another_group_holds_no_cut_of_this_one_back() -> None:
 
 def test_a_note_comes_when_the_interval_is_missed_again_and_again_but_not_all_the_time() -> None:
     intervals = Intervals(layout(*LINE, groups=EVERY))
-    assert intervals.durable(0, 1, 3.0, 0.0) is None
-    assert intervals.durable(0, 1, 0.6, 1.0) is None
-    assert [intervals.durable(0, 1, 3.0, 2.0 + n) is not None for n in range(5)] == [False, False, True, False, False]
-    assert intervals.durable(0, 0, 1.2, 5.0 + NOTE_SECONDS) is not None
+    assert intervals.durable(by(1), 3.0, 0.0) is None
+    assert intervals.durable(by(1), 0.6, 1.0) is None
+    assert [intervals.durable(by(1), 3.0, 2.0 + n) is not None for n in range(5)] == [False, False, True, False, False]
+    assert intervals.durable(by(0), 1.2, 5.0 + NOTE_SECONDS) is not None
+
+
+@pytest.mark.parametrize(
+    ("waited", "made", "written", "first"),
+    [
+        (3.0, 0.1, 0.1, "took 3.0 s to begin, "),
+        (0.1, 3.0, 0.1, "took 3.0 s to make its pieces beside its other work, "),
+        (0.1, 0.1, 3.0, "took 3.0 s to write them, "),
+        (0.1, 0.1, 0.1, "took 3.7 s in messages, "),
+        (9.0, 0.0, 0.0, "took 9.0 s to begin, 0.0 s to make its pieces"),
+    ],
+)
+def test_the_note_begins_with_what_took_longest(waited: float, made: float, written: float, first: str) -> None:
+    intervals = Intervals(layout(*LINE, groups=EVERY))
+    cut = Durable(1, 1, 0, (3,), (), waited, made, written)
+    notes = [intervals.durable(cut, 4.0, float(n)) for n in range(3)]
+    assert f"and {first}" in str(notes[-1])
 
 
 def test_the_note_says_what_where_and_what_to_do() -> None:
     intervals = Intervals(layout(*LINE, groups=EVERY))
-    notes = [intervals.durable(0, 1, 3.2, float(n)) for n in range(3)]
+    notes = [intervals.durable(by(1), 3.2, float(n)) for n in range(3)]
     assert notes[-1] == (
-        "checkpoints of 'count' and 1 more should be made every 0.5 s, and take 3.2 s (worker 1 was the last to have one): so "
-        "much more is done again after a failure, and exactly-once output waits so long. Ask for fewer (every='5s'), use more "
+        "checkpoints of 'count' and 1 more should be made every 0.5 s, and take 3.2 s (worker 1 was the last to have one, and "
+        "took 2.0 s to make its pieces beside its other work, 0.6 s in messages, 0.5 s to write them, 0.1 s to begin): so much "
+        "more is done again after a failure, and exactly-once output waits so long. Ask for fewer (every='5s'), use more "
         "workers or a faster disk for the store, or keep less state"
     )
 
@@ -72,13 +97,13 @@ def test_the_note_says_what_where_and_what_to_do() -> None:
 def test_the_note_names_a_source_where_nothing_else_keeps_state() -> None:
     for processors, name in (("a source, q any", "'a'"), ("q any, r any", "a group without state")):
         intervals = Intervals(layout(processors, "a>q" if "a " in processors else "q>r", groups=EVERY))
-        notes = [intervals.durable(0, 1, 3.2, float(n)) for n in range(3)]
+        notes = [intervals.durable(by(1), 3.2, float(n)) for n in range(3)]
         assert str(notes[-1]).startswith(f"checkpoints of {name} should be made every 0.5 s")
 
 
 def test_where_no_seconds_were_asked_for_none_are_missed() -> None:
     intervals = Intervals(layout(*LINE, groups=GroupInfo(10, None)))
-    assert [intervals.durable(0, 1, 99.0, float(n)) for n in range(5)] == [None] * 5
+    assert [intervals.durable(by(1), 99.0, float(n)) for n in range(5)] == [None] * 5
 
 
 def test_the_coordinator_tells_when_a_cut_is_safe_and_the_metrics_count_it() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import monitor.coordination.handshake
 import monitor.coordination.options
+import recovery.fixed_point.solve
 from monitor.coordination.options import Options
 from recovery.errors import ReportError
 from recovery.fixed_point.solve import LIVE
@@ -341,6 +342,29 @@ for _name, _change in (
     ("bounds of suppression stay", Change(Options, "held", "before or nothing_held", "nothing_held")),
 ):
     rule(_name, "survivors keep what they have", survivors, SPARED, _change)
+
+
+def fallen() -> Any:
+    """Worker 1 has failed. What it read comes again from 5 on: so `join` of worker 0 forgets epoch 5, also what `kept` has sent
+    it there, which lives on the same worker and has none of it any more."""
+    options = Options(layout("kept chain, join chain, read source", "kept>join, read=>join", 2))
+    for worker in range(2):
+        options.durable(worker, 0, (5,), [Xi(0, (5,), ((5,),)), Xi(1, (5,), ()), Xi(2, (5,), ((5,),))])
+    here = [
+        InMemory((5,), (5,), (), ((6,),)),
+        InMemory((5,), (5,), ((6,), (6,)), ()),
+        InMemory((5,), (5,), (), ((5,),)),
+    ]
+    return options.decide({0: here})
+
+
+rule(
+    "fallen, and its senders",
+    "a survivor that goes back takes back who sent it more than it keeps",
+    fallen,
+    (((5,), (5,), LIVE), ((5,), (5,), (5,))),
+    Change(recovery.fixed_point.solve._Descent, "_fall", "self._wake(p)", GONE),
+)
 
 
 @pytest.mark.parametrize("name", RULES)

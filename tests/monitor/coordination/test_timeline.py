@@ -37,7 +37,7 @@ def test_a_life_is_told() -> None:
     life(coordinator)
     coordinator.take()
     first, last = {"group": 0, "epoch": 3}, {"group": 0, "epoch": -1}
-    writing = {"bytes": 0, "writing": 0.0}
+    writing = {"waited": 0.0, "made": 0.0, "written": 0.0}
     assert timeline(coordinator.all) == [
         ("round", 0.0, {"round": 1, "alive": []}),
         ("decided", 0.0, {"generation": 1, "failed": [0, 1], "rolled_back": 4}),
@@ -125,13 +125,14 @@ def test_slow_cuts_are_told_when_the_user_hears_of_them() -> None:
         for worker in range(2):
             coordinator.hear(Completed(worker, 1, ((epoch,),)), now)
         for worker in range(2):
-            coordinator.hear(Durable(worker, 1, 0, (epoch,), xis(epoch)), now + 3.0)
+            coordinator.hear(Durable(worker, 1, 0, (epoch,), xis(epoch), 0.5, 2.0, 0.25), now + 3.0)
         effects = settled(coordinator)
         slow = [data for kind, _, data in timeline(effects) if kind == "slow"]
         notes = [effect for effect in effects if isinstance(effect, Note)]
         assert len(notes) == len(slow) == (epoch == OFTEN)
         assert all("take 3.0 s" in note.text for note in notes)
-        assert not slow or slow == [{"group": 0, "epoch": epoch, "worker": 1, "seconds": 3.0}]
+        taken = {"seconds": 3.0, "waited": 0.5, "made": 2.0, "written": 0.25}
+        assert not slow or slow == [{"group": 0, "epoch": epoch, "worker": 1, **taken}]
 
 
 def test_the_first_cut_of_a_generation_has_no_interval() -> None:

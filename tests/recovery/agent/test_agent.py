@@ -12,7 +12,7 @@ import pytest
 
 from recovery.agent.agent import Agent, WorkerPhase
 from recovery.agent.completion import Completion, GroupInputs
-from recovery.agent.effects import Acknowledge, Put, SendFrame
+from recovery.agent.effects import Acknowledge, Perform, Put, SendFrame
 from recovery.agent.events import Connected, Heard, PieceDue, Received, Stored, TurnEnded
 from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.saved_events import SavedEvents
@@ -27,6 +27,7 @@ from recovery.protocol import (
     Join,
 )
 from recovery.recorder import LogEntry, WorkerRecorder
+from tests.recovery.agent.driven import DrivenAgents, counts, of_kind
 from tests.recovery.jobs import agent_of, job, named, reports, tell
 from tests.support.mutation import GONE, Change, Instead, Rules
 from timely.data.messages import Frame, Message
@@ -468,6 +469,38 @@ rule(
     told_when_noted,
     ([], True, True),
     Change(Agent, "_join", "self.checkpoints.generation > self.noted", "False"),
+)
+
+
+def released() -> Any:
+    """The epochs that a worker publishes which comes back: two were saved one by one, and W has both, as it hears only now."""
+    agents = DrivenAgents(counts).begin()
+    agents.epochs(3)
+    agents.save(1, 2)
+    agents.dies(0)
+    agents.tell(0, Connected())
+    back = {info.name: (2,) for info in agents.layout.processors}
+    low = (((2,),) * len(agents.layout.processors),) * 2
+    effects = agents.hear(0, agents.decision(2, [back, back], (0,), watermarks=low))
+    return [effect.time for each in of_kind(effects, Perform) for effect in each.effects]
+
+
+PLANNED = "RollbackPlanner(self._plan, self.layout, *parts, remembers=self.alive).orders(decision)"
+rule(
+    "planned before W is applied",
+    "what W released may have to be published again, so nothing is collected before the orders are made",
+    released,
+    [(0,), (1,)],
+    Change(
+        Agent,
+        "_decide",
+        f"orders = {PLANNED}",
+        f"""
+        for w, lows in enumerate(decision.watermarks):
+            self._raise(tuple((p, w, low) for p, low in enumerate(lows)))
+        orders = {PLANNED}
+        """,
+    ),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recovery.agent.effects import Acknowledge, AskPositions, Delete, Perform, Put
 from recovery.agent.events import Connected, PieceDue, TurnEnded
+from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.metadata import everything
 from recovery.protocol import Completed, Cut, Durable
 from tests.recovery.agent.driven import DrivenAgents, counts, eager, logged, of_kind, passing, reported, timed
@@ -37,6 +38,25 @@ def test_a_cut_is_made_piece_by_piece_and_told_of_when_all_of_it_is_durable() ->
     assert {agents.layout.processors[xi.processor].name for xi in durable.xis} == {"in", "count", "out"}
     assert {xi.bound for xi in durable.xis} == {(1,)}
     assert not agent.cutting
+
+
+def test_a_cut_tells_how_long_each_part_of_it_took() -> None:
+    """Until it was begun, until its pieces were made, until it was durable; and the next one from when that was asked for."""
+    agents = DrivenAgents(counts).begin()
+    agents.epochs(3)
+    for epoch, (waits, makes, writes) in ((1, (3.0, 4.0, 5.0)), (2, (1.0, 0.0, 7.0))):
+        agents.take()
+        agents.hear(0, Cut(1, 0, (epoch,)))
+        agents.now += waits
+        agents.tell(0, PieceDue(1))
+        agents.now += makes
+        while agents.of[0].saving:
+            agents.tell(0, PieceDue(PIECE_ROWS))
+        agents.turn(0)
+        agents.now += writes
+        agents.store(0)
+        (said,) = reported(agents.take()[0], Durable)
+        assert (said.waited, said.made, said.written) == (waits, makes, writes)
 
 
 def test_pieces_are_of_the_size_that_the_driver_asks_for() -> None:

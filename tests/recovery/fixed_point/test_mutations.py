@@ -19,7 +19,7 @@ from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.literal import ALL, DELIVERED, DISCARDED, HELD, NOTIFIED, PROJECTED, WITHIN
 from tests.recovery.fixed_point.systems import Graph, as_bounds, graph, literal_system, restorable
 from tests.recovery.fixed_point.times import SequenceFrontier, image, projection
-from tests.support.mutation import Change, Rules
+from tests.support.mutation import GONE, Change, Rules
 from timely.time import Frontier, Summary
 
 SAME = Summary.identity(1)
@@ -224,6 +224,23 @@ rule(
     fallen_by_its_receiver,
     [(3,), (3,), (3,)],
     Change(solving._RepeatingDescent, "_fall", "for index in self._incoming[p]: ...", "()"),
+)
+
+
+def fallen_with_its_sender() -> Any:
+    """x and y live, on one worker; y falls because z, elsewhere, came back at 5, which is all that y has completed. Of epoch 5
+    y forgets what x has sent it, and x has thrown that away: so x falls too."""
+    edges = [PhysicalEdge(0, 1, SAME), PhysicalEdge(2, 1, SAME)]
+    x, y = Live((5,), {}, (5,), ((6,),), (False,)), Live((5,), {0: (6,), 1: (6,)}, (5,), (), ())
+    return solve(edges, [x, y, CheckpointChain([((5,), ((5,),))])])
+
+
+rule(
+    "fallen, and its senders",
+    "a survivor that goes back to what it has completed takes back who sent it more than that",
+    fallen_with_its_sender,
+    [(5,), (5,), (5,)],
+    Change(solving._Descent, "_fall", "self._wake(p)", GONE),
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 from recovery.agent.effects import Rewind
 from recovery.agent.events import Connected
 from recovery.checkpoint.records import SourcePosition
+from recovery.epoch_ends import EpochEnds
 from recovery.metadata import Bound, everything
 from recovery.policies import AtLeastOnce, Lazy, LogHistory
 from recovery.rollback.orders import RollbackPlanner, SourceOrder
@@ -131,6 +132,14 @@ def again() -> Dataflow:
     with flow.region("front", policy=AtLeastOnce()):
         numbers = flow.source("in", Iterable(range(10)))
     numbers.distinct(name="new").capture("out")
+    return flow
+
+
+def two_sources() -> Dataflow:
+    flow = Dataflow("two sources")
+    with flow.region("all", policy=Lazy(every=1)):
+        for name in ("in", "other"):
+            flow.source(name, Iterable(range(10))).capture("out of " + name)
     return flow
 
 
@@ -294,6 +303,19 @@ def test_a_source_that_stays_goes_on_where_it_is() -> None:
     agents = one(passing, 3)
     assert goes_back(agents, (2,), ["out"]) == {}
     assert agents.of[0].worker.input_time(0) == (3,)
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_source_is_given_the_ends_of_its_epochs_that_others_know(failed: bool) -> None:
+    """Its own, and not those of the other source: it reads again as it was read before."""
+    agents = DrivenAgents(two_sources, 1).begin()
+    agents.feed(0, 0, [1], "other")
+    agents.epochs(1)
+    at = agents.named("in"), agents.named("other")
+    known = [EpochEnds(0, p, 0, 3, (("all", ((0, 4 + p), (1, 9 + p))),)) for p in at]
+    found = goes_back(agents, (0,), failed=failed, ends=tuple(known))
+    assert (found["in"][2], found["other"][2]) == tuple(known)
+    assert goes_back(agents, (0,), failed=failed)["in"][2] is None
 
 
 @pytest.mark.parametrize(("bound", "current", "goes_on"), [(1, 3, 3), (3, 1, 3)])

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+import recovery.fixed_point.solve as solving
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.kept import KeptMessages, Suppression
 from tests.recovery.rollback.survivors import PROGRAMS, UNLIMITED, Job, check
-from tests.support.mutation import Change, Rules
+from tests.support.mutation import GONE, Change, Rules
 
 
 def budget(seed: int) -> int:
@@ -195,6 +196,15 @@ rule(
     Change(
         Job, "refill", "edge.info(kept=self.keeps(e, u, v))", "edge.info(kept=self.keeps(e, u, v) and not edge.ahead)"
     ),
+)
+
+
+rule(
+    "fallen, and its senders",
+    "a survivor that goes back takes back who sent it what it forgets, and has not kept that",
+    "loop",
+    0,
+    Change(solving._Descent, "_fall", "self._wake(p)", GONE),
 )
 
 

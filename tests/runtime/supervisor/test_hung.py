@@ -6,6 +6,9 @@ import os
 import re
 import signal
 import sqlite3
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -17,6 +20,7 @@ from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import check
 from tests.runtime.watched import RECORDS, Watched
+from tests.support.beside import run_beside
 from tests.support.processes import gone, monitor_pid
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
@@ -160,3 +164,50 @@ def test_a_worker_that_is_busy_is_not_ended_and_the_user_hears_of_it(
     if build is waiting:
         busy = rf"worker 1 has been busy for \d+ s with map 'slow' \({re.escape(__file__)}:\d+\), now in line \d+ of "
         assert any(re.match(busy, note) for note in notes), notes
+
+
+def test_a_worker_that_gets_no_processor_is_not_ended(tmp_path: Path) -> None:
+    """Others are served before it, until the user hears of that; or for a while, on a machine that serves it all the same."""
+    notes, events, gate = list[str](), list[str](), tmp_path / "gate"
+    processor = min(os.sched_getaffinity(0))
+    spin = f"import os; os.sched_setaffinity(0, [{processor}])\nprint(flush=True)\nwhile True: pass"
+    program = Program(flow=waiting, args={"gate": str(gate)})
+    told = threading.Event()
+
+    def hear(note: str) -> None:
+        notes.append(note)
+        if note.startswith("worker 1 has given no sign of life"):
+            told.set()
+
+    job = Job(
+        program,
+        2,
+        tmp_path / "store",
+        on_event=lambda kind, at, data: events.append(kind),
+        on_note=hear,
+        heartbeat_timeout=1.0,
+    )
+    pids: list[list[int]] = []
+
+    def starve() -> None:
+        try:
+            while "restored" not in events:
+                time.sleep(0.01)
+            pids.append(job.pids)
+            for thread in os.listdir(f"/proc/{job.pids[1]}/task"):
+                os.sched_setaffinity(int(thread), [processor])
+                os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
+            told.wait(10)
+            pids.append(job.pids)
+        finally:
+            for each in spinning:
+                each.kill()
+                each.communicate()
+            gate.touch()
+
+    spinning = [subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) for _ in range(2)]
+    result = run_beside(job.run, starve)
+    assert pids[0] == pids[1]
+    assert "failure" not in events
+    assert sorted(n for _, batch in result.captured("out") for n in batch) == list(range(6))
+    assert all("waits for a processor" in note or "computes" in note for note in notes if "no sign of life" in note)

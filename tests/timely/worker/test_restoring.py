@@ -145,7 +145,7 @@ class Driven:
     def turn(self, w: int) -> bool:
         worker = self.workers[w]
         quiet = worker.run(self.random.choice([1, 3, 1000]))
-        self.send(w, worker.take_frames(quiet))
+        self.send(w, worker.take_frames(quiet, pressed=self.random.random() < 0.2))
         self.look(w)
         return not quiet
 

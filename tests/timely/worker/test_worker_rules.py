@@ -13,7 +13,7 @@ import pytest
 import timely.dataflow.plan
 from tests.recovery.jobs import RULE_PROGRAMS, agent_of, job, named
 from tests.support.mutation import GONE, Change, Instead, Rules
-from timely.data.messages import Message
+from timely.data.messages import Frame, Message
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import OperatorError
@@ -257,6 +257,36 @@ for _name, _what, _change in (
     ),
 ):
     rule(_name, SEEDS + _what, seeds, SEED, _change)
+
+
+def pressed() -> Any:
+    """Worker 0, which holds too much itself and was pressed by worker 1, goes back: whom it minds then, and what it says."""
+    plan = agent_of(job("ordered", 2), 0)._plan
+    worker = Worker(plan, 0)
+    worker.receive(Frame(1, 0, pressed=True))
+    said = [frame.pressed for frame in worker.take_frames(quiet=True, pressed=True).values()]
+    inputs = {node.index: (0,) for node in plan.graph.of_kind("source")}
+    first = restoring.rewind(worker, restoring.Orders(1, {}, lambda *_: True, inputs))[1]
+    minds = set(worker.pressed_by)
+    worker.receive(Frame(1, 1))
+    again = worker.take_frames(quiet=True, pressed=True)
+    return said, first.pressed, minds, [frame.pressed for frame in again.values()]
+
+
+PRESSED = ([True], False, set(), [True])
+for _name, _says, _change in (
+    (
+        "pressure of an earlier generation",
+        "what pressed a worker is forgotten with the queues that it was about: nobody would take it back",
+        Change(restoring, "_begin", "worker.pressed_by.clear()", GONE),
+    ),
+    (
+        "pressure of a new generation",
+        "the first frame presses nobody, and who holds too much still says so again",
+        Change(restoring, "rewind", "worker.take_frames(quiet=True)", "worker.take_frames(quiet=True, pressed=True)"),
+    ),
+):
+    rule(_name, _says, pressed, PRESSED, _change)
 
 
 def renumbered() -> Any:
