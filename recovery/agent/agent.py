@@ -625,9 +625,8 @@ class Agent:
         self.draft = None
         taken = draft.waited, self._now - draft.began
         self._made[draft.group] = self._now
-        self.gathered.append(
-            Durable(self.index, self.worker.generation, draft.group, draft.at, tuple(draft.xis), *taken)
-        )
+        message = Durable(self.index, self.worker.generation, draft.group, draft.at, tuple(draft.xis), *taken)
+        self.gathered.append(message)
 
     def _finish_draft(self) -> None:
         """Make all the rest of a cut that was begun."""

@@ -44,6 +44,7 @@ class Total(Operator):
     """Keeps its total, and says that no result depends on it."""
 
     transient = ("total",)
+    repeats_over = "time"
 
     def __init__(self):
         self.total = 0
@@ -66,6 +67,8 @@ def forgetful():
 
 
 class First(Operator):
+    repeats_over = "time"
+
     def on_batch(self, ctx, port, time, batch):
         ctx.send([len(batch)])
 

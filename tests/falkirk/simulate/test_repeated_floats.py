@@ -62,7 +62,7 @@ def repeats(build: Callable[[Dataflow], Any]) -> dict[str, bool]:
 
 
 def rows(flow: Dataflow) -> Any:
-    return flow.source("in", Iterable([{"k": 1, "v": 0.5}])).to_columns({"k": int, "v": float})
+    return flow.source("in", Iterable([{"k": 1, "v": 0.5}], epoch_every=1)).to_columns({"k": int, "v": float})
 
 
 @pytest.mark.parametrize(

@@ -394,7 +394,8 @@ SURVIVORS = {
     ),
     "behind nondeterminism": rule(
         "behind a declared nondeterminism nobody is ahead",
-        Instead(recovery.layout, "_repeats", lambda node: True),
+        Instead(recovery.layout, "why_arbitrary", lambda node, operators: None),
+        Instead(recovery.layout, "source_repeats", lambda source: True),
         Change(recovery.layout, "_repeating", "edge.spread and edge.target in declared", "False"),
     ),
 }
