@@ -5,12 +5,12 @@ VENV := .venv/bin
 # Three processes on two cores: many tests wait for processes that they have started. One that died is not replaced: pytest-xdist
 # then waits for ever at the end, and never says in which test that was.
 PYTEST := $(VENV)/python -m pytest -n 3 --dist loadgroup --max-worker-restart=0
-SOURCES := $(wildcard timely recovery monitor runtime libraries falkirk tests examples bench)
+SOURCES := $(wildcard timely recovery monitor runtime libraries falkirk formal tests examples bench)
 
 # Tests and demo start hundreds of processes: each would compile anew all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test soak coverage mutation bench docs format lock clean distclean
+.PHONY: help demo test check soak coverage mutation bench docs format lock clean distclean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -26,6 +26,9 @@ test: .venv/.dev ## check style and types, then run the tests
 	@echo "Checking types, and running tests"; $(VENV)/mypy --no-error-summary & types=$$!; \
 	FALKIRK_TEST_PROFILE=ci $(PYTEST) -m "not soak" $(ARGS); tests=$$?; \
 	wait $$types || { echo "Types are wrong: mypy's errors are above"; exit 1; }; exit $$tests
+
+check: .venv/.dev ## what must hold at each release beyond make test (needs spin and a C compiler)
+	@$(VENV)/python formal/check.py
 
 soak: .venv/.dev ## run every test with many more examples (long)
 	@FALKIRK_TEST_PROFILE=soak $(PYTEST) $(ARGS)
