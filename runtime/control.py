@@ -83,6 +83,8 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     page: Page | None = None
     token: bytes = b""
     """The secret that workers say first, where others might connect as well."""
+    accept: tuple[str, ...] = ()
+    """Operators whose functions may be others than those that wrote the store."""
 
 
 ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed

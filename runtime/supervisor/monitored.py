@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -64,10 +64,12 @@ class Monitored:
         monitor: str | os.PathLike[str] | None,
         page: PageSocket | None,
         place: Open,
+        accept: Collection[str],
     ) -> None:
         self.over: Over | None = None
         self.error: FalkirkError | None = None
         self._layout = lay_out(plan)
+        self._accept = tuple(plan.graph.node_named(name).name for name in accept)
         for text in notes_of(plan.graph):
             note(text)
         self._on_event = on_event
@@ -236,5 +238,6 @@ class Monitored:
             self.children.beat_seconds,
             Page(page.title, page.token, page.hidden),
             self.place.token,
+            self._accept,
         )
         monitor.tell(watch, [self.place.listener, page.listener])
