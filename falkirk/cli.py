@@ -181,8 +181,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="NAME,...",
-            help="With --store, operators whose functions were changed on purpose: the job goes on with them. Others than those "
-            "that wrote the store are refused.",
+            help="With --store, operators whose functions were changed on purpose: the job goes on with them. Others that are "
+            "not those that wrote the store are refused.",
             show_default=False,
         ),
     ] = None,
@@ -439,15 +439,6 @@ def simulate(
         typer.Option(metavar="I,...", help="Of the one seed only these faults, or none.", show_default=False),
     ] = None,
     arg: Arguments = None,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="With --store, operators whose functions were changed on purpose: the job goes on with them. Others than those "
-            "that wrote the store are refused.",
-            show_default=False,
-        ),
-    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but failures.")] = False,
     traceback: Traceback = False,
 ) -> None:
@@ -475,15 +466,6 @@ def demo(
         int, typer.Option("-w", "--workers", min=1, max=MOST_WORKERS, help="How many worker processes.")
     ] = 2,
     no_kill: Annotated[bool, typer.Option("--no-kill", help="Kill nobody: the plain run.")] = False,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="With --store, operators whose functions were changed on purpose: the job goes on with them. Others than those "
-            "that wrote the store are refused.",
-            show_default=False,
-        ),
-    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show the verdict only.")] = False,
     traceback: Traceback = False,
 ) -> None:
