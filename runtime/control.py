@@ -24,6 +24,7 @@ import msgspec
 
 from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from timely.data.codec.typed import Typed
+from timely.dataflow.functions import Functions
 from timely.errors import FalkirkError, told
 from timely.time import Time
 
@@ -99,6 +100,7 @@ class Built(msgspec.Struct, tag=True, frozen=True):
     workers: int
     fingerprint: str
     outline: str
+    functions: Functions | None = None
 
 
 class JobStats(msgspec.Struct, frozen=True):

@@ -77,17 +77,28 @@ def functions_of(graph: Graph) -> Functions:
     return Functions(SCHEME, PYTHON, pl.__version__, of, sites)
 
 
-def function_changes(before: Functions | None, now: Functions | None) -> dict[str, list[str]]:
-    """What was changed in each operator, a sentence each. Of operators in both, and as far as the two can be compared."""
+def function_changes(before: Functions | None, now: Functions | None, code: bool = False) -> dict[str, list[str]]:
+    """What was changed in each operator, a sentence each. Of operators in both, and as far as the two can be compared.
+
+    `code`: values do not count, which may differ between workers of one job.
+    """
     if before is None or now is None or before.scheme != now.scheme:
         return {}
-    leave_out = tuple(
-        kind
-        for kind, alike in ((_CODE, before.python == now.python), (_EXPRESSION, before.polars == now.polars))
-        if not alike
-    )
-    changes = {name: _changes(old, now.of[name], leave_out) for name, old in before.of.items() if name in now.of}
-    return {name: lines for name, lines in changes.items() if lines}
+    kinds = [(_CODE, before.python == now.python), (_EXPRESSION, before.polars == now.polars and not code)]
+    leave_out = tuple(kind for kind, alike in kinds if not alike)
+    changes = {}
+    for name, old in before.of.items():
+        new = now.of.get(name)
+        if new is not None and new != old:
+            if code:
+                old, new = (_only_code(each) for each in (old, new))
+            if lines := _changes(old, new, leave_out):
+                changes[name] = lines
+    return changes
+
+
+def _only_code(found: Mapping[str, str]) -> dict[str, str]:
+    return {place: text for place, text in found.items() if text.startswith(_CODE)}
 
 
 def _changes(before: Mapping[str, str], now: Mapping[str, str], leave_out: tuple[str, ...]) -> list[str]:
@@ -97,22 +108,24 @@ def _changes(before: Mapping[str, str], now: Mapping[str, str], leave_out: tuple
         if new is None or new == old or (leave_out and (old.startswith(leave_out) or new.startswith(leave_out))):
             continue
         if old.startswith(_CODE) and new.startswith(_CODE):
-            lines.append(f"{place} is not the one that wrote this store: its code was changed")
+            lines.append(f"the code of {place} is another one")
         else:
             lines.append(f"{place} was {_said(old)} and is {_said(new)}")
-    if not lines and _CODE not in leave_out:  # of changed code it is no wonder that it looks at something else
+    if not lines and _CODE not in leave_out:  # code that was changed may well look at something else
         lines += [f"{place} is gone: it was {_said(old)}" for place, old in before.items() if place not in now]
         lines += [f"{place} is new: it is {_said(new)}" for place, new in now.items() if place not in before]
     return lines
 
 
 def _said(text: str) -> str:
-    return "a function of this program" if text.startswith(_CODE + " ") else text.split(" ", 1)[-1]
+    if text.startswith(_EXPRESSION):
+        return text.partition(" ")[2]
+    return "a function" if text.startswith(_CODE) else text
 
 
-# What is written down: a kind, and a text. Plain values are written as they are.
-_CODE = "code"
-_EXPRESSION = "expression"
+# What is written down: a kind, and a text. Plain values are written as they are: of a text, that is with quotes.
+_CODE = "code "
+_EXPRESSION = "expression "
 _PATH = "a path"
 
 
@@ -188,11 +201,11 @@ class _Walk:
         elif isinstance(value, _BUILT_IN):
             owner = getattr(value, "__objclass__", None) or value.__self__
             owner = owner if isinstance(owner, type | ModuleType) else type(owner)
-            self._put(place, f"{_CODE} {owner.__name__}.{value.__name__}")
+            self._put(place, f"{_CODE}{owner.__name__}.{value.__name__}")
         elif isinstance(value, type):
             self._class(value, place)
         elif isinstance(value, pl.Expr):
-            self._put(place, f"{_EXPRESSION} {_short(_ADDRESS.sub('', str(value)))}")
+            self._put(place, f"{_EXPRESSION}{_short(_ADDRESS.sub('', str(value)))}")
         elif isinstance(value, dict | list | tuple):
             if whose != _USERS or isinstance(value, tuple):
                 for key, each in value.items() if isinstance(value, dict) else enumerate(value):
@@ -213,16 +226,18 @@ class _Walk:
         if _is_ours(function):
             for name, each in _closed_over(function):
                 # What one of ours closes over is what a verb was given.
-                here = name in ("function", "predicate", "factory") or not isinstance(each, _KNOWN_BY_NAME)
+                here = name in ("function", "predicate", "factory") or (
+                    isinstance(each, FunctionType) and _is_ours(each)
+                )
                 self.value(each, place if here else f"{name} of {place}", _INSIDE if whose == _INSIDE else _OURS)
             return
         if not is_users(code.co_filename):
-            self._put(place, f"{_CODE} {function.__module__}.{function.__qualname__}")
+            self._put(place, f"{_CODE}{function.__module__}.{function.__qualname__}")
             if hasattr(function, "__wrapped__"):  # functools.cache, contextlib.contextmanager
                 self.value(function.__wrapped__, place, _USERS)
             return
         seen = self._code(code)
-        self._put(place, f"{_CODE} {seen.digest}")
+        self._put(place, f"{_CODE}{seen.digest}")
         for name, each in _defaults(function):
             self.value(each, f"the default {name} of {place}", _USERS)
         for name, each in _closed_over(function):
@@ -265,7 +280,7 @@ class _Walk:
         """The methods and plain attributes of the classes of the user's that `kind` is made of."""
         if not is_users_class(kind):
             if not _is_ours(kind):
-                self._put(place, f"{_CODE} {kind.__module__}.{kind.__qualname__}")
+                self._put(place, f"{_CODE}{kind.__module__}.{kind.__qualname__}")
             return
         for base in kind.__mro__:
             if not is_users_class(base):
@@ -284,9 +299,6 @@ class _Walk:
                     plain = _plain(tuple(each) if name == "__dataclass_fields__" else each, False)
                     if plain is not None:
                         self._put(f"{base.__name__}.{name}", plain)
-
-
-_KNOWN_BY_NAME = (int, float, str, bytes, tuple, list, dict, set, frozenset, dt.timedelta)
 
 
 def _called(each: Any) -> list[FunctionType]:
@@ -320,7 +332,7 @@ def _plain(value: Any, ours: bool) -> str | None:
     if isinstance(value, Enum):
         return f"{kind.__name__}.{value.name}"
     if isinstance(value, _SCHEMAS):
-        return _short(repr(value))
+        return f"{_EXPRESSION}{_short(repr(value))}"
     if kind is tuple or (ours and kind is list) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         texts = [_plain(each, ours) for each in value]
         begin = "" if kind in (tuple, list) else kind.__name__
