@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from timely.errors import OperatorError
+from timely.errors import GraphError, OperatorError, user_site
 from timely.state.interface import Rows, Run, Scan, Scannable, State, StateSize, is_transient, without_past
 from timely.time import Frontier
 
@@ -26,7 +26,7 @@ class Parts:
 
     def __init__(self, /, *parts: State, **named: State) -> None:
         if any(isinstance(part, Parts) for part in (*parts, *named.values())):
-            raise TypeError("Parts are of states that are no Parts themselves: give all states to one")
+            raise GraphError(f"{user_site()}: Parts are of states that are no Parts themselves: give all states to one")
         self.named: dict[int | str, State] = {**dict(enumerate(parts)), **named}
         """Each state by its name, or by its place."""
         self.parts = tuple(self.named.values())

@@ -10,7 +10,7 @@ import pytest
 import falkirk
 from falkirk import KeyedState, Parts, TimedBatches, TimedValues, agg
 from timely.data.kernels.parts import Part
-from timely.errors import OperatorError
+from timely.errors import GraphError, OperatorError
 from timely.operators.aggregate import ColumnAggregate
 from timely.operators.changed_aggregate import ChangedAggregate
 from timely.state import CountedRows, ExpiringTotals, OrderedRowsState, RowsState, State, TotalsState, ValuesOfKeys
@@ -83,7 +83,7 @@ def test_parts_with_names_may_come_in_any_order_and_are_restored_by_name() -> No
     assert [after.named[name].read((0,)) for name in "ab"] == [{"of": "a"}, {"of": "b"}]  # type: ignore[attr-defined]
     with pytest.raises(OperatorError, match="is of part 0 of its state, which has the parts b, a"):
         after.restore([Run((0,), [])])
-    with pytest.raises(TypeError, match="give all states to one"):
+    with pytest.raises(GraphError, match="give all states to one"):
         Parts(KeyedState(), Parts(KeyedState()))
 
 
