@@ -39,7 +39,7 @@ import msgspec
 import polars as pl
 import pyarrow as pa
 
-from timely.dataflow.graph import Edge, Graph, Node
+from timely.dataflow.graph import Edge, Graph, Input, Node, Output
 from timely.dataflow.wire import Wire
 from timely.errors import PACKAGES, Site
 from timely.operators.channels import Exchange
@@ -154,11 +154,11 @@ _INSIDE = 2
 """It is in an object of the project's that may change: only functions in it count."""
 
 _PLAIN = frozenset(
-    {int, float, complex, bytes, bool, type(...), range, Decimal, Fraction, UUID, re.Pattern}
+    {int, float, complex, bool, type(...), range, Decimal, Fraction, UUID, re.Pattern}
     | {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone}
 )
 _SCHEMAS = (pl.Schema, pl.DataType, type(pl.Int64), pa.DataType, pa.Schema)
-_LEFT_OUT = (Wire, Graph, Node, Site, ModuleType, os.PathLike)
+_LEFT_OUT = (Wire, Graph, Node, Input, Output, Site, ModuleType, os.PathLike)
 _BUILT_IN = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
 
 
@@ -252,8 +252,7 @@ class _Walk:
         if known is None:
             names: set[str] = set()
             stored: set[str] = set()
-            text = repr(_described(code, names, stored)).encode("utf-8", "backslashreplace")
-            digest = hashlib.blake2b(text, digest_size=6).hexdigest()
+            digest = _digest(repr(_described(code, names, stored)))
             known = self._codes[id(code)] = _Code(digest, sorted(names - stored), frozenset(stored))
         return known
 
@@ -261,6 +260,8 @@ class _Walk:
         """An object: its class, what makes it up if nobody can change that, and of one that is called its plain attributes."""
         kind = type(value)
         ours = _is_ours(kind)
+        if getattr(kind, "says_where", False):
+            return  # and not what is done: it may be another in each run
         if dataclasses.is_dataclass(value) and (ours or kind.__dataclass_params__.frozen):
             self._class(kind, place)
             for field in dataclasses.fields(value):
@@ -323,8 +324,12 @@ def _closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
 def _plain(value: Any, ours: bool) -> str | None:
     """The text of a value that cannot be changed, or that is `ours`, if it is the same in each run; None for others."""
     kind = type(value)
-    if kind is str:
-        return _PATH if value.startswith(os.sep) and not ours else _short(ascii(value))
+    if kind is str or kind is bytes:
+        if ours:
+            return _short(ascii(value))
+        if kind is str and value.startswith(os.sep):
+            return _PATH
+        return f"a text ({_digest(ascii(value))})"  # it may be a secret
     if value is None:
         return None if ours else "None"
     if kind in _PLAIN:
@@ -346,8 +351,11 @@ def _plain(value: Any, ours: bool) -> str | None:
 def _short(text: str) -> str:
     if len(text) <= LONG:
         return text
-    digest = hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
-    return f"{text[: LONG // 2]}... ({digest})"
+    return f"{text[: LONG // 2]}... ({_digest(text)})"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
 
 
 def _defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:

@@ -92,8 +92,8 @@ CHANGED = {
     ),
     "a value that it closes over": (
         "def make(n): return lambda x: x + n\nfunction = make(1)",
-        "def make(n): return lambda x: x + n\nfunction = make('1')",
-        ["n of the function was 1 and is '1'"],
+        "def make(n): return lambda x: x + n\nfunction = make(1.0)",
+        ["n of the function was 1 and is 1.0"],
     ),
     "a global": (
         "LIMIT = 1\ndef function(x): return x + LIMIT",
@@ -154,6 +154,11 @@ CHANGED = {
         "class Pair:\n def __init__(self, x): self.x = (x, 1)\ndef function(x): return Pair(x)",
         "class Pair:\n def __init__(self, x): self.x = (x, 2)\ndef function(x): return Pair(x)",
         ["the code of Pair.__init__ is another one"],
+    ),
+    "a text, which may be a secret": (
+        "WORD = 'open'\ndef function(x): return x + WORD",
+        "WORD = 'sesame'\ndef function(x): return x + WORD",
+        ["WORD of the function was a text (23fcc66ad7cf) and is a text (37881e7878f2)"],
     ),
     "a field of a frozen dataclass": (
         "from dataclasses import *\n@dataclass(frozen=True)\nclass C:\n n: int\nC_ = C(1)\ndef function(x): return C_.n",
