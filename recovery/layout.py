@@ -42,7 +42,7 @@ from recovery.policies import (
 )
 from recovery.saved_as_one import check_own_intervals, check_saved_as_one
 from timely.dataflow.fingerprint import fingerprint, outline
-from timely.dataflow.functions import Functions, functions_of
+from timely.dataflow.functions import Functions
 from timely.dataflow.graph import Edge, Node, Region
 from timely.dataflow.plan import Plan, Processor
 from timely.errors import PACKAGES, GraphError
@@ -164,7 +164,7 @@ class Layout(msgspec.Struct, frozen=True):
     promises: tuple[Promise, ...] = ()
     """The promises of the outputs."""
     functions: Functions | None = None
-    """What is seen of the functions of the program; None in stores of earlier versions. Of no account to other workers."""
+    """What is seen of the functions of the program, for its store; None in those of earlier versions, and among workers."""
 
     def outgoing(self) -> list[list[int]]:
         """The indexes in `edges` of what leaves each processor: the order of `Xi.discards`."""
@@ -239,7 +239,6 @@ def lay_out(plan: Plan) -> Layout:
         edges,
         groups,
         promised,
-        functions_of(graph),
     )
 
 

@@ -199,7 +199,7 @@ class _Walk:
             for name, each in [*enumerate(value.args), *sorted(value.keywords.items())]:
                 self.value(each, f"argument {name} of {place}", whose)
         elif isinstance(value, _BUILT_IN):
-            owner = getattr(value, "__objclass__", None) or value.__self__
+            owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
             owner = owner if isinstance(owner, type | ModuleType) else type(owner)
             self._put(place, f"{_CODE}{owner.__name__}.{value.__name__}")
         elif isinstance(value, type):
@@ -258,7 +258,7 @@ class _Walk:
 
     def _object(self, value: Any, place: str, whose: int) -> None:
         """An object: its class, what makes it up if nobody can change that, and of one that is called its plain attributes."""
-        kind = type(value)
+        kind: Any = type(value)
         ours = _is_ours(kind)
         if getattr(kind, "says_where", False):
             return  # and not what is done: it may be another in each run

@@ -27,7 +27,7 @@ class Parts:
     def __init__(self, /, *parts: State, **named: State) -> None:
         if any(isinstance(part, Parts) for part in (*parts, *named.values())):
             raise GraphError(f"{user_site()}: Parts are of states that are no Parts themselves: give all states to one")
-        self.named: dict[int | str, State] = {**dict(enumerate(parts)), **named}
+        self.named: dict[int | str, State] = dict([*enumerate(parts), *named.items()])
         """Each state by its name, or by its place."""
         self.parts = tuple(self.named.values())
         self.transient = all(map(is_transient, self.parts))
