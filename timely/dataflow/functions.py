@@ -4,7 +4,7 @@ A store keeps them, to tell a program whose functions were changed from the one 
 and file names, constants, names, defaults, plain values that are closed over or global, expressions of Polars by their text,
 and so the functions and classes of the user's that a function names. Not seen are lists, dictionaries and other objects that
 functions may change, paths, which say where and not what, functions of modules that are named by their module
-(`module.function`), and code in C.
+(`module.function`), code in C, and what a class of the project's says (`says_where`) may be another in each run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import sysconfig
+from collections import deque
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from dis import hasconst, opmap
@@ -50,8 +51,8 @@ SCHEME = 1
 PYTHON = f"{sys.implementation.cache_tag}-O{sys.flags.optimize}"
 """Bytecode of another version of Python is another for the same function."""
 
-MOST = 4000
-"""Values of one operator that are looked at."""
+MOST = 1000
+"""Functions and objects of one operator that are looked at, nearest first."""
 
 LONG = 120
 """Texts that are longer are known by a digest."""
@@ -143,7 +144,7 @@ def _of_node(node: Node, incoming: list[Edge], codes: dict[int, _Code]) -> dict[
     ends = _Walk(codes)
     ends.value(node.source, "the source", _INSIDE)
     ends.value(node.sink, "the sink", _INSIDE)
-    return walk.found | {place: text for place, text in ends.found.items() if text.startswith(_CODE)}
+    return walk.finish() | _only_code(ends.finish())
 
 
 # Whose value it is
@@ -154,7 +155,7 @@ _INSIDE = 2
 """It is in an object of the project's that may change: only functions in it count."""
 
 _PLAIN = frozenset(
-    {int, float, complex, bool, type(...), range, Decimal, Fraction, UUID, re.Pattern}
+    {int, float, complex, bool, type(...), range, Decimal, Fraction, UUID}
     | {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone}
 )
 _SCHEMAS = (pl.Schema, pl.DataType, type(pl.Int64), pa.DataType, pa.Schema)
@@ -175,9 +176,17 @@ class _Walk:
 
     def __init__(self, codes: dict[int, _Code]) -> None:
         self.found: dict[str, str] = {}
-        self._seen: set[int] = set()
+        self._seen: dict[int, Any] = {}
+        """What it has come to, which keeps its address."""
+        self._due: deque[tuple[Any, str, int]] = deque()
         self._codes = codes
         """By code object, which the graph keeps alive."""
+
+    def finish(self) -> dict[str, str]:
+        """All that was found, once everything has been looked at."""
+        while self._due:
+            self._look(*self._due.popleft())
+        return self.found
 
     def value(self, value: Any, place: str, whose: int) -> None:
         """Write down `value`, which is at `place`."""
@@ -188,7 +197,10 @@ class _Walk:
             return
         if value is None or id(value) in self._seen or len(self._seen) > MOST or isinstance(value, _LEFT_OUT):
             return
-        self._seen.add(id(value))
+        self._seen[id(value)] = value
+        self._due.append((value, place, whose))
+
+    def _look(self, value: Any, place: str, whose: int) -> None:
         if isinstance(value, FunctionType):
             self._function(value, place, whose)
         elif isinstance(value, MethodType):
@@ -238,6 +250,8 @@ class _Walk:
             return
         seen = self._code(code)
         self._put(place, f"{_CODE}{seen.digest}")
+        if whose == _USERS:  # one that another one of the user's calls is known by its own name
+            place = place.partition(" of ")[0]
         for name, each in _defaults(function):
             self.value(each, f"the default {name} of {place}", _USERS)
         for name, each in _closed_over(function):
@@ -289,7 +303,7 @@ class _Walk:
             if base is not kind:
                 if id(base) in self._seen:
                     continue
-                self._seen.add(id(base))
+                self._seen[id(base)] = base
             for name, each in sorted(vars(base).items()):
                 if isinstance(each, FunctionType | staticmethod | classmethod | property | functools.cached_property):
                     for called in _called(each):
@@ -332,6 +346,8 @@ def _plain(value: Any, ours: bool) -> str | None:
         return f"a text ({_digest(ascii(value))})"  # it may be a secret
     if value is None:
         return None if ours else "None"
+    if kind is re.Pattern:
+        return _short(f"re.compile({value.pattern!a}, {value.flags})")
     if kind in _PLAIN:
         return _short(ascii(value))
     if isinstance(value, Enum):

@@ -20,7 +20,7 @@ import pytest
 
 import falkirk
 from falkirk import agg
-from timely.dataflow.functions import PYTHON, Functions, function_changes, functions_of
+from timely.dataflow.functions import MOST, PYTHON, Functions, function_changes, functions_of
 
 
 def module(source: str) -> dict[str, Any]:
@@ -168,7 +168,7 @@ CHANGED = {
     "a pattern": (
         "import re\nP = re.compile('a+')\ndef function(x): return P.match(x)",
         "import re\nP = re.compile('b+')\ndef function(x): return P.match(x)",
-        ["P of the function was re.compile('a+') and is re.compile('b+')"],
+        ["P of the function was re.compile('a+', 32) and is re.compile('b+', 32)"],
     ),
     "code of Python's": ("function = str.upper", "function = str.lower", CODE),
     "code of C's": ("import math\nfunction = math.floor", "import math\nfunction = math.ceil", CODE),
@@ -319,6 +319,17 @@ def test_code_of_another_version_of_python_is_not_compared_but_values_are() -> N
     assert function_changes(older, after) == {"clean": ["n of the function was 1 and is 2"]}
     assert function_changes(msgspec.structs.replace(before, scheme=0), after) == {}
     assert function_changes(None, after) == function_changes(before, None) == {}
+
+
+def test_functions_that_call_a_thousand_others_are_looked_at_as_far_as_is_worth_it() -> None:
+    lines = [f"def f{n}(x): return f{n + 1}(x)" for n in range(3000)]
+    found = of_map(module("\n".join([*lines, "def f3000(x): return x", "function = f0"]))["function"]).of["clean"]
+    assert 900 < len(found) <= MOST + 1
+
+
+def test_functions_that_call_each_other_are_looked_at_once() -> None:
+    found = of_map(module("def a(x): return b(x)\ndef b(x): return a(x)\nfunction = a")["function"]).of["clean"]
+    assert list(found) == ["the function", "b of the function"]
 
 
 def test_expressions_of_another_version_of_polars_are_not_compared() -> None:
