@@ -177,6 +177,15 @@ def run(
             help="What runs the program: Falkirk's workers, or Spark alone, where that can (see docs/spark_engine.md)."
         ),
     ] = "falkirk",
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="With --store, operators whose functions were changed on purpose: the job goes on with them. Others that are "
+            "not those that wrote the store are refused.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -212,6 +221,8 @@ def run(
     if monitor is not None and store is None:
         raise typer.BadParameter("--monitor goes with --store: without a store there is nothing to monitor")
     alone = engine == "spark"
+    if accept and (store is None or alone):
+        raise typer.BadParameter("--accept goes with --store: it is about the functions that wrote the store")
     if alone and (workers != 1 or ui or any(each is not None for each in (hosts, monitor, events))):
         raise typer.BadParameter(
             "--engine spark runs without workers of Falkirk: leave -w, --hosts, --monitor, --ui and --events away"
@@ -254,6 +265,7 @@ def run(
             events=events,
             on=None if on is None and not spark_conf else spark_options(on or "local[*]", spark_conf or []),
             engine=engine,
+            accept=[name for names in accept or [] for name in names.split(",")],
         )
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ def run(
     events: str | os.PathLike[str] | None = None,
     on: Any = None,
     engine: Literal["falkirk", "spark"] = "falkirk",
+    accept: str | Collection[str] = (),
 ) -> Result:
     """Run `program` until all its sources have ended.
 
@@ -63,6 +64,8 @@ def run(
             With engine="spark": the Spark that the program is to run on.
         engine: "spark" to have Spark alone run the program, without workers of Falkirk: docs/spark_engine.md says which
             programs that can be. Over a `spark.Stream` it goes on where it was when it is run again with its store.
+        accept: with a store, names of operators ("clean,parse", or a list) whose functions were changed on purpose, so that the
+            job goes on. Others that are not those that wrote the store are refused. It need not be said again.
 
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
@@ -73,6 +76,9 @@ def run(
     [((0,), [('a', 2), ('b', 1)])]
     """
     note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
+    accepted = accept.split(",") if isinstance(accept, str) and accept else accept
+    if accepted and (store is None or engine == "spark"):
+        raise FalkirkError(at_line("accept= goes with store=: it is about the functions that wrote the store"))
     if engine == "spark":
         if workers != 1 or ui or any(each is not None for each in (drive, monitor, events)):
             raise FalkirkError(
@@ -135,8 +141,10 @@ def run(
         if on is not None:
             from libraries.spark.cluster.job import cluster_job
 
-            return cluster_job(program, workers, store, on, limits, log, on_note, heartbeat_timeout, page).run(on_stats)
-        job = Job(program, workers, store, limits, log, on_note, heartbeat_timeout, monitor, page)
+            return cluster_job(
+                program, workers, store, on, limits, log, on_note, heartbeat_timeout, page, accepted
+            ).run(on_stats)
+        job = Job(program, workers, store, limits, log, on_note, heartbeat_timeout, monitor, page, accept=accepted)
         return job.run(on_stats)
 
 

@@ -44,12 +44,14 @@ from recovery.policies import (
 )
 from recovery.saved_as_one import check_own_intervals, check_saved_as_one
 from timely.dataflow.fingerprint import fingerprint, outline
+from timely.dataflow.functions import Functions
 from timely.dataflow.graph import Edge, Node, Region
 from timely.dataflow.plan import Plan, Processor
-from timely.errors import GraphError
+from timely.errors import PACKAGES, GraphError
 from timely.io.interface import source_repeats
 from timely.operators.base import Operator
 from timely.state import is_transient
+from timely.state.shapes import Shape, shape_of
 from timely.time import Summary, Time
 
 _SAVES_NOTHING = (Ephemeral, AtLeastOnce)
@@ -81,6 +83,8 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     """Done again, it sends at each time what it sent there before, given the same."""
     anew: bool = False
     """Done again, it sends in the current epoch, whatever it sent where before: see `recovery.at_least_once`."""
+    state: Shape | None = None
+    """The shape of its operator's state; None in stores of earlier versions, which do not say."""
 
     @property
     def nothing(self) -> Bound:
@@ -160,6 +164,8 @@ class Layout(msgspec.Struct, frozen=True):
     groups: tuple[GroupInfo, ...]
     promises: tuple[Promise, ...] = ()
     """The promises of the outputs."""
+    functions: Functions | None = None
+    """What is seen of the functions of the program, for its store; None in those of earlier versions, and among workers."""
 
     def outgoing(self) -> list[list[int]]:
         """The indexes in `edges` of what leaves each processor: the order of `Xi.discards`."""
@@ -346,7 +352,16 @@ def _info(
         finds_capabilities=operator is not None
         and (type(operator).on_restore is not Operator.on_restore or (history and operator.state is None)),
         repeats=repeats,
+        state=_shape(operator),
     )
+
+
+def _shape(operator: Operator | None) -> Shape:
+    """The shape of an operator's state. Only what the attributes of the user's operators are called says more of them."""
+    if operator is None:
+        return ()
+    ours = type(operator).__module__.partition(".")[0] in PACKAGES
+    return shape_of(operator.state, {} if ours else vars(operator))
 
 
 def _repeating(plan: Plan, edges: Iterable[EdgeInfo], operators: Operators) -> set[int]:

@@ -24,6 +24,7 @@ import msgspec
 
 from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from timely.data.codec.typed import Typed
+from timely.dataflow.functions import Functions
 from timely.errors import FalkirkError, told
 from timely.time import Time
 
@@ -83,6 +84,8 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     page: Page | None = None
     token: bytes = b""
     """The secret that workers say first, where others might connect as well."""
+    accept: tuple[str, ...] = ()
+    """Operators whose functions may be others than those that wrote the store."""
 
 
 ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed
@@ -97,6 +100,7 @@ class Built(msgspec.Struct, tag=True, frozen=True):
     workers: int
     fingerprint: str
     outline: str
+    functions: Functions | None = None
 
 
 class JobStats(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from runtime.imports import RESERVED, import_from
 from timely.data.codec.classes import register, registered_in
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import differences, fingerprint, outline, read_outline
+from timely.dataflow.functions import function_changes, functions_of
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
 
@@ -101,15 +102,18 @@ def parse_program(text: str, args: dict[str, Any] | None = None) -> Program:
 
 def built(plan: Plan) -> Built:
     """The message of a worker that has built a program."""
-    return Built(plan.workers, fingerprint(plan.graph), json.dumps(outline(plan.graph)))
+    return Built(plan.workers, fingerprint(plan.graph), json.dumps(outline(plan.graph)), functions_of(plan.graph))
 
 
 def check_alike(workers: Mapping[int, Built], advice: str) -> None:
     """Raise FalkirkError, with `advice`, if one of `workers` has built another dataflow than the first of them."""
     (first, before), *others = sorted(workers.items())
     for second, after in others:
-        if after.fingerprint != before.fingerprint:
-            changes = differences(read_outline(before.outline), read_outline(after.outline))
+        other = after.fingerprint != before.fingerprint
+        changes = differences(read_outline(before.outline), read_outline(after.outline)) if other else []
+        code = function_changes(before.functions, after.functions, code=True)
+        changes += [f"operator {name!r}: {line}" for name, lines in code.items() for line in lines]
+        if other or changes:
             raise FalkirkError(
                 f"worker {second} built another dataflow than worker {first}, so they cannot work together; {advice}:\n  "
                 + "\n  ".join(changes)

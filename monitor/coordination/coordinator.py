@@ -84,6 +84,8 @@ class Settings:
     """A running worker that says nothing for so long has failed."""
     attempts: int = 5
     """The job fails when one worker has failed so often and no low-watermark has risen meanwhile."""
+    accept: tuple[str, ...] = ()
+    """Operators whose functions may be others than those that wrote the store."""
 
 
 class Coordinator:
@@ -101,7 +103,7 @@ class Coordinator:
         self.layout = layout
         self.settings = settings
         self.phase = JobPhase.ASSEMBLING
-        self._wrong = another_program(saved.layout, layout)
+        self._wrong = another_program(saved.layout, layout, settings.accept)
         if self._wrong is not None:
             saved = SavedJob()
         self._saved = saved

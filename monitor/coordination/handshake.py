@@ -5,11 +5,16 @@ Where an operator stands in the user's file, and how often it is checkpointed, m
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection
+
 from monitor.coordination.records import KeptDecision
 from recovery.layout import Layout
 from recovery.protocol import Join
 from timely.dataflow.fingerprint import differences, read_outline
+from timely.dataflow.functions import function_changes
 from timely.errors import ProtocolError
+from timely.state.shapes import renamed, shape_changes
 
 _FIELDS = {
     "policy": "its policy",
@@ -62,16 +67,39 @@ def refusal(join: Join, layout: Layout, decision: KeptDecision | None) -> str | 
     return None
 
 
-def another_program(before: Layout | None, now: Layout) -> str | None:
-    """The reason for which a store of a job with the layout `before` cannot serve one with `now`; None if it can."""
-    changes = layout_changes(before, now) if before is not None else []
-    if not changes:
+def another_program(before: Layout | None, now: Layout, accept: Collection[str] = ()) -> str | None:
+    """The reason for which a store of a job with the layout `before` cannot serve one with `now`; None if it can.
+
+    Of the operators in `accept` functions may have changed.
+    """
+    if before is None:
         return None
-    lines = "\n  ".join(changes)
+    if changes := layout_changes(before, now):
+        lines = "\n  ".join(changes)
+        return (
+            f"this is another program than the one that the store belongs to:\n  {lines}\n"
+            "Run the program as it was, or choose another store"
+        )
+    changed = {name: lines for name, lines in functions_changed(before, now).items() if name not in accept}
+    if not changed:
+        return None
+    sites = now.functions.sites if now.functions is not None else {}
+    told = "\n  ".join(f"{sites.get(name, name)}: {line}" for name, lines in changed.items() for line in lines)
+    names = ",".join(changed)
     return (
-        f"this is another program than the one that the store belongs to:\n  {lines}\n"
-        "Run the program as it was, or choose another store"
+        f"functions of the program are not those that wrote this store, or have other values:\n  {told}\n"
+        "If what they did before and what they do now may stand in one result, say so once: falkirk run --accept "
+        f"{shlex.quote(names)}, or falkirk.run(accept={names!r}). Otherwise run the program as it was, or choose another store"
     )
+
+
+def functions_changed(before: Layout, now: Layout) -> dict[str, list[str]]:
+    """What a store holds of the changes of functions, by operator: of layouts that are those of one job."""
+    changed = function_changes(before.functions, now.functions)
+    for old, info in zip(before.processors, now.processors):
+        if lines := renamed(old.state or (), info.state or ()):
+            changed.setdefault(info.name, []).extend(lines)
+    return changed
 
 
 def layout_changes(before: Layout, after: Layout) -> list[str]:
@@ -95,6 +123,9 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
             for name, words in _FIELDS.items()
             if getattr(was, name) != getattr(info, name)
         ]
+        if was.state is not None and info.state is not None:
+            told = f"{info.kind} {info.name!r} ({info.site})"
+            lines += [f"{told}: {change}" for change in shape_changes(was.state, info.state)]
     gone = [name for name in old if f"operator {name!r} is gone" not in lines]
     lines += [f"operator {name!r} is gone, or is fused with others in another way" for name in gone]
     if not lines and [info.name for info in before.processors] != [info.name for info in after.processors]:

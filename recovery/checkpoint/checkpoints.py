@@ -43,7 +43,9 @@ from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.segments import Section
 from timely.data.batch import Batch, concat
+from timely.errors import OperatorError
 from timely.state.interface import Run, Runs, State
+from timely.state.shapes import digest_of, shown
 
 MOST_EVENTS = 1000
 """A full history of more events is replaced by the operator's `state`, if it keeps nothing else."""
@@ -94,6 +96,7 @@ class Checkpoints:
         self._retained_size = 0
         self._opening = Opening(layout)
         self._sender = {edge.edge: edge.source for edge in layout.edges}
+        self._digests = [digest_of(info.state or ()) for info in layout.processors]
         self.piece_rows = PIECE_ROWS
         """The wanted number of rows of the next piece of a cut: for the driver, which has a clock, to set."""
         self.most_events = MOST_EVENTS
@@ -165,6 +168,7 @@ class Checkpoints:
             requests=self._recorder.requests(p, bound),
             held=self._recorder.held_at(p, bound),
             positions=positions[p] if info.role == "source" else (),
+            state=self._digests[p],
         )
         saved = SavedCheckpoint(checkpoint, key_of(checkpoint), 0)
         history.saved.append(saved)
@@ -274,8 +278,11 @@ class Checkpoints:
 
         Raises FalkirkError for records that are damaged or of another program.
         """
+        written_by: list[Layout] = []
         for record, _ in records:
             check_fit(record, self._layout, self._sender)
+            if isinstance(record, Opening):
+                written_by.append(record.layout)
             if isinstance(record, Applied):
                 self._applied.load(record)
             elif isinstance(record, Published):
@@ -285,6 +292,7 @@ class Checkpoints:
             key = key_of(record)
             match record:
                 case Checkpoint() if self._applied.holds(record.xi.processor, record.generation, record.xi.bound):
+                    self._check_state(record, written_by)
                     current[key] = SavedCheckpoint(record, key, 0)
                     self._of[record.xi.processor].saved.append(current[key])
                 case Piece() if key in current and any(
@@ -300,6 +308,20 @@ class Checkpoints:
         for history in self._of:
             history.saved.sort(key=lambda saved: saved.bound)
         self._events.sort()
+
+    def _check_state(self, checkpoint: Checkpoint, written_by: Sequence[Layout]) -> None:
+        """Raise OperatorError for a checkpoint of a state of another shape than the program has."""
+        p = checkpoint.xi.processor
+        if checkpoint.state in (0, self._digests[p]) or self._layout.processors[p].state is None:
+            return
+        info = self._layout.processors[p]
+        of = (layout.processors[p].state for layout in written_by if p < len(layout.processors))
+        before = next((shape for shape in of if shape and digest_of(shape) == checkpoint.state), None)
+        was = "of another shape" if before is None else shown(before)
+        raise OperatorError(
+            f"{info.kind} {info.name!r} ({info.site}): the state in the store was {was}, and is {shown(info.state or ())} in "
+            "this program, so it cannot be restored. Run the program with the state as it was, or choose another store"
+        )
 
     def live_keys(self) -> set[Key]:
         """The keys that are still of use, after `load`."""

@@ -59,6 +59,8 @@ class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True)
     positions: tuple[SourcePosition, ...]
     held: tuple[tuple[Time, int], ...] = ()
     """Capabilities for times outside f: time and how many."""
+    state: int = 0
+    """The digest of the shape of the state that was saved (`timely.state.shapes`); 0 for none, and of earlier versions."""
 
     @property
     def whole(self) -> bool:
@@ -71,7 +73,7 @@ class Piece(msgspec.Struct, tag="piece", array_like=True, frozen=True):
 
     processor: int
     bound: Bound
-    runs: tuple[tuple[Time, int, int], ...]
+    runs: tuple[tuple[Time, int | str, int], ...]
     header: bytes
 
 

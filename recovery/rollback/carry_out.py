@@ -81,7 +81,7 @@ def replay(runtime: Runtime, order: Replay, operator_memory: OperatorMemory) -> 
     operator_memory.made(p, operator)
     looks = p in operator_memory.of and operator.state is not None
     if operator.state is not None:
-        operator.state.restore(order.runs)
+        restoring.load(runtime.processor.node, operator.state, order.runs)
     if order.held:
         give_back(operator, ctx, order.held)
     engine, ctx.engine = ctx.engine, _Silent()

@@ -85,6 +85,7 @@ class MonitorProcess:
             pause_seconds=LONG_SECONDS,
             restore_seconds=LONG_SECONDS,
             heartbeat_seconds=LONG_SECONDS,
+            accept=watch.accept,
         )
         shortest = min((group.seconds for group in self.layout.groups if group.seconds is not None), default=1.0)
         self._tick = min(max(shortest / 10, _SHORTEST_TICK), _LONGEST_TICK)

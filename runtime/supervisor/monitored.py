@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 from msgspec.msgpack import encode
+from msgspec.structs import replace
 
 from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from recovery.layout import lay_out
@@ -30,6 +31,7 @@ from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import error_of
 from runtime.supervisor.store import JobStore, told
 from runtime.workspace import Workspace
+from timely.dataflow.functions import functions_of
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError, WorkerLost
 
@@ -64,10 +66,12 @@ class Monitored:
         monitor: str | os.PathLike[str] | None,
         page: PageSocket | None,
         place: Open,
+        accept: Collection[str],
     ) -> None:
         self.over: Over | None = None
         self.error: FalkirkError | None = None
-        self._layout = lay_out(plan)
+        self._layout = replace(lay_out(plan), functions=functions_of(plan.graph))
+        self._accept = tuple(plan.graph.node_named(name).name for name in accept)
         for text in notes_of(plan.graph):
             note(text)
         self._on_event = on_event
@@ -236,5 +240,6 @@ class Monitored:
             self.children.beat_seconds,
             Page(page.title, page.token, page.hidden),
             self.place.token,
+            self._accept,
         )
         monitor.tell(watch, [self.place.listener, page.listener])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -80,6 +80,7 @@ class Job:
         page: where browsers connect, if the monitor is to serve its page; None: only programs that look into the store find it.
         place: opens the placement of the workers: processes of this host, unless something else is said.
         drive: feeds the inputs by hand, on every worker, in a job without a store.
+        accept: operators whose functions may be others than those that wrote the store.
 
     Raises:
         GraphError: for a program that recovery cannot bring through.
@@ -99,6 +100,7 @@ class Job:
         page: PageSocket | None = None,
         place: Open = LocalWorkers,
         drive: Drive | None = None,
+        accept: Collection[str] = (),
     ) -> None:
         check_workers(workers)
         flow = program.build()
@@ -114,7 +116,7 @@ class Job:
 
                 self._lead = Monitored(
                     *(resources, program, plan, folder, limits or Limits(), on_event, self.note),
-                    *(heartbeat_timeout, monitor, page, place),
+                    *(heartbeat_timeout, monitor, page, place, accept),
                 )
             self._resources = resources.pop_all()
         self.children = self._lead.children

@@ -9,14 +9,22 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import msgspec
 import pytest
 
+from runtime.control import Built
 from runtime.hosts import HostFile, create_host_files, run_host
+from runtime.program import built, check_alike
 from tests.support.processes import free_addresses
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError
+from timely.io import Iterable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -259,3 +267,24 @@ def test_a_host_file_that_makes_no_sense_is_explained(tmp_path: Path, text: str,
 def test_a_missing_host_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FalkirkError, match=r"none\.toml cannot be read"):
         HostFile.load(tmp_path / "none.toml")
+
+
+def test_workers_compare_the_code_of_functions_and_not_their_values() -> None:
+    def of(build: Callable[[int], Callable[[int], Any]], value: int) -> Built:
+        flow = Dataflow("job")
+        flow.source("numbers", Iterable(range(3))).map(build(value), name="clean").capture("out")
+        return built(compile_plan(flow.graph, 2))
+
+    def adding(value: int) -> Callable[[int], Any]:
+        return lambda n: n + value
+
+    def taking(value: int) -> Callable[[int], Any]:
+        return lambda n: n - value
+
+    check_alike({0: of(adding, 1), 1: of(adding, 2)}, "advice")
+    with pytest.raises(
+        FalkirkError, match=r"worker 1 .* worker 0, .*; advice:\n  operator 'clean': the code of the function is"
+    ):
+        check_alike({0: of(adding, 1), 1: of(taking, 1)}, "advice")
+    older = msgspec.structs.replace(of(taking, 1), functions=None)
+    check_alike({0: of(adding, 1), 1: older}, "advice")

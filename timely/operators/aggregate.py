@@ -259,8 +259,7 @@ class ColumnAggregate(Grouping):
         self._expiring: ExpiringTotals | None = None
         if ttl is not None:
             self._expiring = self._totals = ExpiringTotals(self._keys, [*self._parts, *_OF_EPOCH], _EPOCH)
-        running = [] if self._totals is None else [self._totals, *self._met.values()]
-        self.state = Parts(self._pending, *running) if running else self._pending
+        self.state = self._pending if self._totals is None else Parts(self._pending, self._totals, **self._met)
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         tables = self._pending.pop(time)

@@ -25,7 +25,7 @@ from timely.operators import agg
 from timely.operators.agg import Aggregate, parts_of
 from timely.operators.aggregate import REFUSALS, Grouping, refused
 from timely.operators.base import Context
-from timely.state import ExpiringTotals, Parts, TotalsState
+from timely.state import ExpiringTotals, Parts, State, TotalsState
 from timely.state.totals import Changed
 from timely.time import Time
 
@@ -76,7 +76,8 @@ class ChangedAggregate(Grouping):
         self._value_readers = {columns: RowReaders([*keys, *columns], parts) for columns in together}
         read = (column for columns in together for column in columns)
         self._needed = list(dict.fromkeys([*self._reading.given, *read, sign]))
-        self.state = Parts(self._pending, self._totals, *self._values.values())
+        kept: dict[str, State] = {", ".join(columns): values for columns, values in self._values.items()}
+        self.state = Parts(self._pending, self._totals, **kept)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:

@@ -119,7 +119,7 @@ class ColumnSessions(Windowing):
         self._open = ExpiringTotals(self._keys, self._kept, AT)
         self._met = {column: ValuesOfSessions([*self._keys, VALUE]) for column in self._reading.distinct}
         """The values of which the different ones are counted when a session closes."""
-        self.state = Parts(self._pending, self._watermarks, self._open, *self._met.values())
+        self.state = Parts(self._pending, self._watermarks, self._open, **self._met)
 
     def _partial(self, table: pa.Table) -> pa.Table:
         return _partial(table, self._reading, self._gap)

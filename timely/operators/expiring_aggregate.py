@@ -54,7 +54,7 @@ class ExpiringAggregate(Grouping):
         self._totals = ExpiringTotals(self._keys, self._parts, AT)
         self._met = {column: ValuesOfKeys([*keys, VALUE]) for column in self._reading.distinct}
         """The values of which the different ones are counted, by key."""
-        self.state = Parts(self._pending, self._watermarks, self._totals, *self._met.values())
+        self.state = Parts(self._pending, self._watermarks, self._totals, **self._met)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         if port == 0:

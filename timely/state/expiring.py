@@ -45,6 +45,11 @@ class ExpiringTotals(TotalsState):
         self._alike: _Alike | None = None
 
     @property
+    def shape(self) -> str:
+        """That of the totals, and the column of the moments."""
+        return f"{super().shape}, until {self._moment.column}"
+
+    @property
     def totals(self) -> Totals:
         """The totals. Those of keys that are gone are among them: see `there`."""
         return self._scope(_ROOT).totals

@@ -19,12 +19,12 @@ from timely.time import Frontier, Time
 class Run:
     """The entries that a state gained at one time. `batch` has the state's own layout; keyed states carry the shard.
 
-    `part` says which of an operator's states it belongs to, where it has several (`Parts`).
+    `part` is the name, or the place, of the one of an operator's states to which it belongs (`Parts`).
     """
 
     time: Time
     batch: Batch
-    part: int = 0
+    part: int | str = 0
 
 
 class Runs:

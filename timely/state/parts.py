@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from timely.errors import GraphError, OperatorError, user_site
 from timely.state.interface import Rows, Run, Scan, Scannable, State, StateSize, is_transient, without_past
 from timely.time import Frontier
 
 
 class Parts:
-    """The states of one operator. A run carries the number of the state that it belongs to.
+    """The states of one operator. A run carries the name of the state that it belongs to, or its place if it has no name.
+
+    With names, the order may change between two runs of a job: `Parts(counts=self.counts, names=self.names)`.
 
     >>> counts, names = falkirk.KeyedState(), falkirk.TimedBatches()
-    >>> both = falkirk.Parts(counts, names)
+    >>> both = falkirk.Parts(counts=counts, names=names)
     >>> counts.write((0,), {"a": 1})
     >>> runs = both.snapshot(falkirk.Frontier.before([(1,)]), falkirk.Frontier.empty(1))
     >>> both.restore(runs)
@@ -21,40 +24,49 @@ class Parts:
     {'a': 1}
     """
 
-    def __init__(self, *parts: State) -> None:
-        self.parts = parts
-        self.transient = all(map(is_transient, parts))
+    def __init__(self, /, *parts: State, **named: State) -> None:
+        if any(isinstance(part, Parts) for part in (*parts, *named.values())):
+            raise GraphError(f"{user_site()}: Parts are of states that are no Parts themselves: give all states to one")
+        self.named: dict[int | str, State] = dict([*enumerate(parts), *named.items()])
+        """Each state by its name, or by its place."""
+        self.parts = tuple(self.named.values())
+        self.transient = all(map(is_transient, self.parts))
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
         """The runs of every part in `upto` and not in `after`."""
-        return [
-            replace(run, part=number) for number, part in enumerate(self.parts) for run in part.snapshot(upto, after)
-        ]
+        return [replace(run, part=name) for name, part in self.named.items() for run in part.snapshot(upto, after)]
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
         """The pieces of every part."""
-        for number, part in enumerate(self.parts):
+        for name, part in self.named.items():
             for run in part.pieces(upto, after, rows):
-                yield replace(run, part=number)
+                yield replace(run, part=name)
 
     def scan(self, upto: Frontier) -> Scan | None:
         """A walk over every part, one after the other; None if one of them cannot be walked over."""
-        scans: list[tuple[int, Scan]] = []
-        for number, part in enumerate(self.parts):
+        scans: list[tuple[int | str, Scan]] = []
+        for name, part in self.named.items():
             if not is_transient(part):
                 scan = part.scan(upto) if isinstance(part, Scannable) else None
                 if scan is None:
                     return None
-                scans.append((number, scan))
+                scans.append((name, scan))
         return _PartsScan(scans)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold."""
-        of: list[list[Run]] = [[] for _ in self.parts]
+        """Replace everything held by what `runs` hold.
+
+        Raises:
+            OperatorError: for runs of a part that is not there.
+        """
+        of: dict[int | str, list[Run]] = {name: [] for name in self.named}
         for run in runs:
+            if run.part not in of:
+                there = ", ".join(map(str, of))
+                raise OperatorError(f"what was saved is of part {run.part!r} of its state, which has the parts {there}")
             of[run.part].append(run)
-        for part, own in zip(self.parts, of, strict=True):
-            part.restore(own)
+        for name, part in self.named.items():
+            part.restore(of[name])
 
     def keep(self, frontier: Frontier) -> None:
         """Drop what came at times outside `frontier`."""
@@ -78,7 +90,7 @@ class Parts:
 
 
 class _PartsScan:
-    def __init__(self, scans: list[tuple[int, Scan]]) -> None:
+    def __init__(self, scans: list[tuple[int | str, Scan]]) -> None:
         self._scans = scans
 
     @property
@@ -86,6 +98,6 @@ class _PartsScan:
         return all(scan.over for _, scan in self._scans)
 
     def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
-        for number, scan in self._scans:
+        for name, scan in self._scans:
             for run in scan.pieces(upto, rows):
-                yield replace(run, part=number)
+                yield replace(run, part=name)

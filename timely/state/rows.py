@@ -81,6 +81,11 @@ class _RowsState(Scopes[_Rows[Kind]], Generic[Kind]):
         self._make = make
         self._none = make()
 
+    @property
+    def shape(self) -> str:
+        """The columns of the key. See `timely.state.shapes`."""
+        return f"rows by {', '.join(self._keys)}"
+
     def _new(self) -> _Rows[Kind]:
         return _Rows(self._keys, self._make())
 
@@ -123,6 +128,12 @@ class OrderedRowsState(_RowsState[OrderedRows]):
 
     def __init__(self, keys: Sequence[str], by: str) -> None:
         super().__init__(keys, lambda: OrderedRows(keys, by))
+        self._by = by
+
+    @property
+    def shape(self) -> str:
+        """The columns of the key, and that of the order."""
+        return f"{super().shape}, in the order of {self._by}"
 
     def evict(self, bound: int) -> None:
         """Drop rows that are before `bound` by `by`: nothing will ask for them again, whatever is rolled back."""

@@ -287,6 +287,11 @@ class TotalsState(Scopes[_Totals]):
         self._parts = list(parts)
         self._expected = 0
 
+    @property
+    def shape(self) -> str:
+        """The columns of the key, and the parts in any order. See `timely.state.shapes`."""
+        return f"{', '.join(sorted(part.name for part in self._parts))} by {', '.join(self._keys)}"
+
     def _new(self) -> _Totals:
         return _Totals(self._keys, self._parts, self._expected)
 

@@ -14,12 +14,13 @@ from heapq import heapify, heappush
 
 from timely.data.batch import Batch
 from timely.data.messages import Frame, Message
+from timely.dataflow.graph import Node
 from timely.dataflow.plan import Origins, Processor
-from timely.errors import OperatorError
+from timely.errors import OperatorError, told
 from timely.operators.base import Operator, give_back
 from timely.progress.line import tracker_for
 from timely.progress.tracker import order_key, reaches
-from timely.state.interface import Runs
+from timely.state.interface import Run, Runs, State
 from timely.time import FINITE, Frontier, Time, leq
 from timely.worker.outbox import Has
 from timely.worker.processor import Letter, Runtime, acquaint, build_operator
@@ -183,7 +184,7 @@ def _restore(worker: Worker, runtime: Runtime, restored: RestoredProcessor, fres
     if restored.operator is not None:
         pass
     elif state is not None and runs is not None:
-        state.restore(runs)
+        load(processor.node, state, runs)
     elif state is not None:
         state.keep(restored.frontier)
         _forget(runtime.operator, processor, {*restored.forgets, *runtime.operator.transient})
@@ -202,6 +203,25 @@ def _restore(worker: Worker, runtime: Runtime, restored: RestoredProcessor, fres
     if restored.held and restored.operator is None:
         give_back(runtime.operator, ctx, restored.held)
     worker.jobs = {number: job for number, job in worker.jobs.items() if job[0] != op}
+
+
+def load(node: Node, state: State, runs: Iterable[Run]) -> None:
+    """Restore the state of an operator. Raises OperatorError, with its name, where what was saved is of something else."""
+    try:
+        state.restore(runs)
+    except (
+        OperatorError,
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise OperatorError(
+            f"{node}: what was saved of its state cannot be restored ({told(error)}): it is that of another program. Run the "
+            "program as it was, or choose another store"
+        ) from error
 
 
 def _forget(operator: Operator, processor: Processor, names: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -67,6 +67,7 @@ def cluster_job(
     on_note: Callable[[str], None] | None = None,
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     page: PageSocket | None = None,
+    accept: Collection[str] = (),
 ) -> Job:
     """One run of a job on a cluster; its placement is a `BarrierStage`.
 
@@ -75,7 +76,7 @@ def cluster_job(
         workers: how many tasks.
         folder: of the store: all hosts of the cluster, and this one, see it under the same name.
         on: the cluster: a Spark session, or the address of a master.
-        limits, on_event, on_note, heartbeat_timeout, page: as for `runtime.supervisor.supervisor.Job`.
+        limits, on_event, on_note, heartbeat_timeout, page, accept: as for `runtime.supervisor.supervisor.Job`.
 
     Raises:
         SparkError: if the cluster cannot be used.
@@ -87,7 +88,9 @@ def cluster_job(
             "place, as over NFS; object stores and HDFS cannot be used yet"
         )
     stage = partial(BarrierStage, on)
-    return Job(program, workers, folder, limits, on_event, on_note, heartbeat_timeout, page=page, place=stage)
+    return Job(
+        program, workers, folder, limits, on_event, on_note, heartbeat_timeout, page=page, place=stage, accept=accept
+    )
 
 
 class BarrierStage:

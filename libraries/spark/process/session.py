@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
 from libraries.spark.errors import SparkError
@@ -80,6 +80,8 @@ class SparkOptions:
         shared: True if that server sees the folder of the job's files, False if rows are to be sent to it and back; None, the
             default: it is found out.
     """
+
+    says_where: ClassVar[bool] = True
 
     master: str = ""
     memory: str | None = None

@@ -126,7 +126,12 @@ def ticks(sink: Callable[[Stream], None], verb: Callable[[Stream], Stream]) -> D
 
 def rows(stream: Stream) -> Stream:
     """Each number as it was, by way of verbs of columns that look at one row at a time."""
-    columns = stream.map(lambda n: {"n": n}).to_columns({"n": int}).filter(pl.col("n") >= 0).with_columns(twice=pl.col("n") * 2)
+    columns = (
+        stream.map(lambda n: {"n": n})
+        .to_columns({"n": int})
+        .filter(pl.col("n") >= 0)
+        .with_columns(twice=pl.col("n") * 2)
+    )
     return columns.select(half=pl.col("twice") // 2).to_records().map(lambda row: row["half"])
 
 

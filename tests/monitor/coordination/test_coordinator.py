@@ -13,7 +13,7 @@ from monitor.coordination.workers import JobPhase, Presence
 from monitor.explain.what_if import PATIENCE_SECONDS
 from recovery.epoch_ends import EpochEnds
 from recovery.errors import NoSolutionError
-from recovery.layout import GroupInfo
+from recovery.layout import GroupInfo, Layout
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import (
     LIVE,
@@ -46,6 +46,7 @@ from tests.monitor.coordination.coordinators import (
 )
 from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.recovery.layouts import FIREWALL, layout
+from timely.dataflow.functions import PYTHON, SCHEME, Functions
 
 
 def test_a_start_is_a_round_in_which_nobody_lives() -> None:
@@ -229,6 +230,21 @@ def test_another_program_on_the_store_ends_the_job_before_it_begins() -> None:
     effects = without_events(coordinator)
     assert [type(effect) for effect in effects] == [Fail]
     assert coordinator.phase is JobPhase.OVER
+
+
+def test_functions_that_were_changed_end_the_job_or_are_accepted_once() -> None:
+    def of(digest: str) -> Layout:
+        functions = Functions(SCHEME, PYTHON, "1", {"other": {"the function": f"code {digest}"}}, {})
+        return msgspec.structs.replace(PLAN, functions=functions)
+
+    effects = without_events(DrivenCoordinator(of("2"), SavedJob(of("1")), settings()))
+    assert [type(effect) for effect in effects] == [Fail]
+    assert "the code of the function is another one" in str(effects[0])
+    accepting = DrivenCoordinator(of("2"), SavedJob(of("1")), settings(accept=("other",)))
+    (write,) = [effect for effect in without_events(accepting) if isinstance(effect, Persist)]
+    assert KeptLayout(of("2")) in write.records
+    later = DrivenCoordinator(of("2"), SavedJob(of("2")), settings())
+    assert not any(isinstance(effect, Fail) for effect in without_events(later))
 
 
 def test_progress_forgives_failures() -> None:

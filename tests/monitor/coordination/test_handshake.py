@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from monitor.coordination.handshake import layout_changes, refusal
+from monitor.coordination.handshake import another_program, layout_changes, refusal
 from monitor.coordination.records import KeptDecision
-from recovery.layout import GroupInfo
+from recovery.layout import GroupInfo, Layout
 from recovery.protocol import Join
 from tests.recovery.layouts import FIREWALL, LINE, layout
+from timely.dataflow.functions import PYTHON, SCHEME, Functions
+from timely.state.shapes import PartShape, Shape
 
 
 def test_where_an_operator_stands_and_how_often_it_is_saved_may_change() -> None:
@@ -99,3 +101,53 @@ def test_a_worker_that_has_applied_decisions_is_refused_by_a_monitor_that_knows_
     assert refusal(Join(1, 1, 1, False, plan, ()), plan, None) is not None
     assert refusal(Join(1, 1, 0, False, plan, ()), plan, None) is None
     assert refusal(Join(1, 1, 0, False, plan, ()), plan, KeptDecision(1, 0, ((),), ())) is None
+
+
+def with_state(of: Layout, shape: Shape | None) -> Layout:
+    first, *others = of.processors
+    return msgspec.structs.replace(of, processors=(msgspec.structs.replace(first, state=shape), *others))
+
+
+def test_a_state_of_another_shape_is_named_with_both_sides_and_cannot_be_accepted() -> None:
+    plan = layout(*LINE)
+    name = plan.processors[0].name
+    before = with_state(plan, (PartShape(0, "TimedBatches", "", "now"), PartShape(1, "KeyedState", "", "kept")))
+    after = with_state(plan, (PartShape(0, "KeyedState", "", "kept"), PartShape(1, "TimedBatches", "", "now")))
+    (line,) = layout_changes(before, after)
+    assert line == (
+        f"operator {name!r} (app.py:1): its state was Parts(now: TimedBatches; kept: KeyedState), and is "
+        "Parts(kept: KeyedState; now: TimedBatches)"
+    )
+    assert line in (another_program(before, after, accept=[name]) or "")
+    assert line in (refusal(Join(1, 1, 0, False, after, ()), before, None) or "")
+    assert layout_changes(with_state(plan, None), after) == layout_changes(before, with_state(plan, None)) == []
+
+
+def test_a_state_that_is_only_called_otherwise_is_accepted_where_that_is_said() -> None:
+    plan = layout(*LINE)
+    name = plan.processors[0].name
+    before, after = (with_state(plan, (PartShape(0, "KeyedState", "", called),)) for called in ("sums", "totals"))
+    assert refusal(Join(1, 1, 0, False, after, ()), before, None) is None
+    assert "its state 'sums' is called 'totals' now" in (another_program(before, after) or "")
+    assert another_program(before, after, accept=[name]) is None
+    assert another_program(before, before) is None
+
+
+def test_changed_functions_are_refused_unless_all_of_them_are_accepted() -> None:
+    def of(**digests: str) -> Layout:
+        found = {name: {"the function": f"code {digest}"} for name, digest in digests.items()}
+        sites = {name: f"map {name!r} (app.py:{number})" for number, name in enumerate(digests)}
+        return msgspec.structs.replace(layout(*LINE), functions=Functions(SCHEME, PYTHON, "1", found, sites))
+
+    before, after = of(clean="1", parse="1", by="1"), of(clean="2", parse="2", by="1")
+    text = another_program(before, after) or ""
+    assert "map 'clean' (app.py:0): the code of the function is another one" in text
+    assert "falkirk run --accept clean,parse, or falkirk.run(accept='clean,parse')" in text
+    assert "'by'" not in text
+    text = another_program(before, after, accept=["clean"]) or ""
+    assert "'clean'" not in text
+    assert "--accept parse," in text
+    assert another_program(before, after, accept=["clean", "parse"]) is None
+    assert another_program(before, before) is another_program(None, after) is None
+    assert another_program(layout(*LINE), after) is another_program(before, layout(*LINE)) is None
+    assert refusal(Join(1, 1, 0, False, after, ()), before, None) is None  # it is the program of the job

@@ -17,7 +17,18 @@ from falkirk.simulate.disk import SimulatedDisk
 from recovery.checkpoint.applied import AppliedDecisions
 from recovery.checkpoint.checkpoints import Checkpoints, _alike
 from recovery.checkpoint.processor_checkpoints import SavedCheckpoint
-from recovery.checkpoint.records import Applied, Checkpoint, HistoryRecord, Logged, Piece, key_of, record_of, save_batch
+from recovery.checkpoint.records import (
+    Applied,
+    Checkpoint,
+    HistoryRecord,
+    Logged,
+    Opening,
+    Piece,
+    key_of,
+    record_of,
+    save_batch,
+)
+from recovery.layout import Layout
 from recovery.metadata import Xi
 from recovery.recorder import NOTIFICATION, LogEntry, WorkerRecorder
 from recovery.store import reading
@@ -25,8 +36,9 @@ from recovery.store.journal import Journal
 from tests.recovery.layouts import layout
 from tests.recovery.store.owners import OWNER, STORE, memory_disk, section
 from tests.support.mutation import GONE, Change, Instead, Rules
-from timely.errors import ProtocolError
+from timely.errors import OperatorError, ProtocolError
 from timely.state import KeyedState
+from timely.state.shapes import PartShape, digest_of
 
 RULES = Rules()
 rule = RULES.add
@@ -414,6 +426,48 @@ def test_records_of_another_program_are_refused() -> None:
     _, checkpoints = _checkpoints()
     with pytest.raises(ProtocolError, match="does not fit the program"):
         checkpoints.load([(_saved(7, 3, 1), b"")])
+
+
+def test_a_checkpoint_of_a_state_of_another_shape_is_refused_with_both_sides() -> None:
+    recorder, checkpoints = _checkpoints()
+    plan = checkpoints._layout
+
+    def with_state(*kinds: str) -> Layout:
+        state = tuple(PartShape(place, kind) for place, kind in enumerate(kinds))
+        changed = msgspec.structs.replace(plan.processors[1], state=state)
+        return msgspec.structs.replace(plan, processors=(plan.processors[0], changed, *plan.processors[2:]))
+
+    was, now = with_state("TimedBatches", "KeyedState"), with_state("KeyedState", "TimedBatches")
+    saved = msgspec.structs.replace(_saved(1, 3, 1), state=digest_of(was.processors[1].state or ()))
+    written = [(Opening(was), b""), (saved, b"")]
+    for plan_now, error in (
+        (was, None),
+        (now, "was Parts.TimedBatches; KeyedState., and is Parts.KeyedState; TimedBatches."),
+    ):
+        again = Checkpoints(plan_now, recorder, checkpoints._journal)
+        if error is None:
+            again.load(written)
+            continue
+        with pytest.raises(OperatorError, match=error) as raised:
+            again.load(written)
+        info = plan.processors[1]
+        assert f"{info.kind} {info.name!r} ({info.site})" in str(raised.value)
+        with pytest.raises(OperatorError, match="was of another shape, and is"):
+            again.load(written[1:])
+    Checkpoints(now, recorder, checkpoints._journal).load([(_saved(1, 3, 1), b"")])  # of an earlier version
+
+
+def test_a_cut_says_of_which_state_it_is() -> None:
+    recorder, checkpoints = _checkpoints()
+    plan = checkpoints._layout
+    shape = (PartShape(0, "KeyedState"),)
+    changed = msgspec.structs.replace(plan.processors[1], state=shape)
+    plan = msgspec.structs.replace(plan, processors=(plan.processors[0], changed, *plan.processors[2:]))
+    saving = Checkpoints(plan, recorder, checkpoints._journal)
+    state = KeyedState()
+    state.write((1,), {"a": 1})
+    _cut(saving, 1, 2, state)
+    assert [saved.checkpoint.state for saved in saving.saved()] == [digest_of(shape)]
 
 
 def test_what_was_read_is_kept_until_w_is_where_it_was_restored() -> None:

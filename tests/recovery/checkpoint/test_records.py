@@ -20,6 +20,7 @@ from recovery.checkpoint.records import (
     save_batch,
     section,
 )
+from recovery.layout import Layout
 from recovery.metadata import Xi
 from tests.recovery.layouts import LOOP, layout
 from timely.data.codec import decode_batch
@@ -51,7 +52,9 @@ FITS: dict[str, Record] = {
     "checkpoint": SAVED,
     "checkpoint of the first": change(SAVED, xi=Xi(0, (2,), ()), since=(0,)),
     "checkpoint of the last": change(SAVED, xi=Xi(LAST, (2,), ()), since=(0,)),
+    "checkpoint that says of which state": change(SAVED, state=7),
     "piece": PIECE,
+    "piece of parts with names": change(PIECE, runs=(((1, 3), "counts", 4), ((1, 4), 1, 1))),
     "log": LOG,
     "log for the first worker": change(LOG, receiver=0),
     "history": EVENT,
@@ -96,6 +99,17 @@ def test_what_speaks_of_something_else_is_refused_and_named(record: Record) -> N
 def test_a_checkpoint_is_whole_if_it_begins_where_it_ends() -> None:
     assert change(SAVED, since=XI.bound).whole
     assert not SAVED.whole
+
+
+def test_stores_of_earlier_versions_do_not_say_of_which_state_a_checkpoint_is() -> None:
+    *before, last = msgspec.msgpack.decode(section(change(SAVED, state=7)).head)
+    assert last == 7
+    assert record_of(msgspec.msgpack.encode(before)) == SAVED
+    earlier = msgspec.to_builtins(PLAN)
+    del earlier["functions"]
+    for info in earlier["processors"]:
+        del info["state"]
+    assert msgspec.convert(earlier, Layout) == PLAN
 
 
 def test_records_of_one_key_live_and_die_together() -> None:
