@@ -12,6 +12,7 @@ import numpy as np
 from libraries.differential import reducers
 from libraries.differential.arrangement import Reading
 from libraries.differential.channel import BY_KEY
+from libraries.differential.checked import over_columns
 from libraries.differential.joins import Join
 from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Group, Reducer
@@ -106,7 +107,8 @@ class Collection:
     def map_pairs(self, function: Callable[[Any, Any], Any], name: str | None = None) -> Collection:
         """Each pair (key, value) replaced by `function(key, value)`, which gives a pair, or one value.
 
-        It works on single values and on arrays of integers alike.
+        It works on single values and on arrays of integers alike; where arrays would wrap round or lose digits it is called
+        for each pair, as it is if it gives NotImplemented for arrays.
 
         Raises:
             GraphError: `function` is no function.
@@ -124,8 +126,7 @@ class Collection:
             pairs, columns, _ = split(batch)
             out: list[Any] = [(function(*_pair(record)), by) for record, by in pairs]
             for rows in columns:
-                value = None if rows.value[0] == NOTHING else rows.value
-                made = made_rows(function(rows.key, value), rows.diff)
+                made = made_rows(over_columns(function, *_columns(rows)), rows.diff)
                 out += [(function(*_pair(record)), by) for record, by in rows.pairs()] if made is None else made
             return out
 
@@ -152,7 +153,7 @@ class Collection:
             pairs, columns, _ = split(batch)
             out: list[Any] = [each for each in pairs if predicate(*_pair(each[0]))]
             for rows in columns:
-                stay = np.broadcast_to(predicate(rows.key, None if rows.value[0] == NOTHING else rows.value), len(rows))
+                stay = np.broadcast_to(_over(predicate, rows), len(rows)).astype(np.bool_)
                 if stay.any():
                     out.append(Rows(rows.key[stay], rows.value[stay], rows.diff[stay]))
             return out
@@ -398,7 +399,7 @@ class Collection:
         >>> differential.snapshot(falkirk.run(flow).captured("out"))
         {(1, 2): 1, (2, 1): 1}
         """
-        return self._reduce("count", reducers.Count, name)
+        return self._reduce("count", reducers.Count, name, linear=True)
 
     def sum(self, name: str | None = None) -> Collection:
         """Pairs of a key and the sum of its values.
@@ -410,7 +411,7 @@ class Collection:
         >>> differential.snapshot(falkirk.run(flow).captured("out"))
         {(1, 7): 1, (2, 5): 1}
         """
-        return self._reduce("sum", reducers.Sum, name)
+        return self._reduce("sum", reducers.Sum, name, linear=True)
 
     def min(self, name: str | None = None) -> Collection:
         """Pairs of a key and its least value.
@@ -546,7 +547,7 @@ class Collection:
             pairs, columns, _ = split(batch)
             out: list[Any] = list(pairs)
             for rows in columns:
-                at = np.broadcast_to(_iteration(iteration, rows), rows.key.shape)
+                at = np.broadcast_to(_over(iteration, rows), rows.key.shape)
                 for one in np.unique(at).tolist():
                     here = at == one
                     out.append(Rows(rows.key[here], rows.value[here], rows.diff[here]))
@@ -554,7 +555,7 @@ class Collection:
 
         def first(item: Any) -> int:
             if type(item) is Rows:
-                return int(np.ravel(_iteration(iteration, item))[0])
+                return int(np.ravel(_over(iteration, item))[0])
             return int(iteration(*_pair(item[0])))
 
         return Collection(self._stage("by_iteration", None, part).stream.enter(scope, first))
@@ -648,9 +649,9 @@ class Collection:
         chosen = name or self.stream.graph.fresh_name(kind)
         return Collection(self.stream.unary(chosen, factory, BY_KEY, kind=kind))
 
-    def _reduce(self, kind: str, reducer: Callable[[], Reducer], name: str | None) -> Collection:
+    def _reduce(self, kind: str, reducer: Callable[[], Reducer], name: str | None, linear: bool = False) -> Collection:
         chosen = name or self.stream.graph.fresh_name(kind)
-        reading = reading_at(self, chosen)
+        reading = None if linear else reading_at(self, chosen)  # what values weigh is less than they are
         channel = BY_KEY if reading is None else PIPELINE
         made = self.stream.unary(chosen, lambda: Reduce(reducer(), reading), channel, kind=kind)
         return reading_of(made, [(reading, self)])
@@ -816,8 +817,16 @@ def _together(*collections: Collection) -> list[Collection]:
     return [each.enter(innermost) for each in collections]
 
 
-def _iteration(function: Callable[[Any, Any], Any], rows: Rows) -> Any:
-    return function(rows.key, None if rows.value[0] == NOTHING else rows.value)
+def _columns(rows: Rows) -> tuple[Any, Any]:
+    return rows.key, None if rows.value[0] == NOTHING else rows.value
+
+
+def _over(function: Callable[[Any, Any], Any], rows: Rows) -> Any:
+    """What a function gives for each row: in columns, or, where these would wrap round, one by one."""
+    found = over_columns(function, *_columns(rows))
+    if found is NotImplemented:
+        return np.array([function(*_pair(record)) for record, _ in rows.pairs()])
+    return found
 
 
 def _pair(record: Any) -> tuple[Any, Any]:

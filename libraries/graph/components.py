@@ -124,7 +124,7 @@ def _copy(node: Any, side: int) -> Any:
 
 
 def _copied(copy: Any) -> Any:
-    return copy // 2 if type(copy) is int or isinstance(copy, np.ndarray) else copy[0]
+    return copy[0] if type(copy) is tuple else copy // 2
 
 
 def _length(label: Any) -> Any:
