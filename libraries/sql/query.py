@@ -33,7 +33,12 @@ _CLAUSES = {
 
 
 def sql(
-    query: str, *, over: Over = "scope", changes: bool = False, lateness: Length | None = None, **streams: Columns
+    query: str,
+    *unnamed: Any,
+    over: Over = "scope",
+    changes: bool = False,
+    lateness: Length | None = None,
+    **streams: Columns,
 ) -> Columns:
     """The stream of a query's results, over streams of columns by name.
 
@@ -41,7 +46,8 @@ def sql(
     `variance`, `stddev`, `var_pop`, `stddev_pop`, `count(distinct x)`, `bool_and`, `bool_or`, these with `filter (where ...)`,
     `arg_min(x, y)` and `arg_max`, `median(x)` and `approx_quantile(x, 0.9)` (`agg.median`, `agg.quantile`: within 1 %),
     `having`, `distinct`, `union`, `union all`, `order by`, `limit`, subqueries and `with`. Expressions are those of Polars'
-    SQL, but integers do not wrap round: what does not fit into 64 bits with a sign is an OperatorError.
+    SQL, but integers do not wrap round: what does not fit into 64 bits with a sign is an OperatorError. As in PostgreSQL, nulls
+    come last in `order by`, and first with `desc`: say `desc nulls last` for the greatest values.
 
     Windows of event time are among the keys of `group by`: `tumble(at, interval '10 seconds')`, `hop(at, slide, size)`,
     `session(at, gap)`; `tumble_start(...)` and `tumble_end(...)`, with the same arguments, are their bounds. Of integers,
@@ -75,6 +81,10 @@ def sql(
     >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
     [[('n', 8, 1)], [('n', 8, -1), ('s', 10, 1)]]
     """
+    if unnamed:
+        raise GraphError(
+            f"{user_site()}: sql takes streams by the names that the query has for them: sql(query, name=stream)"
+        )
     if check_over(over, "sql") < changes:
         raise GraphError(f"{user_site()}: sql(changes=True) is of results over all epochs: over='scope'")
     for name, stream in streams.items():
@@ -87,7 +97,8 @@ def sql(
     try:
         statements = sqlglot.parse(query, dialect=_dialect())
     except (sqlglot.ParseError, sqlglot.TokenError) as error:
-        raise GraphError(f"{user_site()}: sql: {str(error).partition(chr(10))[0]}") from error
+        hint = "; a whole quotient is div(a, b), and a comment begins with --" if "//" in query else ""
+        raise GraphError(f"{user_site()}: sql: {str(error).partition(chr(10))[0]}{hint}") from error
     if statements[0] is None:
         raise GraphError(f"{user_site()}: sql() takes a query, and this one is empty: select ... from ...")
     if len(statements) != 1:
@@ -221,6 +232,11 @@ class _Compiler:
             refuse(f"{text(node)}: from takes names of streams and subqueries, with a name, and no more")
         if isinstance(node, exp.Subquery):
             return table(node.alias, self.query(node.this))
+        if "TUMBLE" in (said := text(node).upper()) or "HOP(" in said:
+            refuse(
+                f"{text(node)}: windows are keys here: select ..., tumble_start(at, interval '1 minute') from stream group by "
+                "tumble(at, interval '1 minute')"
+            )
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             refuse(f"{text(node)}: from takes names of streams and subqueries")
         if node.name not in self._streams:

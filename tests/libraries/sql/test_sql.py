@@ -27,7 +27,7 @@ ROWS = [
     "select * from sales",
     "select shop, n * 2 as twice, upper(shop) as loud from sales where n > 0 or price = 2.0",
     "select s.shop, coalesce(s.n, 0) as n from sales as s where s.shop is not null and s.n between -1 and 3",
-    "select case when n > 1 then 'many' else 'few' end as much, cast(price as bigint) as whole from sales",
+    "select case when n > 1 then 'many' else 'few' end as much, cast(trunc(price) as bigint) as whole from sales",
     "select shop, n from sales where n > 2 union all select shop, n from sales where n < 0",
     "select shop, n from sales union select town, n from shops where n > 0",
     "select * from sales join shops on shop = id and sales.n > shops.n",
