@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+import polars as pl
 
 from libraries.differential import reducers
 from libraries.differential.arrangement import Reading
@@ -20,16 +21,45 @@ from libraries.differential.rows import NOTHING, Rows, as_key, as_pairs, made_ro
 from recovery.policies import Lazy
 from timely.data.absent import ABSENT
 from timely.data.batch import Batch
+from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Loop
 from timely.dataflow.graph import Graph, Output, Scope
 from timely.dataflow.stream import Stream
-from timely.dataflow.wire import Capture, Probe, add_feedback, check_callable
+from timely.dataflow.wire import Capture, Probe, add_feedback, check_callable, no_attribute
 from timely.errors import GraphError, user_site
 from timely.io.interface import Sink
 from timely.operators.channels import PIPELINE
 
 LIMIT = 100_000
 """Iterations after which a loop is taken not to end, unless it is told another number."""
+
+
+_GUESSED = {
+    "groupby groupbykey aggregate agg fold reducebykey aggregatebykey combinebykey groupreduce": "records are pairs (key, "
+    "value): reduce(f), count(), sum(), min(), max() and top(n) are of the values of each key",
+    "merge union unionall add plus append": "concat(others) adds multisets up; distinct() leaves each record once",
+    "intersect intersection isin": "semijoin(keys) leaves the records whose key is among others",
+    "subtract difference exceptall subtractbykey": "minus(other) takes records away, antijoin(keys) those of some keys",
+    "innerjoin leftjoin outerjoin fullouterjoin leftouterjoin rightjoin rightouterjoin crossjoin cogroup": "joins are join, "
+    "left_join, full_join, semijoin and antijoin, on the keys of pairs (key, value)",
+    "keyby mapvalues keys values withkey": "a key is the first of a pair: map(lambda record: (key, value))",
+    "mapvalue mappair foreach apply": "map(f) is of records, map_pairs(f) of keys and values, also in columns",
+    "where select query": "filter(f) leaves the records for which f is true, map(f) makes others of them",
+    "flatmapvalues explode": "flat_map(f) gives all that f(record) gives",
+    "dropduplicates unique": "distinct() leaves each record once",
+    "countbykey countbyvalue size len mean avg average": "count() and sum() are of each key; for a mean, join them",
+    "fixedpoint loop fixpoint": "iterate(body) goes on until nothing changes",
+    "collect show toseries topandas snapshot results output sink write": "capture(name) gives the changes, which "
+    "differential.snapshot adds up; to(sink) writes them",
+    "arrangeby arrangebykey index cache persist": "arrange() keeps one trace by key for all verbs behind it",
+    "inspect print debug": "changes() is a stream of (record, difference), which has inspect",
+    "sort sortby orderby limit head take": "top(n) gives the greatest values of each key, or the least",
+    "consolidatestream sumup": "consolidate() sums the changes of each time up",
+    "exchange partition repartition": "keyed verbs bring equal keys together by themselves",
+    "delay window tumble": "windows are of streams; in a collection make the window a part of the key",
+}
+_HINTS = {name: advice for names, advice in _GUESSED.items() for name in names.split()}
+"""The advice for names of other systems, in small letters and without `_`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -46,6 +76,9 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({self.stream!r})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute(self, name, _HINTS.get(name.replace("_", "").lower()))
 
     @property
     def scope(self) -> Scope:
@@ -789,6 +822,9 @@ def from_changes(stream: Stream) -> Collection:
 def from_columns(stream: Any, key: str, value: str | None = None, diff: str | None = None) -> Collection:
     """The collection of integers, or of pairs of integers, in columns of a stream of columns.
 
+    Raises:
+        GraphError: `stream` is no stream of columns; a column is not there, or is none of integers, where the schema is known.
+
     >>> import polars as pl
     >>> from falkirk import differential
     >>> flow = falkirk.Dataflow()
@@ -798,6 +834,8 @@ def from_columns(stream: Any, key: str, value: str | None = None, diff: str | No
     {(1, 8): 1, (2, 4): 1}
     """
 
+    _check_integers(stream, [each for each in (key, value, diff) if each is not None])
+
     def apply(batch: Batch) -> Batch:
         def column(name: str) -> Any:
             return batch[name].to_numpy()  # type: ignore[call-overload]
@@ -806,6 +844,27 @@ def from_columns(stream: Any, key: str, value: str | None = None, diff: str | No
 
     staged = stream._stage("from_columns", None, apply)
     return Collection(Stream(staged.graph, staged.scope, staged.outputs))
+
+
+def _check_integers(stream: Any, names: Sequence[str]) -> None:
+    if not isinstance(stream, Columns):
+        raise GraphError(
+            f"{user_site()}: from_columns takes a stream of columns, not {type(stream).__name__}: of records it is from_records"
+        )
+    for name in names:
+        if not isinstance(name, str):
+            raise GraphError(f"{user_site()}: from_columns takes names of columns, not {name!r}")
+        if (schema := stream.schema) is None:
+            continue
+        if name not in schema:
+            raise GraphError(
+                f"{user_site()}: from_columns: no column {name!r}; there are {', '.join(map(repr, schema))}"
+            )
+        if not (schema[name].is_integer() or schema[name] == pl.Boolean):
+            raise GraphError(
+                f"{user_site()}: from_columns: column {name!r} is of {schema[name]}, and a collection takes columns of "
+                "integers: from_records(stream.to_records()) takes anything"
+            )
 
 
 def _together(*collections: Collection) -> list[Collection]:

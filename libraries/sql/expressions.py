@@ -87,8 +87,8 @@ def check_known(node: Node) -> None:
             )
         if isinstance(each, exp.Exists) or (isinstance(each, exp.In) and each.args.get("query")):
             refuse(
-                f"{text(each)}: not known within an expression over streams: say semi join or anti join in the place of in "
-                "and exists"
+                f"{text(each)}: not known within an expression over streams, but as one of the conditions of where that all "
+                "hold: say so, or say semi join or anti join in the place of in and exists"
             )
         if isinstance(each, exp.Any | exp.All) and isinstance(each.this, exp.Query):
             refuse(

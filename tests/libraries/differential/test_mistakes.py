@@ -10,12 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from libraries import differential
+from libraries import differential, graph
 from libraries.differential import Collection
 from runtime.session import Session
 from tests.libraries.differential.histories import path
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
+from timely.io import Batches
 
 __all__ = ["path"]
 
@@ -171,3 +172,50 @@ def test_a_function_of_columns_gives_what_it_gives_of_single_values(name: str, h
         session.run()
         found = differential.snapshot(session.captured("out"))
     assert found == {function(key, value): 1 for key in range(7) for value in range(5)}
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("groupBy", "reduce"),
+        ("reduce_by_key", "count"),
+        ("union", "concat"),
+        ("merge", "concat"),
+        ("leftJoin", "left_join"),
+    ],
+)
+def test_names_of_other_systems_are_answered_with_the_verb(name: str, advice: str) -> None:
+    collection = differential.input_of(Dataflow(), "in")
+    with pytest.raises(AttributeError, match=rf"'Collection' object has no attribute '{name}'; .*{advice}"):
+        getattr(collection, name)
+    assert not hasattr(collection, "_nothing")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda s: differential.from_columns(s, "text"),
+            "column 'text' is of String, and a collection takes columns of integers",
+        ),
+        (lambda s: differential.from_columns(s, "n", "m"), "no column 'm'; there are 'n', 'text'"),
+        (lambda s: differential.from_columns(s, "n", 3), "takes names of columns, not 3"),
+        (
+            lambda s: differential.from_columns(s.to_records(), "n"),
+            "takes a stream of columns, not Stream: .* from_records",
+        ),
+        (
+            lambda s: graph.components(s),
+            r"components takes collections, not Columns: differential.from_columns\(stream",
+        ),
+        (lambda s: graph.reach(differential.from_columns(s, "n", "n"), s), "reach takes collections, not Columns"),
+        (
+            lambda s: graph.triangles(edges=s.to_records()),
+            r"triangles takes .* not Stream: differential.from_records\(stream",
+        ),
+    ],
+)
+def test_what_is_no_collection_of_integers_is_refused_at_the_call(build: Callable[[Any], Any], message: str) -> None:
+    stream = Dataflow().columns("in", Batches([pl.DataFrame({"n": [1], "text": ["a"]})]))
+    with pytest.raises(GraphError, match=rf"test_mistakes.py:\d+: .*{message}"):
+        build(stream)
