@@ -105,6 +105,9 @@ class SharedTrace:
         named, at = np.unique(codes, return_inverse=True)
         return np.array([self._mine(code) for code in named.tolist()], np.int64)[at]
 
+    def ranked(self, key: int, greatest: bool) -> None:
+        """None: the arrangement may be ahead of the reader."""
+
     # In place of what a trace of the operator's own does
 
     def add(self, key: I64, value: I64, time: Time, diff: I64) -> None:

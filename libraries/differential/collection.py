@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+import polars as pl
 
 from libraries.differential import reducers
 from libraries.differential.arrangement import Reading
 from libraries.differential.channel import BY_KEY
+from libraries.differential.checked import over_columns
 from libraries.differential.joins import Join
 from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Group, Reducer
@@ -19,16 +21,45 @@ from libraries.differential.rows import NOTHING, Rows, as_key, as_pairs, made_ro
 from recovery.policies import Lazy
 from timely.data.absent import ABSENT
 from timely.data.batch import Batch
+from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Loop
 from timely.dataflow.graph import Graph, Output, Scope
 from timely.dataflow.stream import Stream
-from timely.dataflow.wire import Capture, Probe, add_feedback, check_callable
+from timely.dataflow.wire import Capture, Probe, add_feedback, check_callable, no_attribute
 from timely.errors import GraphError, user_site
 from timely.io.interface import Sink
 from timely.operators.channels import PIPELINE
 
 LIMIT = 100_000
 """Iterations after which a loop is taken not to end, unless it is told another number."""
+
+
+_GUESSED = {
+    "groupby groupbykey aggregate agg fold reducebykey aggregatebykey combinebykey groupreduce": "records are pairs (key, "
+    "value): reduce(f), count(), sum(), min(), max() and top(n) are of the values of each key",
+    "merge union unionall add plus append": "concat(others) adds multisets up; distinct() leaves each record once",
+    "intersect intersection isin": "semijoin(keys) leaves the records whose key is among others",
+    "subtract difference exceptall subtractbykey": "minus(other) takes records away, antijoin(keys) those of some keys",
+    "innerjoin leftjoin outerjoin fullouterjoin leftouterjoin rightjoin rightouterjoin crossjoin cogroup": "joins are join, "
+    "left_join, full_join, semijoin and antijoin, on the keys of pairs (key, value)",
+    "keyby mapvalues keys values withkey": "a key is the first of a pair: map(lambda record: (key, value))",
+    "mapvalue mappair foreach apply": "map(f) is of records, map_pairs(f) of keys and values, also in columns",
+    "where select query": "filter(f) leaves the records for which f is true, map(f) makes others of them",
+    "flatmapvalues explode": "flat_map(f) gives all that f(record) gives",
+    "dropduplicates unique": "distinct() leaves each record once",
+    "countbykey countbyvalue size len mean avg average": "count() and sum() are of each key; for a mean, join them",
+    "fixedpoint loop fixpoint": "iterate(body) goes on until nothing changes",
+    "collect show toseries topandas snapshot results output sink write": "capture(name) gives the changes, which "
+    "differential.snapshot adds up; to(sink) writes them",
+    "arrangeby arrangebykey index cache persist": "arrange() keeps one trace by key for all verbs behind it",
+    "inspect print debug": "changes() is a stream of (record, difference), which has inspect",
+    "sort sortby orderby limit head take": "top(n) gives the greatest values of each key, or the least",
+    "consolidatestream sumup": "consolidate() sums the changes of each time up",
+    "exchange partition repartition": "keyed verbs bring equal keys together by themselves",
+    "delay window tumble": "windows are of streams; in a collection make the window a part of the key",
+}
+_HINTS = {name: advice for names, advice in _GUESSED.items() for name in names.split()}
+"""The advice for names of other systems, in small letters and without `_`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -45,6 +76,9 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({self.stream!r})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_attribute(self, name, _HINTS.get(name.replace("_", "").lower()))
 
     @property
     def scope(self) -> Scope:
@@ -106,7 +140,8 @@ class Collection:
     def map_pairs(self, function: Callable[[Any, Any], Any], name: str | None = None) -> Collection:
         """Each pair (key, value) replaced by `function(key, value)`, which gives a pair, or one value.
 
-        It works on single values and on arrays of integers alike.
+        It works on single values and on arrays of integers alike; where arrays would wrap round or lose digits it is called
+        for each pair, as it is if it gives NotImplemented for arrays.
 
         Raises:
             GraphError: `function` is no function.
@@ -124,8 +159,7 @@ class Collection:
             pairs, columns, _ = split(batch)
             out: list[Any] = [(function(*_pair(record)), by) for record, by in pairs]
             for rows in columns:
-                value = None if rows.value[0] == NOTHING else rows.value
-                made = made_rows(function(rows.key, value), rows.diff)
+                made = made_rows(over_columns(function, *_columns(rows)), rows.diff)
                 out += [(function(*_pair(record)), by) for record, by in rows.pairs()] if made is None else made
             return out
 
@@ -152,7 +186,7 @@ class Collection:
             pairs, columns, _ = split(batch)
             out: list[Any] = [each for each in pairs if predicate(*_pair(each[0]))]
             for rows in columns:
-                stay = np.broadcast_to(predicate(rows.key, None if rows.value[0] == NOTHING else rows.value), len(rows))
+                stay = np.broadcast_to(_over(predicate, rows), len(rows)).astype(np.bool_)
                 if stay.any():
                     out.append(Rows(rows.key[stay], rows.value[stay], rows.diff[stay]))
             return out
@@ -398,7 +432,7 @@ class Collection:
         >>> differential.snapshot(falkirk.run(flow).captured("out"))
         {(1, 2): 1, (2, 1): 1}
         """
-        return self._reduce("count", reducers.Count, name)
+        return self._reduce("count", reducers.Count, name, linear=True)
 
     def sum(self, name: str | None = None) -> Collection:
         """Pairs of a key and the sum of its values.
@@ -410,7 +444,7 @@ class Collection:
         >>> differential.snapshot(falkirk.run(flow).captured("out"))
         {(1, 7): 1, (2, 5): 1}
         """
-        return self._reduce("sum", reducers.Sum, name)
+        return self._reduce("sum", reducers.Sum, name, linear=True)
 
     def min(self, name: str | None = None) -> Collection:
         """Pairs of a key and its least value.
@@ -546,7 +580,7 @@ class Collection:
             pairs, columns, _ = split(batch)
             out: list[Any] = list(pairs)
             for rows in columns:
-                at = np.broadcast_to(_iteration(iteration, rows), rows.key.shape)
+                at = np.broadcast_to(_over(iteration, rows), rows.key.shape)
                 for one in np.unique(at).tolist():
                     here = at == one
                     out.append(Rows(rows.key[here], rows.value[here], rows.diff[here]))
@@ -554,7 +588,7 @@ class Collection:
 
         def first(item: Any) -> int:
             if type(item) is Rows:
-                return int(np.ravel(_iteration(iteration, item))[0])
+                return int(np.ravel(_over(iteration, item))[0])
             return int(iteration(*_pair(item[0])))
 
         return Collection(self._stage("by_iteration", None, part).stream.enter(scope, first))
@@ -648,9 +682,9 @@ class Collection:
         chosen = name or self.stream.graph.fresh_name(kind)
         return Collection(self.stream.unary(chosen, factory, BY_KEY, kind=kind))
 
-    def _reduce(self, kind: str, reducer: Callable[[], Reducer], name: str | None) -> Collection:
+    def _reduce(self, kind: str, reducer: Callable[[], Reducer], name: str | None, linear: bool = False) -> Collection:
         chosen = name or self.stream.graph.fresh_name(kind)
-        reading = reading_at(self, chosen)
+        reading = None if linear else reading_at(self, chosen)  # what values weigh is less than they are
         channel = BY_KEY if reading is None else PIPELINE
         made = self.stream.unary(chosen, lambda: Reduce(reducer(), reading), channel, kind=kind)
         return reading_of(made, [(reading, self)])
@@ -790,6 +824,9 @@ def from_changes(stream: Stream) -> Collection:
 def from_columns(stream: Any, key: str, value: str | None = None, diff: str | None = None) -> Collection:
     """The collection of integers, or of pairs of integers, in columns of a stream of columns.
 
+    Raises:
+        GraphError: `stream` is no stream of columns; a column is not there, or is none of integers, where the schema is known.
+
     >>> import polars as pl
     >>> from falkirk import differential
     >>> flow = falkirk.Dataflow()
@@ -798,6 +835,8 @@ def from_columns(stream: Any, key: str, value: str | None = None, diff: str | No
     >>> differential.snapshot(falkirk.run(flow).captured("out"))
     {(1, 8): 1, (2, 4): 1}
     """
+
+    _check_integers(stream, [each for each in (key, value, diff) if each is not None])
 
     def apply(batch: Batch) -> Batch:
         def column(name: str) -> Any:
@@ -809,6 +848,27 @@ def from_columns(stream: Any, key: str, value: str | None = None, diff: str | No
     return Collection(Stream(staged.graph, staged.scope, staged.outputs))
 
 
+def _check_integers(stream: Any, names: Sequence[str]) -> None:
+    if not isinstance(stream, Columns):
+        raise GraphError(
+            f"{user_site()}: from_columns takes a stream of columns, not {type(stream).__name__}: of records it is from_records"
+        )
+    for name in names:
+        if not isinstance(name, str):
+            raise GraphError(f"{user_site()}: from_columns takes names of columns, not {name!r}")
+        if (schema := stream.schema) is None:
+            continue
+        if name not in schema:
+            raise GraphError(
+                f"{user_site()}: from_columns: no column {name!r}; there are {', '.join(map(repr, schema))}"
+            )
+        if not (schema[name].is_integer() or schema[name] == pl.Boolean):
+            raise GraphError(
+                f"{user_site()}: from_columns: column {name!r} is of {schema[name]}, and a collection takes columns of "
+                "integers: from_records(stream.to_records()) takes anything"
+            )
+
+
 def _together(*collections: Collection) -> list[Collection]:
     """The collections in the innermost of their scopes."""
     for each in collections:
@@ -818,8 +878,16 @@ def _together(*collections: Collection) -> list[Collection]:
     return [each.enter(innermost) for each in collections]
 
 
-def _iteration(function: Callable[[Any, Any], Any], rows: Rows) -> Any:
-    return function(rows.key, None if rows.value[0] == NOTHING else rows.value)
+def _columns(rows: Rows) -> tuple[Any, Any]:
+    return rows.key, None if rows.value[0] == NOTHING else rows.value
+
+
+def _over(function: Callable[[Any, Any], Any], rows: Rows) -> Any:
+    """What a function gives for each row: in columns, or, where these would wrap round, one by one."""
+    found = over_columns(function, *_columns(rows))
+    if found is NotImplemented:
+        return np.array([function(*_pair(record)) for record, _ in rows.pairs()])
+    return found
 
 
 def _pair(record: Any) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from libraries.differential.channel import BY_KEY
 from libraries.differential.collection import Collection, reading_at, reading_of
+from libraries.differential.identity import equal
 from libraries.differential.joins import Lookup
 from libraries.differential.rows import of_key
 from timely.errors import GraphError, user_site
@@ -64,6 +65,7 @@ def delta_join(*relations: Relation, name: str | None = None) -> Collection:
     paths: list[Collection] = []
     for start, (collection, letters) in enumerate(relations):
         known = list(letters)
+        said_by = dict.fromkeys(letters, start)
         found = collection.map(_alone if len(letters) == 1 else _both)
         left = [number for number in range(len(relations)) if number != start]
         while left:
@@ -78,8 +80,11 @@ def delta_join(*relations: Relation, name: str | None = None) -> Collection:
                     "result: give relations that have letters in common"
                 )
             other = next((letter for letter in of if letter != key), None)
+            # Of equal values the one that is given is that of the first relation, whichever of them a change came to.
+            says = {known.index(each): each != key for each in of if each in known and number < said_by[each]}
+            said_by |= {each: min(number, said_by.get(each, number)) for each in of}
             select = partial(
-                _met, None if other is None or other not in known else known.index(other), other is not None
+                _met, None if other is None or other not in known else known.index(other), other is not None, says
             )
             keyed = found.map(partial(_keyed, known.index(key)))
             found = _looked_up(keyed, by(number, key), select, number < start, f"{base}-{start}-{number}")
@@ -152,13 +157,16 @@ def _keyed(place: int, found: tuple[Any, ...]) -> Any:
     return found[place], found
 
 
-def _met(place: int | None, pair: bool, key: Any, found: tuple[Any, ...], value: Any) -> Any:
-    """`found` with one value more, or, where its second place is known already, as it is if that is `value`."""
-    if not pair:
-        return found
-    if place is None:
-        return (*found, value)
-    return found if found[place] == value else None
+def _met(place: int | None, pair: bool, says: dict[int, bool], key: Any, found: tuple[Any, ...], value: Any) -> Any:
+    """`found` with one value more, or, where its second place is known already, as it is if that is `value`.
+
+    `says`: places in which the key, or the value, takes the place of one that equals it.
+    """
+    if pair and place is not None and not equal(found[place], value):
+        return None
+    if says:
+        found = tuple((value if says[at] else key) if at in says else each for at, each in enumerate(found))
+    return (*found, value) if pair and place is None else found
 
 
 def _chosen(places: list[int], found: tuple[Any, ...]) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from libraries.differential.collection import Collection, from_changes
+from libraries.differential.identity import identity
+from libraries.differential.operators import added_up
 from libraries.differential.rows import as_pairs, rows_of
 from runtime.session import InputHandle, Session
 from timely.data.batch import Batch
@@ -67,14 +69,15 @@ class Input:
     def change(self, record: Any, by: int) -> None:
         """Insert `record` so many times, or, if that is less than 0, remove it."""
         if self._there is not None:
-            if self._there[record] + by < 0:
+            name = identity(record)
+            if self._there[name] + by < 0:
                 raise ValueError(
-                    f"input {self._name!r}: {record!r:.200} is there {self._there[record]} times and cannot be removed "
+                    f"input {self._name!r}: {record!r:.200} is there {self._there[name]} times and cannot be removed "
                     f"{-by} times"
                 )
-            self._there[record] += by
-            if not self._there[record]:
-                del self._there[record]
+            self._there[name] += by
+            if not self._there[name]:
+                del self._there[name]
         self._handle.send([(record, by)])
 
     def insert(self, record: Any) -> None:
@@ -129,10 +132,12 @@ def snapshot(captured: Iterable[tuple[Time, Batch]], epoch: int | None = None) -
     >>> differential.snapshot([((0,), [("a", 1)]), ((1,), [("a", -1), ("b", 2)])])
     {'b': 2}
     """
-    there: dict[Any, int] = {}
+    changes: list[tuple[Any, int]] = []
     for time, batch in captured:
         if epoch is None or leq(time, (epoch,)):
             assert isinstance(batch, list)
-            for record, by in as_pairs(batch):
-                there[record] = there.get(record, 0) + by
+            changes += as_pairs(batch)
+    there: dict[Any, int] = {}
+    for record, by in added_up(changes):
+        there[record] = there.get(record, 0) + by
     return {record: times for record, times in there.items() if times}

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from libraries.differential.arrangement import Reading
+from libraries.differential.checked import over_columns
 from libraries.differential.operators import (
     Few,
     Input,
@@ -28,7 +29,7 @@ from libraries.differential.operators import (
 )
 from libraries.differential.rows import FEW, I64, NOTHING, Rows, made_rows, summed
 from libraries.differential.trace import Change
-from libraries.differential.values import Values, are_integers
+from libraries.differential.values import Form, Values, are_integers
 from timely.data.batch import Batch
 from timely.operators.base import Context
 from timely.time import Time, join, leq
@@ -234,8 +235,8 @@ class Join(InParts):
             rights.add_one(key, value, time, diff)
         if later:
             self.later(ctx, later)
-        select, value_of, given = self.select, self.values.value, self._given
-        made = [(select(value_of(key), given(one), given(other)), diff) for key, one, other, diff in out]
+        select, met = self.select, self._met
+        made = [(select(*met(key, one, other)), diff) for key, one, other, diff in out]
         ctx.send(formed(added_up(made)))
         return True
 
@@ -320,13 +321,16 @@ class Join(InParts):
     def _make(self, made: _Made, key: I64, left: I64, right: I64, diff: I64) -> None:
         if self._columns and are_integers(key) and _plain(left) and _plain(right):
             one, other = (self.nothing if each[0] == NOTHING else each for each in (left, right))
-            found = self.select(key, one, other)
-            changes = None if found is NotImplemented else made_rows(found, diff)
+            changes = made_rows(over_columns(self.select, key, one, other), diff)
             if changes is not None:
                 for each in changes:
                     (made.columns if isinstance(each, Rows) else made.changes).append(each)
                 return
         select = self.select
+        if not (self.values.are_plain(left) and self.values.are_plain(right)):
+            met = map(self._met, key.tolist(), left.tolist(), right.tolist())
+            made.changes += [(select(*each), by) for each, by in zip(met, diff.tolist(), strict=True)]
+            return
         values = [self.values.values(key), *(self._given_many(each) for each in (left, right))]
         made.changes += [(select(*each), by) for *each, by in zip(*values, diff.tolist(), strict=True)]
 
@@ -338,12 +342,22 @@ class Join(InParts):
     def _given(self, code: int) -> Any:
         return self.nothing if code == NOTHING else self.values.value(code)
 
+    def _met(self, key: int, left: int, right: int) -> tuple[Any, Any, Any]:
+        """The key, as the left record says it, and both values."""
+        one, other = self._given(left), self._given(right)
+        if type(other) is Form:
+            other = self.nothing if other.bare else other.value
+        if type(one) is Form:
+            return one.key, self.nothing if one.bare else one.value, other
+        return self.values.value(key), one, other
+
 
 class Lookup(InParts):
-    """The records of a stream, by key, with the values that a collection has for it. Port 1 is the collection.
+    """The records of a stream, by key, with the records that a collection has for it. Port 1 is the collection.
 
     The collection counts as it is at the time of the record, or, if not `new`, as it was before: where times are totally
-    ordered, each combination of changes then comes once of the operators of `delta_join`. `select` gives a record, or None.
+    ordered, each combination of changes then comes once of the operators of `delta_join`. `select` gives a record, or None,
+    of the key as the collection says it, what is asked, and the value.
     """
 
     def __init__(self, select: Select, new: bool, reading: Reading | None = None) -> None:
@@ -361,12 +375,12 @@ class Lookup(InParts):
                 self._trace.add_one(key, value, time, diff)
         made: list[tuple[Any, int]] = []
         parts = 0
-        held: dict[Any, list[tuple[Any, int]]] = {}
+        held: dict[Any, list[tuple[tuple[Any, Any], int]]] = {}
         for (key, rest), diff in added_up([*asked, *(pair for rows in columns for pair in rows.pairs())]):
             if (values := held.get(key)) is None:
                 values = held[key] = self._values_of(key, time)
-            for value, times in values:
-                found = self.select(key, rest, value)
+            for (same, value), times in values:
+                found = self.select(same, rest, value)
                 if found is not None:
                     made.append((found, diff * times))
             if len(made) >= _PAIRS_OF_RECORDS:
@@ -375,14 +389,19 @@ class Lookup(InParts):
                 made, parts = [], parts + 1
         ctx.send(made if parts else formed(added_up(made)))
 
-    def _values_of(self, key: Any, time: Time) -> list[tuple[Any, int]]:
-        """The values of a key, and how often each is there."""
+    def _values_of(self, key: Any, time: Time) -> list[tuple[tuple[Any, Any], int]]:
+        """The pairs of a key, and how often each is there."""
         sums: dict[int, int] = {}
-        for value, at, times in self._trace.changes(self.values.code(key, time)):
+        of = self.values.key(key, time)
+        for value, at, times in self._trace.changes(of):
             if leq(at, time) and (self._new or at != time):
                 sums[value] = sums.get(value, 0) + times
-        value_of = self.values.value
-        return [(None if value == NOTHING else value_of(value), times) for value, times in sums.items() if times]
+        record = self.values.record
+        return [
+            ((record(of, value), None) if value == NOTHING else record(of, value), times)
+            for value, times in sums.items()
+            if times
+        ]
 
 
 def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[Meeting]:

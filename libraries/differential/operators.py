@@ -8,15 +8,16 @@ notification asked for. (The *interesting times* of McSherry et al., *Differenti
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from libraries.differential.arrangement import Arrangement, Reading, SharedTrace
+from libraries.differential.identity import THEMSELVES, are_themselves, identity, plain, rank
 from libraries.differential.pending import Pending
-from libraries.differential.reducers import Reducer
+from libraries.differential.reducers import COUNTED, Linear, Reducer
 from libraries.differential.rows import (
     FEW,
     I64,
@@ -24,14 +25,16 @@ from libraries.differential.rows import (
     NOTHING,
     Rows,
     as_pairs,
+    constant,
     distinct,
     joined,
     split,
     summed,
 )
-from libraries.differential.trace import Change, History, Trace
-from libraries.differential.values import Values, are_integers
+from libraries.differential.trace import WIDE, Change, History, Trace
+from libraries.differential.values import Form, Values, are_integers
 from timely.data.batch import Batch
+from timely.data.content import by_content
 from timely.errors import OperatorError, shown
 from timely.operators.base import Context, Operator
 from timely.state import Parts, TimedBatches
@@ -57,30 +60,30 @@ class Input:
 
     def few(self, changes: list[tuple[Any, int]], columns: list[Rows], time: Time) -> Few:
         """Few changes, summed up."""
-        code, sums = self._values.code, Few()
+        place_of, sums = self._values.place, Few()
         for each in columns:
             changes = changes + each.pairs()
         for record, diff in changes:
-            if type(record) is tuple and len(record) == 2:
-                place = (code(record[0], time), code(record[1], time))
-            else:
-                place = (code(record, time), NOTHING)
+            place = place_of(record, time)
             sums[place] = sums.get(place, 0) + diff
         return {place: diff for place, diff in sums.items() if diff}
 
     def many(self, changes: list[tuple[Any, int]], columns: list[Rows], time: Time) -> Sums:
         """Many changes, summed up."""
         if changes:
-            pairs, others = _parted(changes)
             codes = self._values.codes
-            if pairs:
-                key = codes([record[0] for record, _ in pairs], time)
-                value = codes([record[1] for record, _ in pairs], time)
-                columns = [*columns, Rows(key, value, np.array([diff for _, diff in pairs], np.int64))]
-            if others:
-                key = codes([record for record, _ in others], time)
-                diff = np.array([diff for _, diff in others], np.int64)
-                columns = [*columns, Rows(key, np.full(len(key), NOTHING, np.int64), diff)]
+            for part, pair in zip(_parted(changes), (True, False), strict=True):
+                if not part:
+                    continue
+                keys = [record[0] if pair else record for record, _ in part]
+                if THEMSELVES.issuperset(map(type, keys)):
+                    key = codes(keys, time)
+                    value = (
+                        codes([record[1] for record, _ in part], time) if pair else np.full(len(key), NOTHING, np.int64)
+                    )
+                else:
+                    key, value = self._values.places([record for record, _ in part], time)
+                columns = [*columns, Rows(key, value, np.array([diff for _, diff in part], np.int64))]
         return summed_rows(columns)
 
 
@@ -99,16 +102,8 @@ def summed_rows(columns: Sequence[Rows]) -> Sums:
 
 def send_few(ctx: Context, values: Values, sums: Few) -> None:
     """Send changes, each once."""
-    value_of = values.value
-    ctx.send(
-        formed(
-            [
-                (value_of(key) if value == NOTHING else (value_of(key), value_of(value)), diff)
-                for (key, value), diff in sums.items()
-                if diff
-            ]
-        )
-    )
+    record = values.record
+    ctx.send(formed([(record(key, value), diff) for (key, value), diff in sums.items() if diff]))
 
 
 def send_many(ctx: Context, values: Values, key: I64, value: I64, diff: I64) -> None:
@@ -120,11 +115,8 @@ def send_many(ctx: Context, values: Values, key: I64, value: I64, diff: I64) -> 
         send_many(ctx, values, key[~plain], value[~plain], diff[~plain])
     elif len(key) > FEW and are_integers(key) and (bare or are_integers(value)):
         ctx.send([Rows(key, value, diff)] if len(key) else [])
-    elif bare:
-        ctx.send(list(zip(values.values(key), diff.tolist(), strict=True)))
     else:
-        records = zip(values.values(key), values.values(value), strict=True)
-        ctx.send(list(zip(records, diff.tolist(), strict=True)))
+        ctx.send(list(zip(values.records(key, value), diff.tolist(), strict=True)))
 
 
 def formed(changes: list[tuple[Any, int]]) -> Batch:
@@ -151,13 +143,22 @@ def _columns(changes: list[tuple[Any, int]], pairs: bool) -> list[Any]:
 
 def added_up(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     """The changes of each record as one. Records that cannot be hashed stay as they are."""
+    if len(changes) < 2:
+        return [change for change in changes if change[1]]
     sums: dict[Any, int] = {}
     try:
+        if are_themselves([record for record, _ in changes]):
+            for record, by in changes:
+                sums[record] = sums.get(record, 0) + by
+            return [(record, by) for record, by in sums.items() if by]
+        named: dict[Any, Any] = {}
         for record, by in changes:
-            sums[record] = sums.get(record, 0) + by
+            name = identity(record)
+            named.setdefault(name, record)
+            sums[name] = sums.get(name, 0) + by
     except TypeError:
         return changes
-    return [(record, by) for record, by in sums.items() if by]
+    return [(named[name], by) for name, by in sums.items() if by]
 
 
 def groups(rising: I64) -> tuple[I64, npt.NDArray[np.intp]]:
@@ -255,17 +256,49 @@ class Reduce(Keyed):
             each.time = time
         changes, columns, count = self._input.take(time)
         pended = self.pending.at(time)
+        linear = self.reducer if isinstance(self.reducer, Linear) else None
         if count + len(pended) <= FEW:
-            self._few(ctx, time, self._input.few(changes, columns, time), pended.tolist())
+            few = self._input.few(changes, columns, time)
+            self._few(ctx, time, few if linear is None else self._weighed(linear, few, time), pended.tolist())
         else:
-            self._many(ctx, time, self._input.many(changes, columns, time), pended)
+            many = self._input.many(changes, columns, time)
+            self._many(ctx, time, many if linear is None else self._weighed_many(linear, many, time), pended)
+
+    def _weighed(self, reducer: Linear, sums: Few, time: Time) -> Few:
+        """What changes weigh. Where a key is not plain, a form without a value says how often it is written so."""
+        values, found = self.values, Few()
+        for (key, value), diff in sums.items():
+            known = None if value == NOTHING else values.value(value)
+            if type(known) is Form:
+                said = key, values.code(Form(known.key, None, True), time)
+                found[said] = found.get(said, 0) + diff
+                known = known.value
+                value = NOTHING if known is None else values.code(known, time)
+            weights = reducer.weigh(known)
+            for place, weight in ({COUNTED: 1, value: 1} if weights is None else weights).items():
+                found[key, place] = found.get((key, place), 0) + weight * diff
+        return {place: weight for place, weight in found.items() if weight}
+
+    def _weighed_many(self, reducer: Linear, sums: Sums, time: Time) -> Sums:
+        key, value, diff = sums
+        if self.values.are_plain(value) and (reducer.on_codes or are_integers(value)):
+            parts = reducer.weigh_many(value, diff)
+            if parts is not None:
+                return summed_rows([Rows(key[rows], constant(place, len(key[rows])), by) for rows, place, by in parts])
+        few = dict(zip(zip(key.tolist(), value.tolist(), strict=True), diff.tolist(), strict=True))
+        weighed = self._weighed(reducer, few, time)
+        columns = np.array([(*place, weight) for place, weight in weighed.items()], np.int64).reshape(-1, 3)
+        return summed_rows([Rows(columns[:, 0], columns[:, 1], columns[:, 2])])
 
     def _few(self, ctx: Context, time: Time, sums: Few, pended: list[int]) -> None:
         for (key, value), diff in sums.items():
             self._in.add_one(key, value, time, diff)
         later: dict[Time, set[int]] = {}
         out: Few = {}
+        in_order = self.reducer.greatest is not None and not pended and self._in.all_until(time)
         for key in dict.fromkeys([*(key for key, _ in sums), *pended]):
+            if in_order and self._in_order(key, out):
+                continue
             have, gave = self._in.changes(key), self._out.changes(key)
             made = self._difference(key, have, gave, time) or {}
             for value, by in made.items():
@@ -279,6 +312,24 @@ class Reduce(Keyed):
             self.later(ctx, later)
         send_few(ctx, self.values, out)
 
+    def _in_order(self, key: int, out: Few) -> bool:
+        """The changed output of a key of which only the first values are read; False for one that is to be read as a whole."""
+        assert self.reducer.greatest is not None
+        ranked = self._in.ranked(key, self.reducer.greatest)
+        if ranked is None:
+            return False
+        new = dict(self.reducer.first(self._positive(key, ranked)))
+        for value, _, times in self._out.changes(key):
+            new[value] = new.get(value, 0) - times
+        out |= {(key, value): by for value, by in new.items() if by}
+        return True
+
+    def _positive(self, key: int, ranked: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        for value, times in ranked:
+            if times < 0:
+                self._refuse(key, value, times)
+            yield value, times
+
     def _difference(
         self, key: int, have: list[Change], gave: list[Change], time: Time, early: bool = False
     ) -> dict[int, int] | None:
@@ -287,13 +338,19 @@ class Reduce(Keyed):
         for value, at, diff in have:
             if at == time or leq(at, time):
                 group[value] = group.get(value, 0) + diff
-        if early and min(group.values(), default=0) < 0:
+        if early and self._is_lacking(group):
             return None
         new = self._output(key, group, time)
         for value, at, diff in gave:
             if at == time or leq(at, time):
                 new[value] = new.get(value, 0) - diff
         return {value: by for value, by in new.items() if by}
+
+    def _is_lacking(self, group: dict[int, int]) -> bool:
+        """True if one sees that some of a group has not come yet."""
+        if isinstance(self.reducer, Linear):
+            return group.get(COUNTED, 0) < 0
+        return min(group.values(), default=0) < 0
 
     def _dues(self, key: int, have: list[Change], gave: list[Change], time: Time) -> Collection[Time]:
         """The later times at which a key has work, as far as is known: those at which its output is not what was given.
@@ -322,6 +379,10 @@ class Reduce(Keyed):
         entries = [(value, times) for value, times in group.items() if times]
         if not entries:
             return {}
+        if isinstance(reducer, Linear):
+            return self._total(reducer, key, entries, time)
+        if values.odd and not values.odd.isdisjoint(group):
+            return self._output_of_forms(key, entries, time)
         if reducer.positive:
             for value, times in entries:
                 if times < 0:
@@ -336,9 +397,62 @@ class Reduce(Keyed):
             sums[value] = sums.get(value, 0) + times
         return sums
 
+    def _total(self, reducer: Linear, key: int, entries: list[tuple[int, int]], time: Time) -> dict[int, int]:
+        """The output of one key, from what its values weigh."""
+        values = self.values
+        weights = {place: weight for place, weight in entries if place >= LEAST}
+        others = [(values.value(code), times) for code, times in entries if code != NOTHING and code < LEAST]
+        forms = [(each.key, times) for each, times in others if type(each) is Form]
+        others = by_content([each for each in others if type(each[0]) is not Form])
+        if NOTHING in (code for code, _ in entries):
+            others.append((None, 1))
+        said, count = values.value(key), weights.get(COUNTED, 0)
+        if forms and sum(times for _, times in forms) == count:
+            said = min((form for form, times in forms if times > 0), key=rank, default=said)
+        if count < 0 or (
+            not count and (reducer.total({COUNTED: 0} | weights, others) if len(entries) > len(forms) else 0)
+        ):
+            raise ValueError(
+                f"of the records of the key {said!r:.200} more were removed than were ever inserted: {count} are left; remove "
+                "only what was inserted, or use threshold(), which takes any number"
+            )
+        return {values.place((said, reducer.total(weights, others)), time)[1]: 1} if count else {}
+
+    def _output_of_forms(self, key: int, entries: list[tuple[int, int]], time: Time) -> dict[int, int]:
+        """The output of a key of which some values are not plain, or whose records say it in several ways.
+
+        Equal values are one. Of what is there of them, the one that stands for them is the first in an order of its own.
+        """
+        values, reducer = self.values, self.reducer
+        forms: dict[Any, list[tuple[Form, int, int]]] = {}
+        for code, times in entries:
+            form = values.value(code) if code in values.odd else None
+            if type(form) is not Form:
+                form = Form(values.value(key), None if code == NOTHING else values.value(code), code == NOTHING)
+            forms.setdefault((form.bare, identity(plain(form.value))), []).append((form, code, times))
+        there: list[tuple[Form, int, int]] = []
+        for same in forms.values():
+            total = sum(times for _, _, times in same)
+            if total:
+                chosen = min([each for each in same if each[2] * total > 0], key=lambda each: rank(each[0].record))
+                there.append((chosen[0], chosen[1], total))
+                if reducer.positive and total < 0:
+                    self._refuse(key, chosen[1], total)
+        if not there:
+            return {}
+        sums: dict[int, int] = {}
+        if reducer.on_codes:
+            found = reducer.one(key, [(code, times) for _, code, times in there])
+        else:
+            said = min((form.key for form, _, _ in there), key=rank)
+            made = reducer.one(said, [(form.value, times) for form, _, times in there])
+            found = [(values.place((said, value), time)[1], times) for value, times in made]
+        for value, times in found:
+            sums[value] = sums.get(value, 0) + times
+        return sums
+
     def _refuse(self, key: int, value: int, times: int) -> None:
-        of = self.values.value
-        record = of(key) if value == NOTHING else (of(key), of(value))
+        record = self.values.record(key, value)
         raise ValueError(
             f"the record {record!r:.200} is there {times} times: more of it was removed than was ever inserted; remove only "
             "what was inserted, or use threshold(), which takes any number"
@@ -360,9 +474,13 @@ class Reduce(Keyed):
             and self._in.all_until(time)
             and diff.min(initial=1) > 0
             and (self.reducer.on_codes or are_integers(value))
+            and self.values.are_plain(value)
+            and self.values.are_plain(gave[1])
         ):
             # Nothing can be due later, and nothing has gone: what was given before may tell what is to be given now.
             made = self.reducer.grown(gave, (np.repeat(np.arange(len(keys)), starts[1:] - starts[:-1]), value, diff))
+        if made is None and not len(pended) and self.reducer.greatest is not None and len(keys) * WIDE < len(self._in):
+            made = self._many_in_order(keys, time)
         if made is None:
             history = self._in.history(keys)
             until = history.until(time)
@@ -375,6 +493,20 @@ class Reduce(Keyed):
         self._out.add(key, value, time, diff)
         send_many(ctx, self.values, key, value, diff)
 
+    def _many_in_order(self, keys: I64, time: Time) -> Sums | None:
+        """The output of keys of which only the first values are read; None if one of them is to be read as a whole."""
+        assert self.reducer.greatest is not None
+        if not self._in.all_until(time):
+            return None
+        found: list[tuple[int, int, int]] = []
+        for number, key in enumerate(keys.tolist()):
+            ranked = self._in.ranked(key, self.reducer.greatest)
+            if ranked is None:
+                return None
+            found += [(number, *each) for each in self.reducer.first(self._positive(key, ranked))]
+        columns = np.array(found, np.int64).reshape(-1, 3)
+        return columns[:, 0], columns[:, 1], columns[:, 2]
+
     @staticmethod
     def _as_of(history: History, until: npt.NDArray[np.bool_]) -> Sums:
         if until.all():
@@ -386,12 +518,22 @@ class Reduce(Keyed):
     def _outputs(self, keys: I64, of: I64, value: I64, times: I64, time: Time) -> Sums:
         """The output of many keys: the number of the key, code, how often."""
         reducer = self.reducer
-        if reducer.positive and len(times) and times.min() < 0:
+        are_plain = self.values.are_plain(value)
+        if isinstance(reducer, Linear):
+            # Columns do for keys of which there are numbers alone, and for which a count says that there is something.
+            counts = times[value == COUNTED]
+            if (
+                not are_integers(value)
+                or len(counts) < int((np.diff(of) != 0).sum()) + bool(len(of))
+                or counts.min(initial=1) <= 0
+            ):
+                are_plain = False
+        elif reducer.positive and are_plain and len(times) and times.min() < 0:
             wrong = int(np.argmin(times))
             self._refuse(int(keys[of[wrong]]), int(value[wrong]), int(times[wrong]))
         if not len(of):
             return of, value, times
-        if reducer.columnar and (reducer.on_codes or are_integers(value)):
+        if reducer.columnar and are_plain and (reducer.on_codes or are_integers(value)):
             try:
                 return reducer.many((of, value, times))
             except OverflowError:

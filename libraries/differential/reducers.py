@@ -1,17 +1,24 @@
 """The functions of `reduce`: what a key comes to, given the values that it has and how often it has each.
 
 A reducer works on one key (`one`), in Python, and on all keys that changed in a round at once (`many`), in columns.
+
+Counts and sums are *linear*: what a change adds to them depends on nothing else. So their traces hold no values, but what these
+weigh: under a key a few whole numbers, which are added up as differences are, at whatever times. A sum is kept in digits, each
+with a place of its own, so it is exact for integers of any size and for floats, and is rounded once, when it is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from libraries.differential.rows import I64, summed
+from timely.data.content import by_content
 
 Group = list[tuple[Any, int]]
 """Values, and how often each is there."""
@@ -30,9 +37,15 @@ class Reducer:
     """It has `many`."""
     early = True
     """It may be asked about a time at which not all has come: it is not the user's code."""
+    greatest: bool | None = None
+    """It looks at values from the greatest one on, or from the least one; None: at all of them."""
 
     def one(self, key: Any, group: Group) -> Group:
         """The output of one key, whose group is not empty."""
+        raise NotImplementedError
+
+    def first(self, ranked: Iterator[tuple[int, int]]) -> Group:
+        """The output of one key, given its values in order, as far as they are asked for."""
         raise NotImplementedError
 
     def many(self, columns: Columns) -> Columns:
@@ -72,51 +85,152 @@ class Distinct(Reducer):
         return key, value, np.ones_like(times)
 
 
-class Count(Reducer):
+COUNTED = 1 << 20
+"""The place of how many values there are. Below it are those of digits."""
+
+_FLOATS, _NANS, _INFINITE, _MINUS_INFINITE = (COUNTED + place for place in (1, 2, 3, 4))
+
+_DIGIT = 31
+"""Bits of a digit. A digit has the sign of its number."""
+
+_MOST = 1 << 20
+"""More of one value at once are weighed in parts: so sums of digits stay within 64 bits."""
+
+Weights = dict[int, int]
+"""Place → whole number."""
+
+
+class Linear(Reducer):
+    """A function of what the values weigh together. What has no weight, as a decimal, stays in the trace as it is."""
+
+    def weigh(self, value: Any) -> Weights | None:
+        """What one value weighs; None for one that stays as it is."""
+        raise NotImplementedError
+
+    def weigh_many(self, value: I64, diff: I64) -> list[tuple[npt.NDArray[np.intp] | slice, int, I64]] | None:
+        """What integers weigh, as often as they are there: rows, place, numbers. None if there are too many of one."""
+        raise NotImplementedError
+
+    def total(self, weights: Weights, others: Group) -> Any:
+        """The result of a key that has values."""
+        raise NotImplementedError
+
+
+class Count(Linear):
     """The number of values, each as often as it is there."""
 
     on_codes = True
 
-    def one(self, key: Any, group: Group) -> Group:
-        return [(sum(times for _, times in group), 1)]
+    def weigh(self, value: Any) -> Weights:
+        return {COUNTED: 1}
+
+    def weigh_many(self, value: I64, diff: I64) -> list[tuple[npt.NDArray[np.intp] | slice, int, I64]]:
+        return [(slice(None), COUNTED, diff)]
+
+    def total(self, weights: Weights, others: Group) -> Any:
+        return weights[COUNTED]
 
     def many(self, columns: Columns) -> Columns:
         key, _, times = columns
-        starts = _starts(key)
-        sums = np.add.reduceat(times, starts)
-        return key[starts], sums, np.ones_like(sums)
+        return key, times, np.ones_like(times)
 
 
-class Sum(Reducer):
+class Sum(Linear):
     """The sum of the values, each as often as it is there."""
 
-    def one(self, key: Any, group: Group) -> Group:
-        return [(sum(value * times for value, times in group), 1)]
+    def weigh(self, value: Any) -> Weights | None:
+        if isinstance(value, int):
+            return {COUNTED: 1} | _digits(int(value), 0)
+        if not isinstance(value, float):
+            return None
+        found = {COUNTED: 1, _FLOATS: 1}
+        if not math.isfinite(value):
+            return found | {_NANS if value != value else _INFINITE if value > 0 else _MINUS_INFINITE: 1}
+        number, under = float(value).as_integer_ratio()
+        below = under.bit_length() - 1
+        lanes = -(-below // _DIGIT)
+        return found | _digits(number << (lanes * _DIGIT - below), -lanes)
+
+    def weigh_many(self, value: I64, diff: I64) -> list[tuple[npt.NDArray[np.intp] | slice, int, I64]] | None:
+        if not len(value):
+            return []
+        if max(abs(int(diff.min())), abs(int(diff.max()))) > _MOST:
+            return None
+        found: list[tuple[npt.NDArray[np.intp] | slice, int, I64]] = [(slice(None), COUNTED, diff)]
+        place, left = 0, np.abs(value)
+        sign = np.sign(value)
+        rows = np.flatnonzero(left)
+        while len(rows):
+            digit = left[rows] & (1 << _DIGIT) - 1
+            found.append((rows, place, digit * sign[rows] * diff[rows]))
+            left = left >> _DIGIT
+            place, rows = place + 1, np.flatnonzero(left)
+        return found
+
+    def total(self, weights: Weights, others: Group) -> Any:
+        number: Any = self._number(weights)
+        for value, times in others:
+            number = number + value * times
+        return number
+
+    @staticmethod
+    def _number(weights: Weights) -> int | float:
+        least = min(0, min(weights))
+        whole = sum(digit << (place - least) * _DIGIT for place, digit in weights.items() if place < COUNTED and digit)
+        if not weights.get(_FLOATS):
+            return whole >> -least * _DIGIT
+        if weights.get(_NANS) or (weights.get(_INFINITE) and weights.get(_MINUS_INFINITE)):
+            return math.nan
+        if weights.get(_INFINITE) or weights.get(_MINUS_INFINITE):
+            return math.inf if weights.get(_INFINITE) else -math.inf
+        try:
+            return whole / (1 << -least * _DIGIT)
+        except OverflowError:
+            return math.inf if whole > 0 else -math.inf
 
     def many(self, columns: Columns) -> Columns:
-        key, value, times = columns
-        if float(np.abs(value).max()) * float(times.max()) * len(value) >= 2**62:
-            raise OverflowError  # Python's integers have no end: key by key, then
+        key, place, times = columns
         starts = _starts(key)
-        sums = np.add.reduceat(value * times, starts)
+        if place.min() < 0 or ((place > 1) & (place != COUNTED)).any():
+            raise OverflowError  # Python's numbers have no end: key by key, then
+        upper = np.where(place == 1, times, 0)
+        if len(upper) * float(np.abs(upper).max()) >= 2**30 or len(times) * float(np.abs(times).max()) >= 2**61:
+            raise OverflowError
+        parts = np.where(place == COUNTED, 0, times) << np.where(place == 1, _DIGIT, 0)
+        sums = np.add.reduceat(parts, starts)
         return key[starts], sums, np.ones_like(sums)
+
+
+def _digits(number: int, place: int) -> Weights:
+    """The digits of a number, the lowest at `place`."""
+    sign, left = (1, number) if number >= 0 else (-1, -number)
+    found = {}
+    while left:
+        if digit := left & (1 << _DIGIT) - 1:
+            found[place] = sign * digit
+        left >>= _DIGIT
+        place += 1
+    return found
 
 
 class Extreme(Reducer):
     """The least value, or the greatest."""
 
     def __init__(self, greatest: bool) -> None:
-        self._greatest = greatest
+        self.greatest = greatest
 
     def one(self, key: Any, group: Group) -> Group:
-        choose: Callable[[Iterable[Any]], Any] = max if self._greatest else min
+        choose: Callable[[Iterable[Any]], Any] = max if self.greatest else min
         numbers = [value for value, _ in group if value == value]  # NaN only where there is nothing else
         return [(choose(numbers) if numbers else group[0][0], 1)]
+
+    def first(self, ranked: Iterator[tuple[int, int]]) -> Group:
+        return [(value, 1) for value, _ in islice(ranked, 1)]
 
     def many(self, columns: Columns) -> Columns:
         key, value, _ = columns
         at = _starts(key)
-        if self._greatest:
+        if self.greatest:
             at = np.append(at[1:], len(key)) - 1
         return key[at], value[at], np.ones(len(at), np.int64)
 
@@ -132,13 +246,16 @@ class Top(Reducer):
 
     def __init__(self, count: int, greatest: bool) -> None:
         self._count = count
-        self._greatest = greatest
+        self.greatest = greatest
 
     def one(self, key: Any, group: Group) -> Group:
-        left, found = self._count, []
         numbers = [entry for entry in group if entry[0] == entry[0]]
         odd = [entry for entry in group if entry[0] != entry[0]]  # NaN comes last
-        for value, times in sorted(numbers, key=lambda entry: entry[0], reverse=self._greatest) + odd:
+        return self.first(iter(sorted(numbers, key=lambda entry: entry[0], reverse=bool(self.greatest)) + odd))
+
+    def first(self, ranked: Iterator[tuple[Any, int]]) -> Group:
+        left, found = self._count, []
+        for value, times in ranked:
             found.append((value, min(times, left)))
             left -= times
             if left <= 0:
@@ -171,7 +288,7 @@ class Function(Reducer):
         self._function = function
 
     def one(self, key: Any, group: Group) -> Group:
-        found = self._function(key, group)
+        found = self._function(key, by_content(group))
         if isinstance(found, str | bytes) or not isinstance(found, Iterable):
             raise TypeError(f"the function of reduce gives the values of a key, in a list, not {found!r:.200}")
         return [(value, 1) for value in found]

@@ -101,15 +101,24 @@ def made_rows(made: Any, diff: I64) -> list[Any] | None:
 
     None for what is neither arrays of one length nor single values: the function is then to be asked for each record.
     """
+    if made is NotImplemented:
+        return None
     parts = made if isinstance(made, tuple) and len(made) == 2 and made[1] is not None else (made,)
     if any(isinstance(each, tuple) for each in parts):
         return None
     columns = [np.broadcast_to(np.asarray(each), diff.shape) for each in parts]
-    if any(each.dtype.kind not in "iub" for each in columns):
+    if not all(map(_stand_for_themselves, columns)):
         records = list(zip(*(each.tolist() for each in columns), strict=True))
         return list(zip(records if len(parts) == 2 else [one for (one,) in records], diff.tolist(), strict=True))
     key, *values = (each.astype(np.int64, copy=False) for each in columns)
     return [Rows(key, values[0] if values else constant(NOTHING, len(diff)), diff)]
+
+
+def _stand_for_themselves(column: npt.NDArray[Any]) -> bool:
+    """True for integers that are their own codes."""
+    if column.dtype.kind not in "iu" or not len(column):
+        return column.dtype.kind in "iu"
+    return int(column.min()) >= LEAST and int(column.max()) < 1 << 63
 
 
 def of_key(record: Any) -> tuple[Any, bool]:

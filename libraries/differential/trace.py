@@ -17,6 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +54,12 @@ _FEW = 6
 
 _LONG = 16
 """More of the last changes of one key are summed up, when there are twice as many as there were after the last time."""
+
+WIDE = 256
+"""Of a key with more rows than these the values are read in order, as far as they are asked for."""
+
+_LOOK = 32
+"""Rows of a key that are looked at next, of values in order."""
 
 Change = tuple[int, Time, int]
 """One change of a key: value, time, difference."""
@@ -87,13 +96,34 @@ class _Sorted:
         end = np.where(keys[at] == wanted, starts[at + 1], begin)
         return begin, end
 
-    def of(self, key: int) -> list[Change]:
-        """The changes of one key."""
+    def rows_of(self, key: int) -> tuple[int, int]:
+        """The places at which the rows of one key begin and end."""
         keys, starts, dense = self._index
         at = key - self._first if dense else int(keys.searchsorted(key))
         if not 0 <= at < len(keys) or keys[at] != key:
+            return 0, 0
+        return int(starts[at]), int(starts[at + 1])
+
+    def ranked(self, key: int, greatest: bool, bound: int | None) -> Iterator[tuple[int, int]]:
+        """The values of one key and their differences, from the greatest or the least one on, but none beyond `bound`."""
+        start, end = self.rows_of(key)
+        if bound is not None:
+            values = self.value[start:end]
+            if greatest:
+                end = start + int(values.searchsorted(bound, "right"))
+            else:
+                start += int(values.searchsorted(bound))
+        while start < end:
+            rows = slice(max(start, end - _LOOK), end) if greatest else slice(start, min(start + _LOOK, end))
+            found = list(zip(self.value[rows].tolist(), self.diff[rows].tolist(), strict=True))
+            yield from reversed(found) if greatest else found
+            start, end = (start, rows.start) if greatest else (rows.stop, end)
+
+    def of(self, key: int) -> list[Change]:
+        """The changes of one key."""
+        start, end = self.rows_of(key)
+        if start == end:
             return []
-        start, end = starts[at], starts[at + 1]
         times = self.times
         if end - start == 1:
             return [(int(self.value[start]), times[self.at[start]], int(self.diff[start]))]
@@ -189,6 +219,18 @@ class History:
             yield due, which % width
 
 
+@dataclass(slots=True)
+class _Bound:
+    """The greatest value of a key of which anything is left, or the least one; or one in front of it."""
+
+    value: int
+    greatest: bool
+
+    def reach(self, value: int) -> None:
+        """Something has come at `value`."""
+        self.value = max(self.value, value) if self.greatest else min(self.value, value)
+
+
 class Trace:
     """The changes of one collection, by key. A `State` (timely.state.interface); codes are those of the operator's values."""
 
@@ -200,6 +242,8 @@ class Trace:
         self._merging: _Merging | None = None
         self._least: Time | None = None
         self._known: dict[Time, Time] = {}
+        self._latest: Time | None = None
+        self._bounds: dict[int, _Bound] = {}
         self._forget_recent()
 
     def _forget_recent(self) -> None:
@@ -217,6 +261,9 @@ class Trace:
     def add(self, key: I64, value: I64, time: Time, diff: I64) -> None:
         """Changes at `time`, in order of key and value, each once."""
         count = len(key)
+        self._met(time)
+        if self._bounds and count:
+            self._widen(key, value)
         if count > _SOME:
             self._push(_Sorted(key, value, constant(0, count), diff, (time,)))
         elif count:
@@ -227,9 +274,28 @@ class Trace:
 
     def add_one(self, key: int, value: int, time: Time, diff: int) -> None:
         """One change at `time`."""
+        self._met(time)
+        if self._bounds and (bound := self._bounds.get(key)) is not None:
+            bound.reach(value)
         self._ones.append((key, value, self._times.setdefault(time, len(self._times)), diff))
         self._remember(key, (value, time, diff))
         self._more(1)
+
+    def _met(self, time: Time) -> None:
+        """All times up to now are before the one that is kept, or it itself."""
+        latest = self._latest
+        if latest is not time:
+            self._latest = time if latest is None else join(latest, time)
+
+    def _widen(self, key: I64, value: I64) -> None:
+        """Take into the bounds what is added."""
+        if len(self._bounds) > _SINGLE:
+            self._bounds = {}
+        for one, bound in self._bounds.items():
+            start, end = (int(key.searchsorted(one, side)) for side in ("left", "right"))
+            if start < end:  # in order of values, too
+                bound.reach(int(value[start]))
+                bound.reach(int(value[end - 1]))
 
     def _more(self, count: int) -> None:
         self._count += count
@@ -345,17 +411,22 @@ class Trace:
 
     def changes(self, key: int) -> list[Change]:
         """The changes of one key."""
-        if self._not_by_key:
-            if sum(len(each[0]) for each in self._not_by_key) > _SINGLE:
-                self._settle()
-            for keys, values, time, diffs in self._not_by_key:
-                for one, value, diff in zip(keys.tolist(), values.tolist(), diffs.tolist(), strict=True):
-                    self._remember(one, (value, time, diff))
-            self._not_by_key = []
+        self._sort_by_key()
         found = list(self._by_key.get(key, ()))
         for run in self._runs:
             found += run.of(key)
         return found if len(found) <= _FEW else self._added_up(found)
+
+    def _sort_by_key(self) -> None:
+        """Put what came last, in columns, into the dictionary."""
+        if not self._not_by_key:
+            return
+        if sum(len(each[0]) for each in self._not_by_key) > _SINGLE:
+            self._settle()
+        for keys, values, time, diffs in self._not_by_key:
+            for one, value, diff in zip(keys.tolist(), values.tolist(), diffs.tolist(), strict=True):
+                self._remember(one, (value, time, diff))
+        self._not_by_key = []
 
     def named(self) -> I64:
         """The codes in it that stand for values in a store."""
@@ -366,7 +437,40 @@ class Trace:
 
     def all_until(self, time: Time) -> bool:
         """True if nothing has come at a time that is neither `time` nor before it."""
-        return all(leq(each, time) for times in (self._times, *(run.times for run in self._runs)) for each in times)
+        return self._latest is None or leq(self._latest, time)
+
+    def ranked(self, key: int, greatest: bool) -> Iterator[tuple[int, int]] | None:
+        """The integers of a key that has many, and how often each is there, in order. For a trace that has no later times.
+
+        None for a key with few values, or with such as are no integers. What was found first is remembered: in front of it and
+        of what has come since nothing is left.
+        """
+        spans = [run.rows_of(key) for run in self._runs]
+        if sum(end - start for start, end in spans) <= WIDE:
+            return None
+        if any(start < end and run.value[start] < LEAST for run, (start, end) in zip(self._runs, spans, strict=True)):
+            return None
+        self._sort_by_key()
+        recent: dict[int, int] = {}
+        for value, _, diff in self._by_key.get(key, ()):
+            recent[value] = recent.get(value, 0) + diff
+        if min(recent, default=LEAST) < LEAST:
+            return None
+        return self._first(key, greatest, recent)
+
+    def _first(self, key: int, greatest: bool, recent: dict[int, int]) -> Iterator[tuple[int, int]]:
+        bound = self._bounds.pop(key, None)
+        beyond = bound.value if bound is not None and bound.greatest == greatest else None
+        latest = sorted(recent.items(), reverse=greatest)
+        if beyond is not None:
+            latest = [each for each in latest if each[0] == beyond or (each[0] < beyond) == greatest]
+        each = [iter(latest), *(run.ranked(key, greatest, beyond) for run in self._runs)]
+        for value, same in groupby(merge(*each, key=itemgetter(0), reverse=greatest), itemgetter(0)):
+            times = sum(diff for _, diff in same)
+            if times:
+                if key not in self._bounds:
+                    self._bounds[key] = _Bound(value, greatest)
+                yield value, times
 
     def __len__(self) -> int:
         return self._count + sum(map(len, self._runs))
@@ -410,6 +514,8 @@ class Trace:
         names = [name for name in whole.column_names if name.startswith("time")]
         lanes = [whole[name].to_numpy() for name in names]
         times, at = np.unique(np.stack(lanes, axis=1), axis=0, return_inverse=True)
+        for time in times.tolist():
+            self._met(tuple(time))
         columns = [whole["key"].to_numpy(), whole["value"].to_numpy(), at.reshape(-1).astype(np.int64)]
         self._push(self._sum(columns, whole["diff"].to_numpy(), list(map(tuple, times.tolist()))))
 
@@ -425,6 +531,10 @@ class Trace:
             if len(run):
                 kept.append(run)
         self._runs, self._merging = kept, None
+        self._latest, self._bounds = None, {}
+        for run in kept:
+            for time in run.times:
+                self._met(time)
 
     def compact(self, frontier: Frontier) -> None:
         """Times inside `frontier` need not be told apart any more; they become one as runs merge."""

@@ -1,28 +1,48 @@
 """Codes of values: an integer is its own code; any other value gets one that stands for it in a store beside the rows.
 
-Operators work on codes. Values that Python holds equal have one code (1, 1.0 and True are one), and NaN is one value, as it is
-in the keys of the engine; what comes out is the value that came first, or the integer.
+Operators work on codes. Values that are the same have one code (`identity`). The code of a key is that of the plain value which
+equals it, so that equal keys are one key; where a record says it otherwise, as 2.0, its value is a `Form`, which says how.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from decimal import Decimal
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from libraries.differential.identity import THEMSELVES, identity, plain, with_one_nan
 from libraries.differential.rows import I64, LEAST, NOTHING
 from timely.data.batch import nbytes
-from timely.data.keys import canonical
+from timely.data.codec import register
 from timely.state.interface import Rows as RowCount
 from timely.state.interface import Run, StateSize
 from timely.time import Frontier, Time
 
 _MOST = (1 << 63) - 1
-_NUMBERS = (float, np.floating, np.integer, Decimal, Fraction)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The value of a record whose key is not plain, with the key as the record says it. `bare`: the record is no pair."""
+
+    key: Any
+    value: Any
+    bare: bool
+
+    @property
+    def record(self) -> Any:
+        """The record."""
+        return self.key if self.bare else (self.key, self.value)
+
+
+register(
+    Form,
+    lambda form: (form.key, form.value, form.bare),
+    lambda parts: Form(*parts),
+    name="differential.Form",
+)
 
 
 class Values:
@@ -40,6 +60,8 @@ class Values:
         self._values: dict[int, Any] = {}
         self._times: dict[int, Time] = {}
         self._next = NOTHING + 1
+        self.odd: set[int] = set()
+        """Codes of values that are not plain, and of forms: others may equal them."""
 
     def code(self, value: Any, time: Time) -> int:
         """The code of `value`, which is needed at `time`.
@@ -47,32 +69,75 @@ class Values:
         Raises:
             TypeError: for a value that cannot be hashed.
         """
-        if type(value) is int and LEAST <= value <= _MOST:
-            return value
+        kind = type(value)
+        if kind is int and LEAST <= value <= _MOST:
+            return value  # type: ignore[no-any-return]
         try:
-            code = self._codes.get(value)
+            name = value if kind in THEMSELVES else identity(value)
+            code = self._codes.get(name)
         except TypeError:
             raise TypeError(
                 f"{value!r:.200} ({type(value).__name__}) cannot be a key, or a value that operators compare: it cannot be "
                 "hashed; make a tuple, a text or a frozen dataclass of it"
             ) from None
         if code is None:
-            value = _plain(value)
-            if type(value) is int and LEAST <= value <= _MOST:
-                return value
-            code = self._codes.get(value)
-        if code is None:
-            code = self._codes[value] = self._next
-            self._next += 1
-            self._values[code] = value
-            self._times[code] = time
+            self._hold(code := self._next, name, value, time)
         elif time < self._times[code]:
             self._times[code] = time
         return code
 
+    def _hold(self, code: int, name: Any, value: Any, time: Time) -> None:
+        if type(value) is Form or (type(value) not in THEMSELVES and identity(plain(value)) != name):
+            self.odd.add(code)
+        self._codes[name] = code
+        self._values[code] = with_one_nan(value)
+        self._times[code] = time
+        self._next = max(self._next, code + 1)
+
+    def place(self, record: Any, time: Time) -> tuple[int, int]:
+        """The codes of a record: of its key, and of its value; what is no pair is its own key."""
+        pair = type(record) is tuple and len(record) == 2
+        key, value = record if pair else (record, None)
+        code = self.code(key, time)
+        if code in self.odd:
+            return self.key(key, time), self.code(Form(key, value, not pair), time)
+        return code, self.code(value, time) if pair else NOTHING
+
+    def key(self, key: Any, time: Time) -> int:
+        """The code of a key: that of the plain value which equals it."""
+        code = self.code(key, time)
+        return self.code(plain(key), time) if code in self.odd else code
+
+    def places(self, records: Sequence[Any], time: Time) -> tuple[I64, I64]:
+        """The codes of many records."""
+        place = self.place
+        return _columns([place(record, time) for record in records])
+
+    def record(self, key: int, value: int) -> Any:
+        """The record of two codes."""
+        if value == NOTHING:
+            return self.value(key)
+        found = self.value(value)
+        return found.record if type(found) is Form else (self.value(key), found)
+
+    def records(self, keys: I64, values: I64) -> list[Any]:
+        """The records of many codes."""
+        if are_integers(values) or not self.odd:
+            if not (values == NOTHING).any():
+                return list(zip(self.values(keys), self.values(values), strict=True))
+            if (values == NOTHING).all():
+                return self.values(keys)
+        return list(map(self.record, keys.tolist(), values.tolist()))
+
+    def are_plain(self, codes: I64) -> bool:
+        """True if no two of these codes, in different places, can stand for values that are equal."""
+        if not self.odd or are_integers(codes):
+            return True
+        return self.odd.isdisjoint(codes[codes < LEAST].tolist())
+
     def known(self, value: Any) -> int:
         """The code of `value`, if it has one; NOTHING if not."""
-        return self._codes.get(value, NOTHING)
+        return self._codes.get(identity(value), NOTHING)
 
     def codes(self, values: Sequence[Any], time: Time) -> I64:
         """The codes of many values."""
@@ -103,10 +168,11 @@ class Values:
     def forget_others(self, codes: I64) -> None:
         """Nothing names any values but those of `codes`. A value that comes again gets another code."""
         for code in self._values.keys() - codes.tolist():
-            value = self._values.pop(code)
+            name = identity(self._values.pop(code))
             del self._times[code]
-            if self._codes.get(value) == code:
-                del self._codes[value]
+            self.odd.discard(code)
+            if self._codes.get(name) == code:
+                del self._codes[name]
 
     # The state
 
@@ -133,10 +199,7 @@ class Values:
         self._clear()
         entries = [(code, value, run.time) for run in runs for code, value in run.batch]
         for code, value, time in sorted(entries, key=lambda entry: entry[0]):  # of two codes the later one is in use
-            self._values[code] = value = _plain(value)
-            self._codes[value] = code
-            self._times[code] = min(time, self._times.get(code, time))
-            self._next = code + 1
+            self._hold(code, identity(value), value, min(time, self._times.get(code, time)))
 
     def keep(self, frontier: Frontier) -> None:
         """Nothing: values that nothing names do no harm."""
@@ -154,10 +217,6 @@ def are_integers(codes: I64) -> bool:
     return not len(codes) or int(codes.min()) >= LEAST
 
 
-def _plain(value: Any) -> Any:
-    """`value`, or the integer that equals it."""
-    if type(value) is bool:
-        return int(value)
-    if isinstance(value, _NUMBERS) and math.isfinite(value) and value == int(value):
-        return int(value)
-    return canonical(value)
+def _columns(places: list[tuple[int, int]]) -> tuple[I64, I64]:
+    both = np.array(places, np.int64).reshape(-1, 2)
+    return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])

@@ -7,9 +7,11 @@ from typing import Any
 
 from libraries.differential import Collection
 from libraries.differential.rows import as_key
+from libraries.graph.nodes import of_edges
 from timely.errors import GraphError, user_site
 
 
+@of_edges
 def label_propagation(edges: Collection, rounds: int = 5) -> Collection:
     """Pairs (node, label) after `rounds` rounds, in each of which all nodes take the label that most of their neighbours have.
 

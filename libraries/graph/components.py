@@ -9,7 +9,7 @@ import numpy as np
 from libraries.differential import Collection
 from libraries.differential.collection import LIMIT, feedback
 from libraries.differential.rows import as_key
-from libraries.graph.nodes import nodes_of
+from libraries.graph.nodes import nodes_of, of_edges
 
 _HALF = 31
 """Bits of each of two numbers that are one."""
@@ -18,6 +18,7 @@ _APART = 256
 """Iterations between the labels of one length and the next. More than most diameters; where it is not, only time is lost."""
 
 
+@of_edges
 def components(
     edges: Collection, nodes: Collection | None = None, limit: int = LIMIT, name: str | None = None
 ) -> Collection:
@@ -49,6 +50,7 @@ def _spread(edges: Collection, nodes: Collection, limit: int = LIMIT, name: str 
     return labels.leave()
 
 
+@of_edges
 def strong_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
     """Pairs (node, least node of its strongly connected component) for edges (from, to).
 
@@ -98,6 +100,7 @@ def _is_kept(a: Any, b: Any) -> Any:
     return (a != -1) | (b != -1) if isinstance(a, np.ndarray) else (a, b) != (-1, -1)
 
 
+@of_edges
 def odd_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
     """The nodes of components that are not bipartite: those with a closed walk of an odd number of edges.
 
@@ -124,7 +127,7 @@ def _copy(node: Any, side: int) -> Any:
 
 
 def _copied(copy: Any) -> Any:
-    return copy // 2 if type(copy) is int or isinstance(copy, np.ndarray) else copy[0]
+    return copy[0] if type(copy) is tuple else copy // 2
 
 
 def _length(label: Any) -> Any:

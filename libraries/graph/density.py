@@ -10,7 +10,7 @@ import numpy as np
 from libraries.differential import Collection
 from libraries.differential.collection import LIMIT
 from libraries.differential.rows import as_key
-from libraries.graph.nodes import bare
+from libraries.graph.nodes import bare, of_edges
 
 
 def _simple(edges: Collection) -> Collection:
@@ -22,6 +22,7 @@ def _rising(a: Any, b: Any) -> Any:
     return (np.minimum(a, b), np.maximum(a, b)) if isinstance(a, np.ndarray) else (min(a, b), max(a, b))
 
 
+@of_edges
 def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = None) -> Collection:
     """The nodes of the largest part in which each node has at least `k` neighbours.
 
@@ -43,6 +44,7 @@ def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = Non
     return bare(both.iterate(fewer, limit, name).map_pairs(lambda a, b: as_key(a)).distinct())
 
 
+@of_edges
 def triangles(edges: Collection) -> Collection:
     """Triples (a, b, c) of nodes, rising, with an edge between each two.
 

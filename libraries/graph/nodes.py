@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from libraries.differential import Collection
 from libraries.differential.rows import as_key
+from timely.dataflow.columns import Columns
+from timely.dataflow.wire import Wire
+from timely.errors import GraphError, user_site
+
+P = ParamSpec("P")
+
+
+def of_edges(function: Callable[P, Collection]) -> Callable[P, Collection]:
+    """An algorithm that refuses what is no collection.
+
+    Raises:
+        GraphError: with the user's line.
+    """
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Collection:
+        edges: Any = args[0] if args else kwargs.get("edges")
+        for each in (edges, *args, *kwargs.values()):
+            if (each is edges and not isinstance(each, Collection)) or isinstance(each, Wire):
+                how = "from_columns(stream, 'from', 'to')" if isinstance(each, Columns) else "from_records(stream)"
+                raise GraphError(
+                    f"{user_site()}: {function.__name__} takes collections, not {type(each).__name__}: "
+                    f"differential.{how} makes one of a stream"
+                )
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def nodes_of(edges: Collection) -> Collection:

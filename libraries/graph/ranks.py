@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from libraries.differential import Collection
 from libraries.differential.collection import LIMIT, grow
-from libraries.graph.nodes import each, nodes_of
+from libraries.graph.nodes import each, nodes_of, of_edges
 
 
+@of_edges
 def pagerank(
     edges: Collection, damping: float = 0.85, unit: float = 1e-6, limit: int = LIMIT, name: str | None = None
 ) -> Collection:

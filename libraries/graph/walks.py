@@ -5,9 +5,10 @@ from __future__ import annotations
 from libraries.differential import Collection
 from libraries.differential.collection import LIMIT, grow
 from libraries.differential.rows import as_key
-from libraries.graph.nodes import bare, each
+from libraries.graph.nodes import bare, each, of_edges
 
 
+@of_edges
 def reach(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
     """The nodes that a walk along edges (from, to) leads to from any of `roots`, these included.
 
@@ -27,6 +28,7 @@ def reach(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | 
     return bare(grow(further, edges, limit, name))
 
 
+@of_edges
 def distances(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
     """Pairs (node, number of edges (from, to) on the shortest walk from any of `roots`).
 
@@ -47,6 +49,7 @@ def distances(edges: Collection, roots: Collection, limit: int = LIMIT, name: st
     )
 
 
+@of_edges
 def shortest_paths(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
     """Pairs (node, least sum of weights on a walk from any of `roots`), for edges (from, (to, weight)).
 

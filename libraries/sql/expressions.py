@@ -13,12 +13,22 @@ from libraries.sql.casts import KINDS, of_text
 from libraries.sql.functions import in_polars, quotient
 from libraries.sql.integers import guarded, least, may_wrap, widened
 from libraries.sql.nodes import Node, replaced, text
+from libraries.sql.rounding import to_digits, to_integer
 from libraries.sql.times import alike, dated, is_text, may_be_dated, put, truncated
 from timely.dataflow.schemas import no_rows
 from timely.errors import GraphError, user_site
 
 _NARROW = ("BIT_LENGTH(", "EXTRACT(", "LENGTH(", "OCTET_LENGTH(", "POSITION(")
 """Functions that give 8 to 32 bits in Polars, and 64 in SQL."""
+
+
+_OF_THE_MOMENT = {
+    *("CurrentDate", "CurrentDatetime", "CurrentTime", "CurrentTimestamp", "CurrentTimestampLTZ", "Localtime"),
+    *("Localtimestamp", "Systimestamp", "UtcDate", "UtcTime", "UtcTimestamp", "Rand", "Randn", "Uuid"),
+    *("random", "rand", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "nextval", "clock_timestamp", "timeofday"),
+    *("statement_timestamp", "transaction_timestamp", "today", "get_current_timestamp"),
+}
+"""Functions that give another value each time: by the names that sqlglot has for them, or by their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,13 @@ def check_known(node: Node) -> None:
     from sqlglot import exp
 
     for each in node.walk():
+        if type(each).__name__ in _OF_THE_MOMENT or (
+            isinstance(each, exp.Anonymous) and each.name.lower() in _OF_THE_MOMENT
+        ):
+            refuse(
+                f"{text(each)}: rows that are computed again after a failure must be the same, and this would be another value "
+                "each time: send it as a column of the rows, or write it into the query as a constant"
+            )
         if isinstance(each, exp.Window):
             refuse(
                 f"{text(each)}: window functions are not known over streams: totals are those of group by, and the first few "
@@ -70,8 +87,8 @@ def check_known(node: Node) -> None:
             )
         if isinstance(each, exp.Exists) or (isinstance(each, exp.In) and each.args.get("query")):
             refuse(
-                f"{text(each)}: not known within an expression over streams: say semi join or anti join in the place of in "
-                "and exists"
+                f"{text(each)}: not known within an expression over streams, but as one of the conditions of where that all "
+                "hold: say so, or say semi join or anti join in the place of in and exists"
             )
         if isinstance(each, exp.Any | exp.All) and isinstance(each.this, exp.Query):
             refuse(
@@ -100,7 +117,7 @@ def _depends(node: Node) -> bool:
     """True if an expression means something else of other types."""
     from sqlglot import exp
 
-    by_type = exp.TimestampTrunc | exp.Div | exp.Extract | exp.Cast | exp.Date
+    by_type = exp.TimestampTrunc | exp.Div | exp.Extract | exp.Cast | exp.Date | exp.Round
     return may_wrap(node) or isinstance(node, by_type) or may_be_dated(node)
 
 
@@ -180,6 +197,8 @@ class _Reading:
             of = node.this.copy()
             value = of if node.expression.this else exp.not_(of)
             return exp.Coalesce(this=value, expressions=[exp.false()])  # of a null it would be null
+        if isinstance(node, exp.Round):
+            return self._rounded(node)
         if isinstance(node, exp.Func):
             said, meant = text(node), in_polars(node)
             if said.startswith("EXTRACT(EPOCH"):
@@ -245,6 +264,10 @@ class _Reading:
         from sqlglot import exp
 
         tried = isinstance(cast, exp.TryCast)
+        of = self._kind(cast.this)
+        if of is not None and (of.is_float() or of.is_decimal()) and cast.to.this in exp.DataType.INTEGER_TYPES:
+            cast = cast.copy()
+            cast.this.replace(self._standing_for(to_integer(self.expr(cast.this), of), of))
         kind = KINDS.get(cast.to.this.name)
         known = kind is not None and kind != pl.Boolean() and not tried and is_text(cast.this)
         if kind is not None and not known and isinstance(self._kind(cast.this), pl.String):
@@ -254,6 +277,19 @@ class _Reading:
         null = exp.cast(exp.null(), cast.to.copy())
         kind = pl.select(pl.sql_expr(text(null))).to_series().dtype
         return self._standing_for(self.expr(cast.this).cast(kind, strict=False), kind)
+
+    def _rounded(self, call: Node) -> Node:
+        from sqlglot import exp
+
+        digits = call.args.get("decimals") or exp.Literal.number(0)
+        if not isinstance(digits, exp.Literal) or digits.is_string or not digits.name.isdigit():
+            refuse(
+                f"{text(call)}: round takes a number of decimals from 0 up; divide, round and multiply for fewer digits"
+            )
+        kind = self._kind(call.this)
+        if kind is None or not kind.is_numeric():
+            return exp.Anonymous(this="ROUND", expressions=[each.copy() for each in call.iter_expressions()])
+        return self._standing_for(to_digits(self.expr(call.this), int(digits.name), kind), kind)
 
     def _standing_for(self, expr: pl.Expr, kind: pl.DataType) -> Node:
         """The name of a column that stands for an expression of a type."""

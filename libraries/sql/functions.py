@@ -22,8 +22,6 @@ def in_polars(call: Node) -> Node:
         return _unless_null(_unless(longer, call.this, call), call.this, call.expression)
     if isinstance(call, exp.Replace):
         return _replaced(call)
-    if isinstance(call, exp.Round):  # of which sqlglot would make one of decimals
-        return exp.Anonymous(this="ROUND", expressions=[each.copy() for each in call.iter_expressions()])
     return call
 
 

@@ -15,9 +15,11 @@ import polars as pl
 
 from libraries.sql.aggregates import totals
 from libraries.sql.expressions import Expression, check_known, listed, output_of, polars, refuse
-from libraries.sql.nodes import Node, is_star, name_of, text
+from libraries.sql.nodes import DIALECT, Node, is_star, name_of, replaced, text
 from libraries.sql.orders import order_of, ordered
 from libraries.sql.relations import Mode, Relation, computed, distinct, united
+from libraries.sql.subqueries import Conditions, conjuncts, has_query
+from libraries.sql.subqueries import listed as listed_tables
 from libraries.sql.tables import Rows, join, table
 from libraries.sql.windows import check_outside, has_window
 from timely.dataflow.columns import Columns
@@ -33,15 +35,21 @@ _CLAUSES = {
 
 
 def sql(
-    query: str, *, over: Over = "scope", changes: bool = False, lateness: Length | None = None, **streams: Columns
+    query: str,
+    *unnamed: Any,
+    over: Over = "scope",
+    changes: bool = False,
+    lateness: Length | None = None,
+    **streams: Columns,
 ) -> Columns:
     """The stream of a query's results, over streams of columns by name.
 
     `select`, `where`, `join` (inner, left, right, full, semi, anti), `group by` with `count`, `sum`, `min`, `max`, `avg`,
     `variance`, `stddev`, `var_pop`, `stddev_pop`, `count(distinct x)`, `bool_and`, `bool_or`, these with `filter (where ...)`,
     `arg_min(x, y)` and `arg_max`, `median(x)` and `approx_quantile(x, 0.9)` (`agg.median`, `agg.quantile`: within 1 %),
-    `having`, `distinct`, `union`, `union all`, `order by`, `limit`, subqueries and `with`. Expressions are those of Polars'
-    SQL, but integers do not wrap round: what does not fit into 64 bits with a sign is an OperatorError.
+    `having`, `distinct`, `union`, `union all`, `order by`, `limit`, subqueries, `in`, `exists` and `with`. Expressions
+    are those of Polars' SQL, but integers do not wrap round: what does not fit into 64 bits with a sign is an
+    OperatorError. As in PostgreSQL, nulls come last in `order by`, and first with `desc`: say `desc nulls last`.
 
     Windows of event time are among the keys of `group by`: `tumble(at, interval '10 seconds')`, `hop(at, slide, size)`,
     `session(at, gap)`; `tumble_start(...)` and `tumble_end(...)`, with the same arguments, are their bounds. Of integers,
@@ -75,6 +83,10 @@ def sql(
     >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
     [[('n', 8, 1)], [('n', 8, -1), ('s', 10, 1)]]
     """
+    if unnamed:
+        raise GraphError(
+            f"{user_site()}: sql takes streams by the names that the query has for them: sql(query, name=stream)"
+        )
     if check_over(over, "sql") < changes:
         raise GraphError(f"{user_site()}: sql(changes=True) is of results over all epochs: over='scope'")
     for name, stream in streams.items():
@@ -87,7 +99,8 @@ def sql(
     try:
         statements = sqlglot.parse(query, dialect=_dialect())
     except (sqlglot.ParseError, sqlglot.TokenError) as error:
-        raise GraphError(f"{user_site()}: sql: {str(error).partition(chr(10))[0]}") from error
+        hint = "; a whole quotient is div(a, b), and a comment begins with --" if "//" in query else ""
+        raise GraphError(f"{user_site()}: sql: {str(error).partition(chr(10))[0]}{hint}") from error
     if statements[0] is None:
         raise GraphError(f"{user_site()}: sql() takes a query, and this one is empty: select ... from ...")
     if len(statements) != 1:
@@ -127,7 +140,8 @@ class _Compiler:
                 refuse(f"{text(common)}: what goes round is Columns.iterate")
             inside = _Compiler(self._mode, self._streams)
             for each in common.expressions:
-                inside._streams[each.alias] = inside.query(each.this)
+                columns = [column.name for column in each.args["alias"].args.get("columns") or ()]
+                inside._streams[each.alias] = _renamed(inside.query(each.this), columns, each)
         if isinstance(node, exp.Subquery):
             self._only(node)
             return inside.query(node.this)
@@ -173,20 +187,31 @@ class _Compiler:
     def _select(self, node: Node) -> Relation:
         from sqlglot import exp
 
-        rows = self._from(node)
-        if (where := node.args.get("where")) is not None:
-            check_known(where)
-            if list(where.find_all(exp.AggFunc)):
+        having = node.args.get("having")
+        if having is not None and has_query(having):
+            return self.query(_of_groups(node))
+        rows, conditions = self._from(node)
+        if conditions:
+            plain = [each for each in conditions if not has_query(each)]
+            where = exp.Where(
+                this=exp.and_(*(each.copy() for each in plain)) if len(plain) > 1 else (plain or conditions)[0]
+            )
+            if any(list(each.find_all(exp.AggFunc)) for each in plain):
                 refuse(f"{text(where)}: an aggregate belongs into having, or into a query around this one")
-            check_outside(where)
-            rows = rows.filter("where", where.this)
+            for each in plain:
+                check_known(each)
+                check_outside(each)
+            if plain:
+                rows = rows.filter("where", where.this)
+            rows = Conditions(self.query, self._names, self._mode).hold(
+                rows, [each for each in conditions if has_query(each)]
+            )
         group = node.args.get("group")
         if group is not None and any(given for clause, given in group.args.items() if clause != "expressions"):
             refuse(f"{text(group)}: group by takes columns and expressions")
         once = node.args.get("distinct")
         order = order_of(node, node.expressions, distinct=once is not None)
         items = [*node.expressions, *(order.extra if order is not None else ())]
-        having = node.args.get("having")
         for each in (*items, *filter(None, [group, having])):
             check_known(each.unalias())
         if group is not None or any(item.find(exp.AggFunc) for item in items):
@@ -204,28 +229,105 @@ class _Compiler:
             found = self._distinct("select distinct", found)
         return found if order is None else ordered(found, order, self._mode)
 
-    def _from(self, node: Node) -> Rows:
+    def _from(self, node: Node) -> tuple[Rows, list[Node]]:
+        """The rows of all tables, and the conditions of `where` that are left."""
         if (of := node.args.get("from_")) is None:
             refuse(f"{text(node)}: a query over streams needs from")
-        rows = self._table(of.this)
-        for each in node.args.get("joins") or ():
-            rows = join(rows, self._table(each.this), each, self._mode)
-        return rows
+        rows, where = self._table(of.this), node.args.get("where")
+        joins = node.args.get("joins") or ()
+        if not any(_is_listed(each) for each in joins):
+            for each in joins:
+                rows = join(rows, self._table(each.this), each, self._mode)
+            condition = where and where.this
+            if condition is None or not has_query(condition):
+                return rows, [] if condition is None else [condition]
+            return rows, conjuncts(condition)
+        others = [(each, self._table(each.this)) for each in joins]
+        return listed_tables(rows, others, conjuncts(where and where.this), self._mode)
+
+    def _names(self, node: Node) -> Rows:
+        """The tables of a query, and the names of their columns."""
+        from sqlglot import exp
+
+        tables: dict[str, dict[str, str] | None] = {}
+        of = node.args.get("from_")
+        for each in [*filter(None, [of]), *(node.args.get("joins") or ())]:
+            said = each.this
+            if isinstance(said, exp.Subquery):
+                names = said.this.named_selects
+                known = None if "*" in names else names
+            else:
+                relation = self._streams.get(said.name)
+                known = None if relation is None or relation.schema is None else list(relation.schema)
+            tables[said.alias_or_name] = None if known is None else {name: name for name in known}
+        return Rows(next(iter(self._streams.values())), tables)
 
     def _table(self, node: Node) -> Rows:
         from sqlglot import exp
 
         alias = node.args.get("alias")
         others = any(given for clause, given in node.args.items() if clause not in ("this", "alias", "with_"))
-        if others or (alias is not None and alias.args.get("columns")):
+        columns = [each.name for each in (alias.args.get("columns") or ())] if alias is not None else []
+        if others:
             refuse(f"{text(node)}: from takes names of streams and subqueries, with a name, and no more")
         if isinstance(node, exp.Subquery):
-            return table(node.alias, self.query(node.this))
+            return table(node.alias, _renamed(self.query(node.this), columns, node))
+        if "TUMBLE" in (said := text(node).upper()) or "HOP(" in said:
+            refuse(
+                f"{text(node)}: windows are keys here: select ..., tumble_start(at, interval '1 minute') from stream group by "
+                "tumble(at, interval '1 minute')"
+            )
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             refuse(f"{text(node)}: from takes names of streams and subqueries")
         if node.name not in self._streams:
             refuse(f"no stream {node.name!r}; there are {listed(self._streams)}: sql(query, {node.name}=stream)")
-        return table(node.alias_or_name, self._streams[node.name])
+        return table(node.alias_or_name, _renamed(self._streams[node.name], columns, node))
+
+
+def _is_listed(join: Node) -> bool:
+    """True for a table that is in a list, without a condition of its own."""
+    return not (join.args.get("on") or join.args.get("using") or join.side or join.method) and join.kind in (
+        "",
+        "CROSS",
+    )
+
+
+def _renamed(relation: Relation, columns: list[str], node: Node) -> Relation:
+    """The rows with the names of columns that an alias gives them."""
+    if not columns:
+        return relation
+    schema = relation.schema
+    if schema is None or len(schema) != len(columns):
+        refuse(f"{text(node)}: it has {'unknown' if schema is None else len(schema)} columns, not {len(columns)}")
+    names = (pl.col(old).alias(new) for old, new in zip(schema, columns, strict=True))
+    return replace(relation, stream=relation.stream.select(*names))
+
+
+def _of_groups(node: Node) -> Node:
+    """A query whose `having` has queries in it, as one with `where` over one that makes the groups."""
+    from sqlglot import exp
+
+    inner, condition = node.copy(), node.args["having"].this
+    outer = exp.select(*(exp.column(name_of(item), quoted=True) for item in node.expressions))
+    for clause in ("having", "order", "limit", "offset", "with_"):
+        inner.set(clause, None)
+        if clause in ("order", "limit", "offset"):
+            outer.set(clause, node.args.get(clause) and node.args[clause].copy())
+    made: dict[str, str] = {}
+
+    def total(each: Node) -> Node:
+        if isinstance(each, exp.Query):
+            return each.copy()
+        if not isinstance(each, exp.AggFunc):
+            return each
+        name = made.setdefault(text(each), f"having {len(made)}")
+        return exp.column(name, quoted=True)
+
+    condition = replaced(condition, total)
+    totals = [exp.alias_(exp.maybe_parse(said, dialect=DIALECT), name, quoted=True) for said, name in made.items()]
+    items = [exp.alias_(item.unalias().copy(), name_of(item), quoted=True) for item in node.expressions]
+    inner.set("expressions", [*items, *totals])
+    return outer.from_(inner.subquery("groups")).where(condition)
 
 
 def _items(items: list[Node], rows: Rows) -> Iterator[Expression]:

@@ -105,8 +105,8 @@ def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
             f"{text(join)}: joins are inner, left, right, full, semi and anti, on equal columns: using (key), or on a.key = "
             "b.key; join_interval is of event times that are near each other"
         )
-    mine = rows.relation.schema
-    if mine is None or names is None:
+    mine, theirs = rows.relation.schema, other.relation.schema
+    if mine is None or theirs is None or names is None:
         refuse(f"{text(join)}: a join needs streams whose columns are known: see Columns.schema")
     pairs, rest = _conditions(join, rows, other)
     if how != "inner":
@@ -115,6 +115,8 @@ def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
     left, right = [one for one, _ in pairs], [two for _, two in pairs]
     given = dict(zip(right, left, strict=True))
     free = not any(one != two and one in names and one not in given for one, two in pairs)
+    kinds = [_common(mine[one], theirs[two]) for one, two in pairs]
+    free = free and not any(kinds)
     suffix = f":{name}"
     merged = {(name, each.name) for each in join.args.get("using") or ()}
     if how not in ("right", "full") and free and len({*left}) == len({*right}) == len(pairs):
@@ -134,7 +136,12 @@ def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
         on = [f"key {number} of {name}()" for number in range(len(pairs))]
         one, two = (
             Relation(
-                each.stream.with_columns(*(pl.col(key).alias(key_) for key, key_ in zip(keys, on, strict=True))),
+                each.stream.with_columns(
+                    *(
+                        (pl.col(key) if kind is None else pl.col(key).cast(kind)).alias(key_)
+                        for key, key_, kind in zip(keys, on, kinds, strict=True)
+                    )
+                ),
                 each.replaces,
             )
             for each, keys in ((rows.relation, left), (other.relation, right))
@@ -158,6 +165,13 @@ def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
     for each in rest:
         found = found.filter("a join", each)
     return found
+
+
+def _common(one: pl.DataType, two: pl.DataType) -> pl.DataType | None:
+    """The type in which integers of two types are compared; None where there is no need of one, or none."""
+    if one == two or not (one.is_integer() and two.is_integer()) or pl.UInt64 in (one, two):
+        return None
+    return pl.Int64()
 
 
 def _before(how: str, conditions: list[Node], left: Rows, right: Rows) -> tuple[Rows, Rows]:

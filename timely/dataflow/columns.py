@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast, get_args
 import polars as pl
 
 from timely.data.batch import Batch, as_polars, columns_of, divide
-from timely.data.kernels.elementwise import are_elementwise, divide_by_numbers
+from timely.data.kernels.elementwise import are_elementwise, divide_by_numbers, sees_other_rows
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
 from timely.dataflow.asof_joins import check_asof_ttl, expiring_asof_join
@@ -44,6 +44,15 @@ from timely.operators.expiring_join import ExpiringHow, ExpiringJoin
 from timely.operators.obligations import RepeatsOver
 from timely.operators.shaping import Branch
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
+
+_OF_ROWS = ("select", "with_columns", "filter")
+
+_OF_OTHERS = {
+    "totals": "agg(total=agg.sum(column)) gives the total of all rows so far, and with over='time' that of each epoch",
+    "groups": "group_by(key).agg(...) gives totals of each key, to join with, and group_by(key).top_k(...) its first rows",
+    "order": "join_asof finds the row before, by a column of times",
+}
+"""The verbs that are meant, by the kind of expression."""
 
 
 class Columns(Wire):
@@ -138,6 +147,12 @@ class Columns(Wire):
     ) -> Columns:
         """A stage that is a verb of Polars, which takes frames, lazy or not, and was `given` expressions."""
         expressions = list(given)
+        if kind in _OF_ROWS and (seen := sees_other_rows(expressions)) is not None and not self._are_times():
+            raise GraphError(
+                f"{user_site()}: {kind}: an expression looks at other rows, and in a stream it would see those of one batch: "
+                f"{_OF_OTHERS[seen]}; behind sort(..., over='time') a batch is an epoch, and map_batches(function) is of each "
+                "batch as it comes"
+            )
         schema = schemas.after(kind, plan, self.schema, expressions)
         divides = divide_by_numbers(expressions)
         by_row = not fills and (few is not None or (not divides and are_elementwise(expressions)))
@@ -152,6 +167,18 @@ class Columns(Wire):
             divides=divides,
             repeats_over="record" if by_row else "batch",
         )
+
+    def _are_times(self) -> bool:
+        """True if each batch is all rows of a time, as behind `sort`."""
+        incoming: Any = None
+        for output in self.outputs:
+            node = self.graph.nodes[output.node]
+            while node.kind in _OF_ROWS:
+                incoming = incoming or self.graph.incoming()
+                node = self.graph.nodes[incoming[node.index][0].source.node]
+            if node.kind != "sort":
+                return False
+        return len(self.outputs) == 1
 
     def _choose(self, kind: str, *exprs: Any) -> Columns:
         """A stage of our own that selects."""

@@ -66,7 +66,7 @@ def run(
 def _batch(changes: list[tuple[Any, int]], columns: bool) -> list[Any]:
     """The changes as a batch, as columns where they can be."""
     by = [each for _, each in changes]
-    if columns and all(type(record) is int for record, _ in changes):
+    if columns and all(_is_integer(record) for record, _ in changes):
         return [rows_of([record for record, _ in changes], None, by)]
     if columns and all(_integers(record) for record, _ in changes):
         keys, values = ([record[i] for record, _ in changes] for i in (0, 1))
@@ -75,7 +75,11 @@ def _batch(changes: list[tuple[Any, int]], columns: bool) -> list[Any]:
 
 
 def _integers(record: Any) -> bool:
-    return type(record) is tuple and len(record) == 2 and all(type(each) is int and each >= LEAST for each in record)
+    return type(record) is tuple and len(record) == 2 and all(map(_is_integer, record))
+
+
+def _is_integer(value: Any) -> bool:
+    return type(value) is int and LEAST <= value < 1 << 63
 
 
 def contents(epochs: Epochs, name: str) -> list[Contents]:

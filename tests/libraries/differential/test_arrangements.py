@@ -132,9 +132,9 @@ def test_a_shared_trace_is_kept_once_and_compacted_when_all_readers_are_past_it(
     flow = Dataflow()
     shared = differential.input_of(flow, "a").arrange()
     shared.join(shared).probe()
-    shared.count().probe()
+    shared.max().probe()
     found = kept(flow)
-    assert len(found) == 2, "the arrangement's, and the results of count"
+    assert len(found) == 2, "the arrangement's, and the results of max"
     assert max(found) < 40
 
 
@@ -142,11 +142,11 @@ def test_what_is_in_another_region_keeps_a_trace_of_its_own() -> None:
     flow = Dataflow()
     shared = differential.input_of(flow, "a").arrange()
     with flow.region("there", policy=Lazy(every=2)):
-        shared.count(name="there")
+        shared.max(name="there")
     with flow.region("replayed", policy=LogHistory()):
         again = shared.map(lambda record: record).arrange()
-        again.count(name="replayed")
-    shared.count(name="here")
+        again.max(name="replayed")
+    shared.max(name="here")
     reads = {name: flow.graph.node_named(name).reads for name in ("there", "replayed", "here")}
     assert reads == {"there": (), "replayed": (), "here": (shared.arrangement,)}
 
@@ -154,7 +154,7 @@ def test_what_is_in_another_region_keeps_a_trace_of_its_own() -> None:
 def test_a_reader_with_another_policy_is_refused() -> None:
     flow = Dataflow()
     source = flow.source("a", Iterable([(1, 2)]))
-    counted = differential.from_records(source).arrange().count(name="counted")
+    counted = differential.from_records(source).arrange().max(name="counted")
     counted.stream.policy(LogHistory())
     with pytest.raises(GraphError, match=r"'counted'.*reads the state of.*'arrange-1'.*cannot have another policy"):
         lay_out(compile_plan(flow.graph))

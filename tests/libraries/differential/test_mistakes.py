@@ -10,12 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from libraries import differential
+from libraries import differential, graph
 from libraries.differential import Collection
 from runtime.session import Session
 from tests.libraries.differential.histories import path
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
+from timely.io import Batches
 
 __all__ = ["path"]
 
@@ -46,10 +47,23 @@ def test_a_loop_that_never_ends_is_named_with_what_changes(path: int) -> None:
     assert after(lambda n: n.iterate(lambda inner: inner.map(lambda n: min(n + 1, 9)), limit=20), [(1, 1)]) == {9: 1}
 
 
-@pytest.mark.parametrize("verb", ["distinct", "count", "min", "max", "sum"])
+@pytest.mark.parametrize("verb", ["distinct", "min", "max"])
 def test_more_removed_than_inserted_is_an_error_that_names_the_record(verb: str, path: int) -> None:
     with pytest.raises(OperatorError, match=rf"{verb} .*test_mistakes.py.*\(1,\).*\('k', 2\) is there -1 times"):
         after(lambda c: getattr(c, verb)(), [(("k", 1), 1)], [(("k", 2), -1)])
+
+
+@pytest.mark.parametrize("verb", ["count", "sum"])
+def test_a_count_below_nothing_is_an_error_that_names_the_key(verb: str, path: int) -> None:
+    """They are of all records together: of which of them more were removed than inserted is not kept."""
+    with pytest.raises(OperatorError, match=rf"{verb} .*test_mistakes.py.*\(1,\).*key 'k' more were removed.*: -1 are"):
+        after(lambda c: getattr(c, verb)(), [(("k", 1), 1)], [(("k", 1), -1), (("k", 2), -1)])
+    assert after(lambda c: c.sum(), [(("k", 5), 2)], [(("k", 4), -1)]) == {("k", 6): 1}
+
+
+def test_what_weighs_something_and_is_not_there_is_an_error(path: int) -> None:
+    with pytest.raises(OperatorError, match=r"sum .*key 'k' more were removed than were ever inserted: 0 are left"):
+        after(lambda c: c.sum(), [(("k", 5), 1), (("k", 4), -1)])
 
 
 def test_a_threshold_takes_any_number(path: int) -> None:
@@ -158,3 +172,50 @@ def test_a_function_of_columns_gives_what_it_gives_of_single_values(name: str, h
         session.run()
         found = differential.snapshot(session.captured("out"))
     assert found == {function(key, value): 1 for key in range(7) for value in range(5)}
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("groupBy", "reduce"),
+        ("reduce_by_key", "count"),
+        ("union", "concat"),
+        ("merge", "concat"),
+        ("leftJoin", "left_join"),
+    ],
+)
+def test_names_of_other_systems_are_answered_with_the_verb(name: str, advice: str) -> None:
+    collection = differential.input_of(Dataflow(), "in")
+    with pytest.raises(AttributeError, match=rf"'Collection' object has no attribute '{name}'; .*{advice}"):
+        getattr(collection, name)
+    assert not hasattr(collection, "_nothing")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda s: differential.from_columns(s, "text"),
+            "column 'text' is of String, and a collection takes columns of integers",
+        ),
+        (lambda s: differential.from_columns(s, "n", "m"), "no column 'm'; there are 'n', 'text'"),
+        (lambda s: differential.from_columns(s, "n", 3), "takes names of columns, not 3"),
+        (
+            lambda s: differential.from_columns(s.to_records(), "n"),
+            "takes a stream of columns, not Stream: .* from_records",
+        ),
+        (
+            lambda s: graph.components(s),
+            r"components takes collections, not Columns: differential.from_columns\(stream",
+        ),
+        (lambda s: graph.reach(differential.from_columns(s, "n", "n"), s), "reach takes collections, not Columns"),
+        (
+            lambda s: graph.triangles(edges=s.to_records()),
+            r"triangles takes .* not Stream: differential.from_records\(stream",
+        ),
+    ],
+)
+def test_what_is_no_collection_of_integers_is_refused_at_the_call(build: Callable[[Any], Any], message: str) -> None:
+    stream = Dataflow().columns("in", Batches([pl.DataFrame({"n": [1], "text": ["a"]})]))
+    with pytest.raises(GraphError, match=rf"test_mistakes.py:\d+: .*{message}"):
+        build(stream)

@@ -97,6 +97,52 @@ def _has_column(tree: Any) -> bool:
     return isinstance(tree, list) and any(map(_has_column, tree))
 
 
+_OF_ORDER = frozenset(
+    {
+        *("CumCount", "CumMax", "CumMin", "CumProd", "CumSum", "Diff", "EwmMean", "EwmMeanBy", "EwmStd", "EwmVar"),
+        *("FillNullWithStrategy", "Interpolate", "PctChange", "Rank", "Reverse", "RLE", "RLEID", "RollingExpr"),
+        *("RollingExprBy", "Shift", "ShiftAndFill"),
+    }
+)
+"""Functions of the rows in front of one, or behind it."""
+
+
+def sees_other_rows(given: Iterable[Any]) -> str | None:
+    """The kind of expression among arguments that looks at other rows: "order", "groups" or "totals"; None for none."""
+    try:
+        kinds = {kind for each in given for kind in _kinds(each)}
+    except Exception:  # a tree that this does not know, in whatever way
+        return None
+    return next((kind for kind in ("groups", "order", "totals") if kind in kinds), None)
+
+
+def _kinds(given: Any) -> Iterator[str]:
+    if isinstance(given, list | tuple):
+        for each in given:
+            yield from _kinds(each)
+    elif isinstance(given, pl.Expr):
+        yield from _kinds_in(tree_of(given))
+
+
+def _kinds_in(tree: Any) -> Iterator[str]:
+    if tree == "Len":
+        yield "totals"
+    elif isinstance(tree, list):
+        for each in tree:
+            yield from _kinds_in(each)
+    elif isinstance(tree, dict):
+        for name, inner in tree.items():
+            if name in ("Literal", "Eval"):
+                continue
+            if name == "Agg":
+                yield "totals"
+            elif name == "Over":
+                yield "groups"
+            elif name == "function" and _name(inner) in _OF_ORDER:
+                yield "order"
+            yield from _kinds_in(inner)
+
+
 def _is(given: Any) -> bool:
     if isinstance(given, list | tuple):
         return all(map(_is, given))
