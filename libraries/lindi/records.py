@@ -453,7 +453,7 @@ def _ordered(key: Key, descending: bool, records: list[Any]) -> list[Any]:
 def _first(count: int, key: Key, descending: bool, records: list[Any]) -> list[Any]:
     """The first few in order. Which of those with the last key these are, their content says, not who came first."""
     if len(records) > count:
-        keys = list(map(key, records))
+        keys = [key(record) for record in records]
         last = (nlargest if descending else nsmallest)(count, keys)[-1]
         records = [record for at, record in zip(keys, records) if not (at < last if descending else last < at)]
     return _ordered(key, descending, records)[:count]
@@ -484,7 +484,7 @@ def _ranked(key: Key, records: list[Any], least: bool) -> Key:
 
     It is the greatest where the `least` come first, and else the least.
     """
-    if are_canonical(list(map(key, records))):
+    if are_canonical([key(record) for record in records]):
         return key
     return lambda record: _rank(key(record), least)
 

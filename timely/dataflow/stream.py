@@ -7,7 +7,6 @@ reaches a function of records, each row is a dict.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
@@ -103,9 +102,15 @@ class Stream(Wire):
         [((0,), ['to', 'be', 'or'])]
         """
         check_callable(function, "flat_map")
-        return self._stage(
-            "flat_map", name, lambda batch: list(chain.from_iterable(map(function, records_of(batch)))), function
-        )
+
+        def flat(batch: Batch) -> Batch:
+            found: list[Any] = []
+            extend = found.extend
+            for record in records_of(batch):
+                extend(function(record))
+            return found
+
+        return self._stage("flat_map", name, flat, function)
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
         """Call `function(record)` for every record that passes; for looking, not for output (use a sink for that).

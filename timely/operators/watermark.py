@@ -77,7 +77,7 @@ class RecordTimes(EventTimes):
             times = [time_of(value) for _, value in pairs]
             if not self._datetimes and set(map(type, times)) == {int}:
                 return times
-            return list(map(normal, times))
+            return [normal(at) for at in times]
         except Exception:
             for pair in pairs:
                 try:

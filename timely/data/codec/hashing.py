@@ -382,7 +382,7 @@ def _hash_distinct(values: pa.Array) -> Hashes:
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return _hash_buffers(values, _BYTES)
     if types.is_decimal(kind):
-        return np.fromiter(map(stable_hash, values.to_pylist()), np.uint64, len(values))
+        return np.array([stable_hash(value) for value in values.to_pylist()], np.uint64)
     if types.is_nested(kind) or types.is_dictionary(kind):
         raise _unfit(type(kind))
     return _hash_array(values)
