@@ -20,7 +20,7 @@ import msgspec
 
 from timely.data.codec import records
 from timely.data.codec.records import Column, ColumnWriter, Pack, read, read_rows, set_packer, understands
-from timely.errors import CodecError
+from timely.errors import CodecError, told
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def register(cls: type[T], encode: Callable[[T], Any], decode: Callable[[Any], T
     _writers[name] = encode
 
     def pack(writer: ColumnWriter, values: Sequence[Any]) -> Column:
-        return [REGISTERED, name, writer.column([encode(value) for value in values])]
+        return [REGISTERED, name, writer.column(_by(encode, values, f"the encode of {name!r}"))]
 
     set_packer(cls, pack)
 
@@ -307,7 +307,17 @@ def _read_registered(column: Column) -> list[Any]:
         raise CodecError(
             f"type {column[1]} is not registered in this process; call falkirk.register where the program is built"
         )
-    return [decode(value) for value in read(column[2])]
+    return _by(decode, read(column[2]), f"the decode of {column[1]!r}")
+
+
+def _by(function: Callable[[Any], Any], values: Sequence[Any], what: str) -> list[Any]:
+    """What a registered function makes of the values."""
+    try:
+        return [function(value) for value in values]
+    except CodecError:
+        raise
+    except Exception as error:
+        raise CodecError(f"{what}, which falkirk.register was given, failed: {told(error)}") from error
 
 
 understands(OBJECT, _read_objects)
