@@ -194,8 +194,8 @@ class JsonBlocks:
                         if fields[name] is None:
                             what = f"JSON has no values of the type {misfit.type}, which {origin}"
                         return SourceError(
-                            f"{where}, field {name!r}: {what}. Give a type that fits with schema={{{name!r}: type}}, correct the line, or read lines "
-                            "as they are with as_records=True and without schema."
+                            f"{where}, field {name!r}: {what}. Give a type that fits with schema={{{name!r}: type}}, "
+                            "correct the line, or read lines as they are with as_records=True and without schema."
                         )
                     new = ", ".join(repr(name) for name in fields if name not in schema.names)
                     what = f"a new field {new}" if new else str(error)
