@@ -1,4 +1,6 @@
-"""Functions of users' own may raise anything: StopIteration, which ends a loop of C code without a word, too.
+"""Functions of users' own.
+
+They may raise anything: StopIteration, which ends a loop of C code without a word, too.
 
 `map`, `filter` and their like in itertools, and `iter(function, sentinel)`, take a StopIteration that comes out of their
 function for the end of their input: a list made of them is short, and nobody hears of it. Comprehensions and `sorted`, `min`,
@@ -16,7 +18,8 @@ import builtins
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, partial, reduce
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -26,7 +29,7 @@ import falkirk
 from libraries import lindi
 from libraries.differential import from_changes as from_stream
 from tests.test_architecture import Module, imports, modules, report
-from timely.errors import PACKAGES, FalkirkError
+from timely.errors import PACKAGES, FalkirkError, GraphError
 
 # ----------------------------------------------------------------------------------------------------------
 # The search
@@ -329,7 +332,7 @@ VERBS: dict[str, Verb] = {
         lambda frame: pl.DataFrame({"n": [same(n) for n in frame["n"]]})
     ),
     "registered": lambda s: s.map(Odd).exchange(lambda odd: odd.n),
-    "registered key": lambda s: s.map(lambda n: (n % 2, Odd(n))).keyed().fold(0, lambda a, b: a + b.n),
+    "registered key": lambda s: s.map(lambda n: (n, Odd(n))).keyed().fold(0, lambda a, b: a + b.n),
     "lindi select": lambda s: lindi.Query(s).select(same),
     "lindi where": lambda s: lindi.Query(s).where(yes),
     "lindi select_many": lambda s: lindi.Query(s).select_many(at_seven(lambda x: [x])),
@@ -369,3 +372,106 @@ def test_no_record_is_lost_without_a_word(verb: str, workers: int) -> None:
     finally:
         for session in cluster.sessions:
             session.abort()
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Functions that give something other than a value
+
+
+async def awaited(*_: Any) -> bool:
+    return False
+
+
+async def awaited_many(*_: Any) -> Any:
+    yield 1
+
+
+def yielding(*_: Any) -> Any:
+    yield 1
+
+
+class Awaited:
+    async def __call__(self, *_: Any) -> bool:
+        return False
+
+    async def method(self, *_: Any) -> bool:
+        return False
+
+
+NO_VALUES = [awaited, awaited_many, Awaited(), Awaited().method, partial(awaited, 1), partial(partial(Awaited(), 1), 2)]
+
+TAKES: dict[str, Callable[[Any, Any], Any]] = {
+    "map": lambda s, f: s.map(f),
+    "filter": lambda s, f: s.filter(f),
+    "inspect": lambda s, f: s.inspect(f),
+    "branch": lambda s, f: s.branch(f)[0],
+    "attempt": lambda s, f: s.attempt(f)[0],
+    "exchange": lambda s, f: s.exchange(f),
+    "key_by": lambda s, f: s.key_by(f),
+    "map_values": lambda s, f: s.key_by(abs).map_values(f),
+    "map_batches": lambda s, f: s.map_batches(f),
+    "reduce": lambda s, f: s.key_by(lambda n: 0).reduce(f),
+    "fold": lambda s, f: s.key_by(lambda n: 0).fold(0, f),
+    "fold start": lambda s, f: s.key_by(lambda n: 0).fold(f, lambda a, b: b),
+    "fold order": lambda s, f: s.key_by(lambda n: 0).fold(0, lambda a, b: b, order_by=f),
+    "window": lambda s, f: s.key_by(lambda n: 0).window(falkirk.Tumbling(5), time=f),
+    "window reduce": lambda s, f: s.key_by(lambda n: 0).window(falkirk.Tumbling(5), time=abs).reduce(f),
+    "where": lambda s, f: lindi.Query(s).where(f),
+    "order_by": lambda s, f: lindi.Query(s).order_by(f),
+    "groups": lambda s, f: lindi.Query(s).group_by(abs).select(f),
+    "differential": lambda s, f: from_stream(s).map(f),
+    "differential filter": lambda s, f: from_stream(s).filter(f),
+    "threshold": lambda s, f: from_stream(s).threshold(f),
+}
+MANY: dict[str, Callable[[Any, Any], Any]] = {
+    "flat_map": lambda s, f: s.flat_map(f),
+    "select_many": lambda s, f: lindi.Query(s).select_many(f),
+    "differential flat_map": lambda s, f: from_stream(s).flat_map(f),
+    "differential reduce": lambda s, f: from_stream(s).reduce(f),
+}
+
+
+@pytest.mark.parametrize("verb", [*TAKES, *MANY])
+def test_a_function_that_gives_no_value_is_refused_where_it_is_given(verb: str) -> None:
+    take = {**TAKES, **MANY}[verb]
+    for function in NO_VALUES:
+        flow = falkirk.Dataflow("awaits")
+        with pytest.raises(GraphError, match=r"test_users_functions\.py:\d+: .*async def"):
+            take(flow.source("numbers", falkirk.Iterable(range(4))), function)
+    for each in (yielding, partial(yielding, 1)):
+        flow = falkirk.Dataflow("yields")
+        numbers = flow.source("numbers", falkirk.Iterable(range(4)))
+        if verb in MANY:
+            assert take(numbers, each) is not None
+        else:
+            with pytest.raises(GraphError, match=r"test_users_functions\.py:\d+: .*yields"):
+                take(numbers, each)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("verb", ["map", "filter", "inspect", "branch", "attempt", "map_values", "where"])
+def test_a_result_that_must_be_awaited_is_an_error(verb: str) -> None:
+    flow = falkirk.Dataflow("awaits")
+    TAKES[verb](flow.source("numbers", falkirk.Iterable(range(4))), lambda *values: awaited(*values)).capture("out")
+    with pytest.raises(FalkirkError, match=r"failed.* gave a coroutine, which nobody awaits"):
+        falkirk.run(flow)
+
+
+def test_every_other_callable_is_taken() -> None:
+    class Adding:
+        def __call__(self, n: int) -> int:
+            return n + 1
+
+    flow = falkirk.Dataflow("all")
+    numbers = flow.source("numbers", falkirk.Iterable(range(3)))
+    for function in (
+        abs,
+        str,
+        Adding(),
+        Adding().__call__,
+        partial(max, 1),
+        lambda n: n,
+        itemgetter(0),
+        int.bit_length,
+    ):
+        assert numbers.map(function) is not None

@@ -6,11 +6,13 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from timely.data.batch import Batch
 from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
 from timely.operators.keyed import PLUS, Combine, Fold, KeyedJoin, Reduce, combiner, greatest, least, pairs_of
+from timely.operators.shaping import check_result
 
 if TYPE_CHECKING:
     from timely.dataflow.stream import Stream
@@ -142,6 +144,8 @@ class Keyed(Wire):
         check_callable(step, "fold")
         if order_by is not None:
             check_callable(order_by, "fold(order_by=)")
+        if callable(start):
+            check_callable(start, "fold(start=)")
         make = start if callable(start) else lambda: start
         running = check_over(over, "fold")
         return self._keyed_operator(
@@ -260,12 +264,13 @@ class Keyed(Wire):
         [((0,), [('a', 30), ('b', 50), ('a', 40)])]
         """
         check_callable(function, "map_values")
-        return self._stage(
-            "map_values",
-            name,
-            lambda batch: [(key, function(value)) for key, value in pairs_of(batch)],
-            lambda pair: function(pair[1]),
-        )
+
+        def each(batch: Batch) -> Batch:
+            found = [(key, function(value)) for key, value in pairs_of(batch)]
+            check_result(found[0][1] if found else None)
+            return found
+
+        return self._stage("map_values", name, each, lambda pair: function(pair[1]))
 
     def values(self, name: str | None = None) -> Stream:
         """The values without their keys.

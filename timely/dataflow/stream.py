@@ -7,6 +7,7 @@ reaches a function of records, each row is a dict.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
@@ -18,7 +19,7 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.io.column_types import Schema, polars_types
 from timely.operators.channels import Exchange
 from timely.operators.keyed import Distinct
-from timely.operators.shaping import AttemptOperator, Branch
+from timely.operators.shaping import AttemptOperator, Branch, check_result
 
 if TYPE_CHECKING:
     from timely.dataflow.columns import Columns
@@ -54,7 +55,13 @@ class Stream(Wire):
         [((0,), [1, 4, 9])]
         """
         check_callable(function, "map")
-        return self._stage("map", name, lambda batch: [function(x) for x in records_of(batch)], function)
+
+        def each(batch: Batch) -> Batch:
+            found = [function(x) for x in records_of(batch)]
+            check_result(found[0] if found else None)
+            return found
+
+        return self._stage("map", name, each, function)
 
     def attempt(self, function: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
         """Like `map`, but a record on which `function` raises does not stop the job.
@@ -87,7 +94,19 @@ class Stream(Wire):
         [((0,), [2, 3])]
         """
         check_callable(predicate, "filter")
-        return self._stage("filter", name, lambda batch: [x for x in records_of(batch) if predicate(x)], predicate)
+        seen = False
+
+        def kept(batch: Batch) -> Batch:
+            nonlocal seen
+            records = records_of(batch)
+            if seen:
+                return [x for x in records if predicate(x)]
+            seen = True
+            verdicts = [predicate(x) for x in records]
+            check_result(verdicts[0] if verdicts else None)
+            return list(compress(records, verdicts))
+
+        return self._stage("filter", name, kept, predicate)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Stream:
         """Replace every record by the records that `function(record)` gives.
@@ -101,7 +120,7 @@ class Stream(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), ['to', 'be', 'or'])]
         """
-        check_callable(function, "flat_map")
+        check_callable(function, "flat_map", many=True)
 
         def flat(batch: Batch) -> Batch:
             found: list[Any] = []
@@ -127,8 +146,10 @@ class Stream(Wire):
         check_callable(function, "inspect")
 
         def look(batch: Batch) -> Batch:
+            result: object = None
             for record in records_of(batch):
-                function(record)
+                result = function(record)
+            check_result(result)
             return batch
 
         return self._stage("inspect", name, look, function)
@@ -151,8 +172,10 @@ class Stream(Wire):
         def split(batch: Batch) -> tuple[Batch, Batch]:
             yes: list[Any] = []
             no: list[Any] = []
+            verdict: object = None
             for record in records_of(batch):
-                (yes if predicate(record) else no).append(record)
+                (yes if (verdict := predicate(record)) else no).append(record)
+            check_result(verdict)
             return yes, no
 
         node = self._attach("branch", name, factory=lambda: Branch(split, by_record=True), outputs=2)

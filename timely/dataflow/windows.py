@@ -258,6 +258,8 @@ class Windowed:
                 f"{user_site()}: fold over session windows needs merge=function of two accumulators, as a record may join "
                 "two sessions; or collect() the values and fold the list"
             )
+        if callable(start):
+            check_callable(start, "fold(start=)")
         make = start if callable(start) else lambda: start
         return self._aggregate("fold", name, folding(make, step, merge))
 

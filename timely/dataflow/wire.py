@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import polars as pl
@@ -24,14 +26,40 @@ if TYPE_CHECKING:
     from timely.dataflow.dataflow import Loop
 
 
-def check_callable(function: object, verb: str) -> None:
-    """Refuse what cannot be called, at the line where it was given."""
+def check_callable(function: object, verb: str, many: bool = False) -> None:
+    """Refuse what cannot be called, or gives something other than values when it is, at the line where it was given.
+
+    Args:
+        verb: to which it was given.
+        many: it gives several values, so it may be a generator function.
+    """
     if not callable(function):
         hint = ""
         if isinstance(function, pl.Expr):
             hint = "; expressions are for columns: to_columns() turns records into such"
         kind = type(function).__name__
         raise GraphError(f"{user_site()}: {verb} takes a function, not {shown(function, 80)} ({kind}){hint}")
+    called: Any = function
+    while isinstance(called, partial):
+        called = called.func
+    if not isinstance(called, type) and not inspect.isroutine(called):
+        called = called.__call__
+    name = getattr(called, "__qualname__", type(function).__name__)
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise GraphError(
+            f"{user_site()}: {verb} takes a function that returns its result, and {name} is declared with async def: nobody "
+            "awaits what it gives. Declare it with def, or await it inside one by asyncio.run(...)"
+        )
+    if inspect.isgeneratorfunction(called) and not many:
+        hint = (
+            "; flat_map takes a function that yields several records"
+            if verb in ("map", "map_values", "attempt")
+            else ""
+        )
+        raise GraphError(
+            f"{user_site()}: {verb} takes a function that returns one result, and {name} yields: what it gives is a generator. "
+            f"Return the result{hint}"
+        )
 
 
 def check_at_root(stream: Wire, what: str) -> None:
