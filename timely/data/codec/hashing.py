@@ -186,8 +186,13 @@ def stable_hash(key: Any) -> int:
 def _hasher_for(cls: type) -> Callable[[Any], int]:
     """The hash function for keys of a class, looked up once. Subclasses compare as their base does."""
     if issubclass(cls, np.generic):
-        if issubclass(cls, np.bool_ | np.integer | np.floating | np.str_ | np.bytes_):
+        # A span of time is an integer for NumPy; and what is longer than Python's floats has no form among them.
+        if issubclass(cls, np.bool_ | np.integer | np.floating | np.str_ | np.bytes_) and not issubclass(
+            cls, np.timedelta64 | np.longdouble
+        ):
             return lambda key: stable_hash(key.item())
+        raise _unfit(cls)
+    if cls.__name__ == "NaTType":  # a datetime that is none, and equals nothing
         raise _unfit(cls)
     if issubclass(cls, Enum) and cls.__hash__ is Enum.__hash__:
         return lambda key: _hash_text(key.name)
