@@ -16,7 +16,7 @@ from runtime.garbage import sought_seldom
 from runtime.session import Session
 from timely.data.batch import Batch
 from timely.dataflow.wire import Capture
-from timely.errors import FalkirkError, naming_the_line
+from timely.errors import FalkirkError, OperatorError, naming_the_line
 from timely.time import INF, Time, visible
 
 STATS_SECONDS = 0.2
@@ -84,7 +84,13 @@ def run_session(
     while not (session.done if over is None else over()):
         if on_turn is not None:
             on_turn()
-        session.step(STATS_SECONDS)
+        try:
+            session.step(STATS_SECONDS)
+        except SystemExit as error:  # with which the process would end as if all were done
+            raise OperatorError(
+                f"{session.worker.acting or 'the program'} called sys.exit({error.code!r}) while the job ran, which is not done: "
+                "raise an error to stop it"
+            ) from error
         if on_stats is not None and (now := time.monotonic()) >= due:
             due = now + STATS_SECONDS
             on_stats(session_stats(session))

@@ -56,6 +56,8 @@ class JsonFormat:
                 rows = table.slice(start, _ROWS).to_pylist()
             except UnicodeDecodeError as error:
                 raise SinkError(f"{self._name}: a column of text holds what is not UTF-8: {error}.") from error
+            except (OverflowError, ValueError) as error:
+                raise SinkError(f"{self._name}: {_beyond_python(table)}") from error
             self._lines(rows, odd=odd)
 
     def _in_microseconds(self, table: pa.Table) -> pa.Table:
@@ -99,6 +101,20 @@ class JsonFormat:
 
     def finish(self) -> None:
         """Nothing ends a file of lines."""
+
+
+def _beyond_python(table: pa.Table) -> str:
+    """Names the first time that Python does not have, and says what to do."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        for value in column:
+            try:
+                value.as_py()
+            except (OverflowError, ValueError):
+                return (
+                    f"column {name!r} holds {value.cast(pa.string()).as_py()}, and the times of JSON lines are of the years 1 to 9999: "
+                    'filter such rows out before the sink, or write format="parquet".'
+                )
+    return "a value that is none of Python's. Convert it before the sink."
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -201,6 +201,6 @@ def _culprit(stage: Stage, batch: Batch) -> str | None:
             result = stage.each(record)
             if stage.kind == "flat_map":
                 list(result)
-        except Exception:
+        except FAILURES:
             return shown(record)
     return None

@@ -23,7 +23,7 @@ from timely.errors import OperatorError, shown
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import pairs_of
 from timely.operators.stateless import operator_error
-from timely.operators.window_shapes import LagOf
+from timely.operators.window_shapes import LagOf, marked
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.time import Time
 
@@ -150,7 +150,7 @@ class Lateness(Operator):
     def _raise(self, ctx: Context, time: Time, watermark: Any) -> None:
         """Let the watermark, so far that one, move to where `time` brings it."""
         for greatest in self._greatest.pop(time).values():
-            reached = greatest - self._allowed
+            reached = marked(greatest, self._allowed)
             if watermark is None or reached > watermark:
                 self._watermark.write(time, {_MARK: reached})
                 ctx.send([reached], WATERMARKS)
@@ -162,7 +162,7 @@ class Lateness(Operator):
         for time in times:
             found.append(watermark)
             for greatest in self._greatest.at(time).values():
-                reached = greatest - self._allowed
+                reached = marked(greatest, self._allowed)
                 watermark = reached if watermark is None else max(watermark, reached)
         return found
 
