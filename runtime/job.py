@@ -88,7 +88,7 @@ def run_session(
             session.step(STATS_SECONDS)
         except SystemExit as error:  # with which the process would end as if all were done
             raise OperatorError(
-                f"{session.worker.acting or 'the program'} called sys.exit({error.code!r}) while the job ran, which is not done: "
+                f"{session.worker.acting or 'the program'} called sys.exit({error.code!r}) while the job was not done: "
                 "raise an error to stop it"
             ) from error
         if on_stats is not None and (now := time.monotonic()) >= due:

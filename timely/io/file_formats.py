@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from io import BytesIO
 from math import isfinite
 from typing import Any, BinaryIO, Protocol
 
@@ -111,8 +112,8 @@ def _beyond_python(table: pa.Table) -> str:
                 value.as_py()
             except (OverflowError, ValueError):
                 return (
-                    f"column {name!r} holds {value.cast(pa.string()).as_py()}, and the times of JSON lines are of the years 1 to 9999: "
-                    'filter such rows out before the sink, or write format="parquet".'
+                    f"column {name!r} holds {value.cast(pa.string()).as_py()}, and times of JSON lines are of the years 1 to "
+                    '9999: filter such rows out before the sink, or write format="parquet".'
                 )
     return "a value that is none of Python's. Convert it before the sink."
 
@@ -176,10 +177,22 @@ class ColumnFormat:
             self._writer.write_table(table)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise SinkError(
-                f"{self._name}: a column cannot be written: {error}. Convert it to numbers, dates or text "
+                f"{self._name}: {self._unfit(table)} cannot be written: {error}. Convert it to numbers, dates or text "
                 "first, or use "
                 'format="jsonl" or "parquet".'
             ) from error
+
+    def _unfit(self, table: pa.Table) -> str:
+        """The column that the format does not take, in words."""
+        for name in table.column_names:
+            alone = table.select([name])
+            try:
+                writer = self._make_writer(BytesIO(), alone.schema)
+                writer.write_table(alone)
+                writer.close()
+            except pa.ArrowException:
+                return f"column {name!r}, of type {alone.schema.field(0).type},"
+        return "a column"
 
     def _table(self, batch: Batch) -> pa.Table:
         if not isinstance(batch, list):
