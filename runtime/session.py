@@ -37,7 +37,7 @@ from timely.data.batch import Batch
 from timely.data.messages import Effect, Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan
-from timely.dataflow.wire import Capture, Probe
+from timely.dataflow.wire import Capture, Probe, naming_options
 from timely.errors import FalkirkError, GraphError, OperatorError, at_line, name_the_line, naming_the_line
 from timely.io.waiting import wait_readable
 from timely.progress.tracker import Antichain, reaches
@@ -251,6 +251,9 @@ class Session:
     [((0,), ['A'])]
     """
 
+    @naming_options(
+        workers="a session is one worker, in this process; falkirk.run(flow, workers=2, drive=function) runs two"
+    )
     def __init__(
         self,
         flow: Dataflow | Plan,
@@ -531,7 +534,13 @@ class Session:
                 )
             raise FalkirkError(f"nothing can move any more, but the job is not over: {why}\n{report(self.worker)}")
         elif not self._may_wake and block is None:
-            raise FalkirkError("this session waits for input that only the caller can give: see InputHandle")
+            names = ", ".join(
+                repr(node.name) for node in self.plan.graph.of_kind("input") if self.input(node.name).time is not None
+            )
+            raise FalkirkError(
+                f"the job waits for the input {names}, which only the caller can feed: close() it when all is "
+                "sent, or use step_until() to wait for less"
+            )
         else:
             wait_readable(files, block)
         self._drain_wake()

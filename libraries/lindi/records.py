@@ -18,7 +18,7 @@ from timely.data.content import by_content, in_order
 from timely.data.keys import are_canonical, canonical
 from timely.data.unrounded import lowered, lowered_all, total_of
 from timely.dataflow.stream import Stream, records_of
-from timely.dataflow.wire import check_callable
+from timely.dataflow.wire import check_callable, check_combine
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 from timely.operators.keyed import greatest, grouped, least
@@ -312,7 +312,7 @@ class Query(Base[Stream]):
         >>> falkirk.run(flow).captured("out")
         [((0,), [24])]
         """
-        check_callable(combine, "aggregate")
+        check_combine(combine, "aggregate")
 
         def whole(batch: Batch) -> Batch:
             return [reduce(combine, records_of(batch))]
@@ -424,7 +424,7 @@ class Groups:
         [((0,), [('a', 12), ('b', 5)])]
         """
         check_callable(of, "aggregate")
-        check_callable(combine, "aggregate")
+        check_combine(combine, "aggregate")
         key = self.key
         pairs = self.query.select(lambda record: (key(record), of(record)))
 

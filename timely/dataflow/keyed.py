@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from timely.data.batch import Batch
-from timely.dataflow.wire import Wire, check_callable
+from timely.dataflow.wire import Wire, check_callable, check_combine
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
@@ -54,7 +54,7 @@ class Keyed(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 12), ('b', 5)])]
         """
-        check_callable(combine, "reduce")
+        check_combine(combine, "reduce")
         return self._reduce("reduce", PLUS if combine is operator.add else combine, over, name)
 
     def sum(self, over: Over = "scope", name: str | None = None) -> Keyed:

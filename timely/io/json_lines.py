@@ -191,6 +191,8 @@ class JsonBlocks:
                         name = misfit.name
                         origin = "schema= gives it" if name in self._types else "the first block has"
                         what = f"{shown(fields[name], 80)} does not fit the type {misfit.type}, which {origin}"
+                        if _is_of_time(misfit.type):
+                            what += " (times are text in ISO 8601, with an offset if the type has a time zone, and only then)"
                         if fields[name] is None:
                             what = f"JSON has no values of the type {misfit.type}, which {origin}"
                         return SourceError(

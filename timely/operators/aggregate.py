@@ -551,4 +551,6 @@ def _distinct(table: pa.Table, keys: list[str]) -> bool:
 
 def refused(ctx: Context, time: Time, error: Exception, batch: Batch) -> Exception:
     """The error for the user, when rows cannot be aggregated."""
+    if isinstance(batch, pl.DataFrame):  # without the key of all rows, which is nobody's column
+        batch = batch.drop(ALL, strict=False)
     return operator_error(f"aggregate {ctx.name!r}", ctx.site, time, error, None, batch)

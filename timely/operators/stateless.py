@@ -176,6 +176,10 @@ def operator_error(
     """The error of an operator's own code, in the one form in which users see them."""
     when = f" at time {visible(time)}" if time else ""
     lines = [f"{what} ({site}) failed{when}: {told(error)}"]
+    if isinstance(error, SystemExit):
+        lines = [
+            f"{what} ({site}) called sys.exit({error.code!r}){when}, and the job is not done: raise an error to stop it"
+        ]
     if culprit is not None:
         lines.append(f"  the record: {culprit}")
     elif batch is not None:

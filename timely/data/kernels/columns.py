@@ -48,7 +48,9 @@ def check_there(have: Sequence[str], names: Sequence[str]) -> None:
     """Raise KeyError if one of the columns `names` is missing among those that a batch has."""
     for name in names:
         if name not in have:
-            raise KeyError(f"no column {name!r}; this batch has {', '.join(map(repr, have))}")
+            raise KeyError(
+                f"no column {name!r}; this batch has {', '.join(repr(each) for each in have if not each.endswith('()'))}"
+            )
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
