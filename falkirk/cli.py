@@ -94,7 +94,7 @@ def run(
         typer.Option(
             min=1, max=LARGEST, metavar="N", help="How many epochs sources may be ahead of the oldest open one."
         ),
-    ] = 16,
+    ] = 32,
     max_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="How much may wait in queues before sources pause: 64MB, 1GiB, ...")
     ] = "256MiB",

@@ -15,6 +15,7 @@ from runtime.control import Stats
 from runtime.garbage import sought_seldom
 from runtime.session import Session
 from timely.data.batch import Batch
+from timely.dataflow.graph import captured_as
 from timely.dataflow.wire import Capture
 from timely.errors import FalkirkError, OperatorError, naming_the_line
 from timely.time import INF, Time, visible
@@ -55,7 +56,9 @@ class Result:
             FalkirkError: there is no such capture.
         """
         name = capture if isinstance(capture, str) else capture.name
+        name = name if name in self._captured else captured_as(name)
         if name not in self._captured:
+            name = name.removesuffix(captured_as(""))
             raise FalkirkError(f"there is no capture {name!r}; there are: {', '.join(self._captured) or 'none'}")
         return [(visible(at), batch) for at, batch in sorted(self._captured[name], key=lambda entry: entry[0])]
 

@@ -36,6 +36,7 @@ from runtime.workspace import Workspace
 from timely.data.batch import Batch
 from timely.data.messages import Effect, Frame
 from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.graph import captured_as
 from timely.dataflow.plan import Plan, compile_plan
 from timely.dataflow.wire import Capture, Probe, naming_options
 from timely.errors import FalkirkError, GraphError, OperatorError, at_line, name_the_line, naming_the_line
@@ -369,7 +370,8 @@ class Session:
         name = capture if isinstance(capture, str) else capture.name
         if not self._closed:
             self.carry_out(self.worker.take_effects())
-        return self._captured[self._node(name, "capture")]
+        beside = [node.index for node in self.plan.graph.of_kind("capture") if node.name == captured_as(name)]
+        return self._captured[beside[0] if beside else self._node(name, "capture")]
 
     @naming_the_line
     def explain(self, name: str) -> list[Hold]:

@@ -136,8 +136,8 @@ def _owners(keys: list[Any], workers: int) -> Any:
         return owners.tobytes() if workers <= 256 else owners
     try:
         shards, owner = _shards, _owner_tables(workers)
-        owners = [owner[shards[key]] for key in keys]
-        return bytes(owners) if workers <= 256 else owners
+        found = [owner[shards[key]] for key in keys]
+        return bytes(found) if workers <= 256 else found
     except TypeError:
         return [_shard(key) * workers // SHARDS for key in keys]
 

@@ -169,7 +169,8 @@ class Dataflow:
             raise GraphError(f"{user_site()}: the name of a region is a text of one character or more, not {name!r}")
         if isinstance(policy, str | int | float | list | tuple | dict | type):
             raise GraphError(
-                f"{user_site()}: region({name!r}, policy=...) takes a policy, such as falkirk.Lazy(every=1.0) or falkirk.Eager(), not {policy!r}"
+                f"{user_site()}: region({name!r}, policy=...) takes a policy, such as falkirk.Lazy(every=1.0) or "
+                f"falkirk.Eager(), not {policy!r}"
             )
         region = Region(name, policy, nondeterministic, gated=bool(getattr(policy, "gated", False)))
         self.graph.enter_region(region)

@@ -562,7 +562,7 @@ class Wire:
         [((0,), ['a'])]
         """
         node = self._attach("capture", name, outputs=0)
-        return Capture(node.name, node.index)
+        return Capture(name or node.name, node.index)
 
     @naming_options(
         region="a sink is in the region inside of which to() is called: with flow.region(name): stream.to(sink)"

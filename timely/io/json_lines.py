@@ -246,7 +246,7 @@ def _misfit(line: bytes, fields: dict[str, Any], schema: pa.Schema) -> pa.Field 
 
 
 def _is_of_time(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind)
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind))
 
 
 def _unguessed(kind: pa.DataType) -> pa.DataType:

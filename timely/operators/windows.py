@@ -211,7 +211,9 @@ class OpenWindows(KeyedState):
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
         """As for any state by key; a window lies in the shard of its key."""
         for run in super().pieces(upto, after, rows):
-            yield Run(run.time, [_in_shard_of_key(record) for record in run.batch], run.part)
+            yield Run(
+                run.time, [_in_shard_of_key(record) for record in cast("list[tuple[Any, ...]]", run.batch)], run.part
+            )
 
     def scan(self, upto: Frontier) -> None:
         """None: windows close before long."""
