@@ -29,6 +29,8 @@ _DIRECTIVES = re.compile(r"```\{eval-rst\}\n(.*?)```\n", re.DOTALL)
 _DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   .*\n)*)", re.MULTILINE)
 _SECTIONS = ("Args:", "Raises:", "Returns:", "Yields:")
 _WIDTH = 100
+_OF_THE_SITE = """`make docs` builds it.
+In the repository the pages in `docs/names` are the same, with the names filled in."""
 _MADE_BY_VERBS = runpy.run_path(str(ROOT / "docs" / "conf.py"))["MADE_BY_VERBS"]
 
 
@@ -40,7 +42,7 @@ def pages() -> dict[Path, str]:
 def _page(source: str) -> str:
     text = re.sub(r"```\{toctree\}.*?\n\n(.*?)```", lambda found: _contents(found[1]), source, flags=re.DOTALL)
     text = _DIRECTIVES.sub(lambda block: "\n".join(_filled(block[1])), text)
-    return text.replace("`make docs` builds it", "`scripts/reference_pages.py` makes these pages").rstrip() + "\n"
+    return text.replace(_OF_THE_SITE, "`scripts/reference_pages.py` makes these pages.").rstrip() + "\n"
 
 
 def _contents(names: str) -> str:
