@@ -536,11 +536,10 @@ class Session:
                 )
             raise FalkirkError(f"nothing can move any more, but the job is not over: {why}\n{report(self.worker)}")
         elif not self._may_wake and block is None:
-            names = ", ".join(
-                repr(node.name) for node in self.plan.graph.of_kind("input") if self.input(node.name).time is not None
-            )
+            inputs = self.plan.graph.of_kind("input")
+            names = ", ".join(str(node) for node in inputs if self.input(node.name).time is not None)
             raise FalkirkError(
-                f"the job waits for the input {names}, which only the caller can feed: close() it when all is "
+                f"the job waits for the {names}, which only the caller can feed: close() it when all is "
                 "sent, or use step_until() to wait for less"
             )
         else:
