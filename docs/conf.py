@@ -10,6 +10,7 @@ html_title = f"Falkirk {release}"
 
 myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
+exclude_patterns = ["names"]  # the reference for those who build nothing
 suppress_warnings = ["myst.xref_missing"]  # links to sources, which are no pages
 
 default_role = "literal"

@@ -6,6 +6,7 @@ Everything heavy is imported by the command that needs it: `falkirk --help` answ
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -26,6 +27,9 @@ from falkirk.cli_arguments import (
 if TYPE_CHECKING:
     from runtime.job import OnStats, Result
 
+# Tables of less would cut off the names of options.
+_MARKUP: Literal["rich"] | None = "rich" if shutil.get_terminal_size().columns >= 70 else None
+
 app = typer.Typer(
     name="falkirk",
     help="Timely dataflow in Python, with Falkirk Wheel rollback recovery.",
@@ -33,7 +37,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=_MARKUP,
 )
 
 ProgramName = Annotated[
@@ -94,7 +98,7 @@ def run(
         typer.Option(
             min=1, max=LARGEST, metavar="N", help="How many epochs sources may be ahead of the oldest open one."
         ),
-    ] = 16,
+    ] = 32,
     max_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="How much may wait in queues before sources pause: 64MB, 1GiB, ...")
     ] = "256MiB",

@@ -13,7 +13,7 @@ from runtime.host_limits import check_workers
 from runtime.inputs import Limits
 from runtime.job import Drive, OnStats, Result
 from runtime.page.address import PageSocket, open_page
-from runtime.program import Program
+from runtime.program import Program, check_not_loading
 from runtime.run import run as run_without_store
 from runtime.scratch import Scratch
 from timely.dataflow.dataflow import Dataflow
@@ -75,6 +75,7 @@ def run(
     >>> falkirk.run(flow).captured("counts")
     [((0,), [('a', 2), ('b', 1)])]
     """
+    check_not_loading()
     note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
     accepted = accept.split(",") if isinstance(accept, str) and accept else accept
     if accepted and (store is None or engine == "spark"):

@@ -313,7 +313,7 @@ class Control(Generic[Heard]):
             self.ended = not data
             self.received += len(data)
             self._buffer += data
-            found += map(self._decoder.decode, cut(self._buffer))
+            found += [self._decoder.decode(message) for message in cut(self._buffer)]
         return found
 
     def read_one(self) -> Heard | None:

@@ -126,7 +126,7 @@ def create_host_files(path: str | os.PathLike[str], workers: int, addresses: Seq
     hosts = HostFile(path, tuple(HostEntry(address, pair[0].decode()) for address, pair in zip(addresses, pairs)))
     for index, entry in enumerate(hosts.workers):
         _entry(f"worker {index}", {"address": entry.address, "public_key": entry.public_key})
-    for file in (path, *map(hosts.key_path, range(workers))):
+    for file in (path, *(hosts.key_path(index) for index in range(workers))):
         if file.exists():
             raise FalkirkError(f"{file} is there already, and a job may use it: remove it, or choose another name")
     for index, (_, secret) in enumerate(pairs):

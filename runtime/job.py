@@ -15,8 +15,9 @@ from runtime.control import Stats
 from runtime.garbage import sought_seldom
 from runtime.session import Session
 from timely.data.batch import Batch
+from timely.dataflow.graph import captured_as
 from timely.dataflow.wire import Capture
-from timely.errors import FalkirkError, naming_the_line
+from timely.errors import FalkirkError, OperatorError, naming_the_line
 from timely.time import INF, Time, visible
 
 STATS_SECONDS = 0.2
@@ -55,7 +56,9 @@ class Result:
             FalkirkError: there is no such capture.
         """
         name = capture if isinstance(capture, str) else capture.name
+        name = name if name in self._captured else captured_as(name)
         if name not in self._captured:
+            name = name.removesuffix(captured_as(""))
             raise FalkirkError(f"there is no capture {name!r}; there are: {', '.join(self._captured) or 'none'}")
         return [(visible(at), batch) for at, batch in sorted(self._captured[name], key=lambda entry: entry[0])]
 
@@ -84,7 +87,13 @@ def run_session(
     while not (session.done if over is None else over()):
         if on_turn is not None:
             on_turn()
-        session.step(STATS_SECONDS)
+        try:
+            session.step(STATS_SECONDS)
+        except SystemExit as error:  # with which the process would end as if all were done
+            raise OperatorError(
+                f"{session.worker.acting or 'the program'} called sys.exit({error.code!r}) while the job was not done: "
+                "raise an error to stop it"
+            ) from error
         if on_stats is not None and (now := time.monotonic()) >= due:
             due = now + STATS_SECONDS
             on_stats(session_stats(session))

@@ -23,7 +23,23 @@ from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import differences, fingerprint, outline, read_outline
 from timely.dataflow.functions import function_changes, functions_of
 from timely.dataflow.plan import Plan
-from timely.errors import FalkirkError
+from timely.errors import FalkirkError, user_site
+
+loading: list[str] = []
+"""The files of programs that are being read."""
+
+
+def check_not_loading() -> None:
+    """Refuse to run a job while a program is read: each of its workers would run one, and so would who started them.
+
+    Raises:
+        FalkirkError: with the user's line.
+    """
+    if loading:
+        raise FalkirkError(
+            f"{user_site()}: falkirk.run() is called while {loading[-1]} is read to find its dataflow, and would be by "
+            'each worker: put that behind if __name__ == "__main__":, or run the file with python'
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,7 @@ class Program:
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
         import_from(str(path.parent.resolve()))
+        loading.append(str(path))
         try:
             spec.loader.exec_module(module)
         except SyntaxError as error:
@@ -68,6 +85,8 @@ class Program:
             if b"\0" not in path.read_bytes():
                 raise
             raise FalkirkError(f"{path} is not a Python program: {error}") from error
+        finally:
+            loading.pop()
         if self.name is not None:
             if not hasattr(module, self.name):
                 there = ", ".join(

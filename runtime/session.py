@@ -36,8 +36,9 @@ from runtime.workspace import Workspace
 from timely.data.batch import Batch
 from timely.data.messages import Effect, Frame
 from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.graph import captured_as
 from timely.dataflow.plan import Plan, compile_plan
-from timely.dataflow.wire import Capture, Probe
+from timely.dataflow.wire import Capture, Probe, naming_options
 from timely.errors import FalkirkError, GraphError, OperatorError, at_line, name_the_line, naming_the_line
 from timely.io.waiting import wait_readable
 from timely.progress.tracker import Antichain, reaches
@@ -251,6 +252,9 @@ class Session:
     [((0,), ['A'])]
     """
 
+    @naming_options(
+        workers="a session is one worker, in this process; falkirk.run(flow, workers=2, drive=function) runs two"
+    )
     def __init__(
         self,
         flow: Dataflow | Plan,
@@ -366,7 +370,8 @@ class Session:
         name = capture if isinstance(capture, str) else capture.name
         if not self._closed:
             self.carry_out(self.worker.take_effects())
-        return self._captured[self._node(name, "capture")]
+        beside = [node.index for node in self.plan.graph.of_kind("capture") if node.name == captured_as(name)]
+        return self._captured[beside[0] if beside else self._node(name, "capture")]
 
     @naming_the_line
     def explain(self, name: str) -> list[Hold]:
@@ -531,7 +536,12 @@ class Session:
                 )
             raise FalkirkError(f"nothing can move any more, but the job is not over: {why}\n{report(self.worker)}")
         elif not self._may_wake and block is None:
-            raise FalkirkError("this session waits for input that only the caller can give: see InputHandle")
+            inputs = self.plan.graph.of_kind("input")
+            names = ", ".join(str(node) for node in inputs if self.input(node.name).time is not None)
+            raise FalkirkError(
+                f"the job waits for the {names}, which only the caller can feed: close() it when all is "
+                "sent, or use step_until() to wait for less"
+            )
         else:
             wait_readable(files, block)
         self._drain_wake()

@@ -76,12 +76,18 @@ def shown(value: object, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+LONGEST_TEXT = 4000
+"""The most characters that are shown of what an error says."""
+
+
 def told(error: BaseException) -> str:
     """The class of an error and what it says. Where a user's `__str__` raises, that is said instead."""
     try:
         text = str(error)
     except Exception as another:
         text = f"<its __str__ raised {type(another).__name__}>"
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}... ({len(text):,} characters in all)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

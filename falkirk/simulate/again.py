@@ -61,7 +61,7 @@ class Sends:
         """Everything before `upto` is complete at a processor: compare. Raises Violation."""
         for key in [key for key in self._before if key[0] == processor and holds(upto, key[2])]:
             before, now = _rows(self._before.pop(key)), _rows(self._now.get(key, []))
-            if list(map(exactly, before)) != list(map(exactly, now)):
+            if [exactly(row) for row in before] != [exactly(row) for row in now]:
                 info, receiver = self._layout.processors[processor], key[4]
                 to = "" if receiver is None else f" to worker {receiver}"
                 raise Violation(

@@ -150,11 +150,11 @@ def _text(record: Any, single: Callable[[Any], str], name: Callable[[Any], str])
     """A record in words: what is not a collection by `single`, and a sequence with its `name`."""
     of = partial(_text, single=single, name=name)
     if isinstance(record, list | tuple):
-        return f"{name(record)}({', '.join(map(of, record))})"
+        return f"{name(record)}({', '.join([of(each) for each in record])})"
     if isinstance(record, dict):
         return f"{{{', '.join(f'{key!r}: {of(value)}' for key, value in record.items())}}}"
     if isinstance(record, set | frozenset):
-        return f"{{{', '.join(sorted(map(of, record)))}}}"
+        return f"{{{', '.join(sorted([of(each) for each in record]))}}}"
     return single(record)
 
 
@@ -174,6 +174,6 @@ def beyond(records: Iterable[Any], others: Iterable[Any], repeats: bool) -> list
 
 def shown(records: Sequence[Any]) -> str:
     """The records as text, not too long."""
-    text = ", ".join(map(repr, records[:8]))
+    text = ", ".join([repr(record) for record in records[:8]])
     more = f", ... ({len(records)} records)" if len(records) > 8 else ""
     return f"[{text:.400}{more}]" if records else "nothing"

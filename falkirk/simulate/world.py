@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from falkirk.simulate.checks import Checks
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.faults import CALM_DISK, KINDS, Fault, Injector, disk_faults
+from falkirk.simulate.in_place import watched
 from falkirk.simulate.monitor_process import MONITOR, SimulatedMonitor
 from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.process import (
@@ -102,6 +103,7 @@ class World:
         self._random = Random(f"schedule {seed}")
         self._digest = blake2b(digest_size=16)
         self._build = build
+        self._calm = not kinds and script is None
         # Simulated time passes as if all of it were processor time: only some read ahead by that, or none would read far.
         self._limits = Limits(epochs=self._random.choice((1, 4, 16)), seconds=0.02 if seed % 8 == 6 else inf)
         self._patience = self._random.choice((0.5, 1.0, 4.0))
@@ -314,7 +316,8 @@ class World:
         self.checks.watch_outputs(process, segment_name(found.owner, numbers[-1]) if numbers else None)
 
     def _plan(self) -> Plan:
-        return compile_plan(self.outside.isolated(self._build().graph, self), self.workers)
+        graph = self.outside.isolated(self._build().graph, self)
+        return compile_plan(watched(graph) if self._calm else graph, self.workers)
 
     @cached_property
     def layout(self) -> Layout:

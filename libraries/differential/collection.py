@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,6 +30,7 @@ from timely.dataflow.wire import Capture, Probe, add_feedback, check_callable, n
 from timely.errors import GraphError, user_site
 from timely.io.interface import Sink
 from timely.operators.channels import PIPELINE
+from timely.operators.shaping import check_result
 
 LIMIT = 100_000
 """Iterations after which a loop is taken not to end, unless it is told another number."""
@@ -101,7 +103,13 @@ class Collection:
         {1: 2, 2: 1}
         """
         check_callable(function, "map")
-        return self._stage("map", name, lambda batch: [(function(record), by) for record, by in as_pairs(batch)])
+
+        def each(batch: Batch) -> Batch:
+            found = [(function(record), by) for record, by in as_pairs(batch)]
+            check_result(found[0][0] if found else None)
+            return found
+
+        return self._stage("map", name, each)
 
     def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Collection:
         """The records for which `predicate(record)` is true.
@@ -117,7 +125,19 @@ class Collection:
         {(2, 'c'): 1}
         """
         check_callable(predicate, "filter")
-        return self._stage("filter", name, lambda batch: [each for each in as_pairs(batch) if predicate(each[0])])
+        seen = False
+
+        def kept(batch: Batch) -> Batch:
+            nonlocal seen
+            pairs = as_pairs(batch)
+            if seen:
+                return [pair for pair in pairs if predicate(pair[0])]
+            seen = True
+            verdicts = [predicate(record) for record, _ in pairs]
+            check_result(verdicts[0] if verdicts else None)
+            return list(compress(pairs, verdicts))
+
+        return self._stage("filter", name, kept)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Collection:
         """Each record replaced by all that `function(record)` gives.
@@ -132,7 +152,7 @@ class Collection:
         >>> differential.snapshot(falkirk.run(flow).captured("out"))
         {'a': 1, 'b': 1, 'c': 2}
         """
-        check_callable(function, "flat_map")
+        check_callable(function, "flat_map", many=True)
         return self._stage(
             "flat_map", name, lambda batch: [(made, by) for record, by in as_pairs(batch) for made in function(record)]
         )
@@ -407,7 +427,7 @@ class Collection:
         >>> differential.snapshot(falkirk.run(flow).captured("out"))
         {(1, 'b'): 1, (2, 'c'): 1}
         """
-        check_callable(function, "reduce")
+        check_callable(function, "reduce", many=True)
         return self._reduce("reduce", partial(reducers.Function, function), name)
 
     def distinct(self, name: str | None = None) -> Collection:

@@ -184,7 +184,7 @@ class Join(InParts):
         self.select = select
         self.nothing = nothing
         self._columns = columns
-        left, right = map(self.trace, readings)
+        left, right = (self.trace(reading) for reading in readings)
         self.traces = self._sides = (left, right)
         self.state = self.kept(*self.inputs)
 

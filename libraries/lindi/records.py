@@ -19,7 +19,7 @@ from timely.data.keys import are_canonical, canonical
 from timely.data.representatives import represent_all
 from timely.data.unrounded import lowered, lowered_all, total_of
 from timely.dataflow.stream import Stream, records_of
-from timely.dataflow.wire import check_callable
+from timely.dataflow.wire import check_callable, check_combine
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 from timely.operators.keyed import combine_known, greatest, grouped, least
@@ -317,7 +317,7 @@ class Query(Base[Stream]):
         >>> falkirk.run(flow).captured("out")
         [((0,), [24])]
         """
-        check_callable(combine, "aggregate")
+        check_combine(combine, "aggregate")
         known = combine_known(combine, any_order)
 
         def early(batch: Batch) -> Batch:
@@ -439,7 +439,7 @@ class Groups:
         [((0,), [('a', 12), ('b', 5)])]
         """
         check_callable(of, "aggregate")
-        check_callable(combine, "aggregate")
+        check_combine(combine, "aggregate")
         key = self.key
         pairs = self.query.select(lambda record: (key(record), of(record)))
 
@@ -477,7 +477,7 @@ def _ordered(key: Key, descending: bool, records: list[Any]) -> list[Any]:
 def _first(count: int, key: Key, descending: bool, records: list[Any]) -> list[Any]:
     """The first few in order. Which of those with the last key these are, their content says, not who came first."""
     if len(records) > count:
-        keys = list(map(key, records))
+        keys = [key(record) for record in records]
         last = (nlargest if descending else nsmallest)(count, keys)[-1]
         records = [record for at, record in zip(keys, records) if not (at < last if descending else last < at)]
     return _ordered(key, descending, records)[:count]
@@ -508,7 +508,7 @@ def _ranked(key: Key, records: list[Any], least: bool) -> Key:
 
     It is the greatest where the `least` come first, and else the least.
     """
-    if are_canonical(list(map(key, records))):
+    if are_canonical([key(record) for record in records]):
         return key
     return lambda record: _rank(key(record), least)
 

@@ -351,12 +351,28 @@ def _link(temporary: str, leaf: str, folder: int) -> None:
     try:
         os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
+        if error.errno == errno.EPERM and not _may_create(folder):
+            raise StoreUnwritable(
+                "nothing can be added to the folder of the store any more (Operation not permitted): it may have been made "
+                "immutable (lsattr -d shows that, chattr -i ends it), or choose another store"
+            ) from error
         if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
             raise StoreUnwritable(
                 f"the file system of the store has no hard links ({error.strerror}), which falkirk needs to write a file "
                 "only if it is not there; choose a folder on another file system"
             ) from error
         raise
+
+
+def _may_create(folder: int) -> bool:
+    """True if a file can be made in a folder."""
+    name = f"{_TEMPORARY}{os.getpid()}-probe"
+    try:
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder))
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
 
 
 def _sync(fd: int) -> None:

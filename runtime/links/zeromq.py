@@ -444,12 +444,20 @@ class ZmqLink:
             peer.broken_at = time.monotonic()
 
     def _bury(self, peer: _Peer) -> None:
-        if not self._pull.poll(0):
-            self._lose(
-                peer,
-                "was lost before the job was over: its process ended, its host went down, or the network between failed "
-                f"for {self._timing.silence:g} s",
-            )
+        if self._pull.poll(0):
+            return
+        # Others hear these words, of whom the network may have parted none: they say who has lost whom.
+        others = [each for each in self._peers.values() if not each.goodbye]
+        if len(others) > 1 and all(each.broken_at is not None for each in others):
+            lost = f"all others, workers {', '.join(str(each.worker) for each in others)},"
+            why = "the network of its host failed, or all of them ended"
+        else:
+            lost, why = str(peer), "that process ended, its host went down, or the network between the two failed"
+        self._verdict = (
+            f"{self._name} has lost {lost} before the job was over: {why} (silence is noticed after about "
+            f"{self._timing.silence:g} s)"
+        )
+        raise WorkerLost(self._verdict)
 
     def _miss(self, peer: _Peer) -> None:
         """Its process is lost, of which the others of the job hear elsewhere."""

@@ -17,6 +17,7 @@ from types import FrameType
 
 from runtime.control import Beat, FromChild, confession, tell
 from timely.dataflow.graph import Node
+from timely.operators.stateless import Stage, Stateless
 
 
 class SupervisorChannel:
@@ -81,8 +82,22 @@ def doing(node: Node | None) -> str:
     """The current work of a worker, in words: the operator, and the main thread's line in the file in which it was made."""
     if node is None:
         return ""
-    line = _line_in(node.site.file, sys._current_frames().get(threading.main_thread().ident or 0))
-    return f"{node}" + (f", now in line {line} of {os.path.basename(node.site.file)}" if line else "")
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    stage = _stage_in(frame)
+    site = node.site if stage is None else stage.site
+    what = f"{node}" if stage is None else f"{stage.kind} {stage.name!r} ({site})"
+    line = _line_in(site.file, frame)
+    return what + (f", now in line {line} of {os.path.basename(site.file)}" if line else "")
+
+
+def _stage_in(frame: FrameType | None) -> Stage | None:
+    """The stage of a fused chain at which the main thread is; None: it is in no chain, or has left it."""
+    while frame is not None:
+        if frame.f_code is Stateless.on_batch.__code__:
+            stages = frame.f_locals.get("doing")
+            return stages[0] if stages else None
+        frame = frame.f_back
+    return None
 
 
 def _line_in(file: str, frame: FrameType | None) -> int | None:

@@ -75,6 +75,7 @@ class Monitored:
         for text in notes_of(plan.graph):
             note(text)
         self._on_event = on_event
+        self._pids: dict[int, int] = {}
         self._note = note
         self._monitor: Child | None = None
         self._monitor_began = float("-inf")
@@ -103,12 +104,21 @@ class Monitored:
         else:
             self._start_monitor()
         self.place.begin()
+        self._tell_processes()
+
+    def _tell_processes(self) -> None:
+        """Tell the event log which process each worker is, where that is a process of this host."""
+        for worker, child in sorted(self.place.workers.items()):
+            if self._on_event is not None and child.pid > 0 and self._pids.get(worker) != child.pid:
+                self._pids[worker] = child.pid
+                self._on_event("process", time.time(), {"worker": worker, "pid": child.pid})
 
     def hear(self, child: Child, message: FromChild) -> None:
         """The monitor has decided something, or somebody has failed."""
         match message:
             case Respawn(worker):
                 self.place.needed(worker)
+                self._tell_processes()
             case Fence(worker, incarnation, reason) if self.over is None:
                 self._lose(self.place.fenced(worker, incarnation, reason))
             case TimelineEvent(kind, at, data):

@@ -237,6 +237,18 @@ def test_each_verb_that_refuses_something_says_what() -> None:
     assert {name for name, says in found.items() if not says} == MAKE_SOUND_LOOPS
 
 
+def test_the_pages_in_the_repository_are_those_of_the_docstrings() -> None:
+    """Otherwise run scripts/reference_pages.py."""
+    made = subprocess.run(
+        [sys.executable, "scripts/reference_pages.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    text = "".join(page.read_text() for page in (ROOT / "docs" / "names").glob("*.md"))
+    shown = [value for name, value in EVERYTHING.items() if f"# falkirk.{name}\n" in text]
+    missing = [name for name, value in EVERYTHING.items() if value not in shown and not isinstance(value, ModuleType)]
+    assert missing == []
+
+
 BUILD = """
 import json, sys
 from sphinx.application import Sphinx

@@ -261,6 +261,42 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_names_of_options_are_whole_in_a_narrow_terminal() -> None:
+    narrow = {**environment(), "COLUMNS": "40"}
+    done = subprocess.run(
+        [sys.executable, "-m", "falkirk", "run", "--help"], capture_output=True, text=True, env=narrow, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    for option in ("--max-epochs", "--heartbeat-timeout", "--workers"):
+        assert option in done.stdout
+
+
+def test_sources_are_as_far_ahead_as_when_a_script_runs_the_job() -> None:
+    from inspect import signature
+
+    from falkirk.cli import run
+    from runtime.inputs import Limits
+
+    assert signature(run).parameters["max_epochs"].default == Limits().epochs
+
+
+def test_the_event_log_says_which_process_a_worker_is(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "import os\nfrom falkirk import Dataflow, FileSink, Iterable\nflow = Dataflow('pids')\n"
+        "flow.source('in', Iterable(range(9))).key_by(abs).values().map(lambda n: os.getpid()).to(FileSink('out'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "falkirk", "run", "app.py", "-w", "2", "--store", "store", "--events", "events"],
+        **{"cwd": tmp_path, "capture_output": True, "text": True, "env": environment(), "timeout": 120},
+    )
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    pids = {event["worker"]: event["pid"] for event in events if event["kind"] == "process"}
+    assert pids.keys() == {0, 1}
+    worked = {int(line) for file in (tmp_path / "out").glob("epoch*") for line in file.read_text().splitlines()}
+    assert worked <= {*pids.values()}
+
+
 def test_version_is_that_of_the_project() -> None:
     import tomllib
 

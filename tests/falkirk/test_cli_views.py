@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from falkirk import Batches, Dataflow, Iterable, agg
+from falkirk import Batches, Dataflow, Eager, Iterable, agg
 from falkirk.cli_arguments import parse_arguments, parse_size
 from falkirk.demo import run_demo
 from falkirk.doctor import Finding, Verdict, examine, java, space
@@ -164,7 +164,7 @@ def test_live_view_and_what_the_program_prints_share_a_terminal(tmp_path: Path) 
 
 def looped() -> Dataflow:
     flow = Dataflow("halving")
-    with flow.region("front", policy="eager"):
+    with flow.region("front", policy=Eager()):
         starts = flow.source("starts", Iterable([5, 8]))
 
     def body(inner):  # type: ignore[no-untyped-def]

@@ -214,7 +214,7 @@ def test_step_until_says_when_it_would_wait_for_ever() -> None:
         session.input("in").send([1])
         with pytest.raises(FalkirkError, match=r"can never come true.*advance_to\(\) or close\(\)"):
             session.step_until(lambda: session.probe(probe).done(0))
-        with pytest.raises(FalkirkError, match="input that only the caller can give"):
+        with pytest.raises(FalkirkError, match="which only the caller can feed"):
             session.run()
 
 

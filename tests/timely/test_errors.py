@@ -336,3 +336,24 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     flow.columns("orders", Parquet(str(path))).capture()
     with pytest.raises(SourceError, match=r"source 'orders'.*cut\.parquet"):
         run(flow)
+
+
+def test_of_what_an_error_says_no_more_is_shown_than_can_be_read() -> None:
+    def work(n: int) -> int:
+        raise ValueError("much " * 2_000_000)
+
+    error = str(failure(lambda s: s.map(work, name="work").capture(), range(3)))
+    assert "map 'work'" in error
+    assert "(10,000,000 characters in all)" in error
+    assert len(error) < 5000
+
+
+def test_a_source_that_calls_sys_exit_does_not_pass_for_one_that_has_ended() -> None:
+    def numbers() -> Any:
+        yield from range(30)
+        raise SystemExit(0)
+
+    flow = Dataflow("leaves")
+    flow.source("in", Iterable(numbers, batch=4)).map(abs).capture("out")
+    with pytest.raises(OperatorError, match=r"source 'in' .*sys\.exit\(0\)"):
+        run(flow)

@@ -22,7 +22,7 @@ Batch: TypeAlias = list[Any] | pa.Table | pl.DataFrame
 Columns: TypeAlias = pa.Table | pl.DataFrame
 AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
-FAILURES = (Exception, pl.exceptions.PanicException)
+FAILURES = (Exception, pl.exceptions.PanicException, SystemExit)
 """The exceptions of functions of the user's, and of Polars for them, whose panic is no Exception."""
 
 SAMPLE = 4  # Records looked at by `nbytes`.

@@ -97,9 +97,9 @@ def content_of(value: Any) -> bytes:
 def _settled(value: Any) -> Any:
     kind = type(value)
     if kind is set or kind is frozenset:
-        return [kind.__name__, sorted(map(content_of, value))]
+        return [kind.__name__, sorted([content_of(each) for each in value])]
     if kind is tuple or kind is list:
-        return kind(map(_settled, value))
+        return kind([_settled(each) for each in value])
     if kind is dict:
         return {key: _settled(each) for key, each in value.items()}
     return value

@@ -195,7 +195,7 @@ def _series(name: str, values: list[Any], kind: Any) -> pl.Series:
         try:
             made = pl.Series(name, values, dtype=kind, strict=False)
         except Exception as error:
-            raise _no_column(name, error) from error
+            raise _no_column(name, values, error) from error
     else:
         if (kind is None or made.dtype == kind) and (exact or _holds(made.dtype, types, zones)):
             return made
@@ -203,7 +203,7 @@ def _series(name: str, values: list[Any], kind: Any) -> pl.Series:
         try:
             made = made.cast(kind)
         except Exception as error:
-            raise _no_column(name, error) from error
+            raise _no_column(name, values, error) from error
     if made.dtype == pl.Object:
         raise TypeError(f"column {name!r}: columns do not hold {_odd(values)}: {_ADVICE}")
     _compare(name, values, made.to_list, str(made.dtype), _rounding(str(made.dtype)))
@@ -238,21 +238,24 @@ def _array(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
     try:
         made = pa.array(values, type=kind)
     except Exception as error:  # Python's, Arrow's, and those of objects that are asked for an array
-        raise _no_column(name, error) from error
+        raise _no_column(name, values, error) from error
     if not set(map(type, values)) <= _EXACT_IN_ARROW.get(made.type.id, set()):
         _compare(name, values, made.to_pylist, str(made.type), _rounding(str(made.type)))
     return made
 
 
+_USUAL = ("builtins", "datetime", "decimal")
+
 _ADVICE = "convert it before, or give the column another type with schema="
 
 
-def _no_column(name: str, error: Exception) -> TypeError:
-    return TypeError(f"column {name!r}: its values make no column: {told(error)}: {_ADVICE}")
+def _no_column(name: str, values: list[Any], error: Exception) -> TypeError:
+    return TypeError(f"column {name!r}: its values, as {_odd(values)}, make no column: {told(error)}: {_ADVICE}")
 
 
 def _odd(values: list[Any]) -> str:
-    value = next(value for value in values if value is not None)
+    there = [value for value in values if value is not None]
+    value = next((value for value in there if type(value).__module__ not in _USUAL), there[0])
     return f"{type(value).__name__} ({shown(value, 100)})"
 
 
@@ -264,7 +267,11 @@ def _other_value(name: str, value: Any, held: Any, kind: str) -> TypeError:
 
 def _compare(name: str, values: list[Any], kept: Callable[[], list[Any]], kind: str, rounding: float) -> None:
     """Raise TypeError for the first value that a column of type `kind` holds as another one."""
-    for value, held in zip(values, kept(), strict=True):
+    try:
+        found = kept()
+    except (Exception, pl.exceptions.PanicException) as error:  # a time before the year 1, or after 9999
+        raise _no_column(name, values, error) from error
+    for value, held in zip(values, found, strict=True):
         if value is not held and not _same(value, held, rounding):
             raise _other_value(name, value, held, kind)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import compress, pairwise
-from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -104,7 +103,7 @@ def partition_records(records: list[Any], key: KeyFunction | None, workers: int)
         only = record[0] if key is None else key(record)
         parts[_shard(only) * workers // SHARDS] = records
         return parts
-    keys = list(map(itemgetter(0) if key is None else key, records))
+    keys = [record[0] for record in records] if key is None else [key(record) for record in records]
     owners = _owners(keys, workers)
     if workers <= 4 and len(records) > 16:
         return [list(compress(records, owners.translate(_IS[worker]))) for worker in range(workers)]
@@ -136,9 +135,9 @@ def _owners(keys: list[Any], workers: int) -> Any:
         owners = workers_of(hashes, workers)
         return owners.tobytes() if workers <= 256 else owners
     try:
-        shards = map(_shards.__getitem__, keys)
-        owner = _owner_tables(workers)
-        return bytes(map(owner.__getitem__, shards)) if workers <= 256 else list(map(owner.__getitem__, shards))
+        shards, owner = _shards, _owner_tables(workers)
+        found = [owner[shards[key]] for key in keys]
+        return bytes(found) if workers <= 256 else found
     except TypeError:
         return [_shard(key) * workers // SHARDS for key in keys]
 

@@ -18,7 +18,7 @@ from timely.dataflow.stream import view
 from timely.dataflow.top import top_of_groups
 from timely.dataflow.two_sided_keys import Keys
 from timely.dataflow.wildcards import sparing, sparing_named
-from timely.dataflow.wire import Capture, Probe, check_at_root
+from timely.dataflow.wire import DESCENDING, Capture, Probe, check_at_root, naming_options
 from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema, polars_types
 from timely.io.interface import Sink
@@ -578,6 +578,7 @@ class Changes(Columns):
         totals = _Totals(exprs, over, aggregates, changes)
         return totals.finish(totals.all(self.rows(), None, (), name), ())
 
+    @naming_options(descending=DESCENDING)
     def top_k(
         self,
         k: int,
@@ -684,6 +685,7 @@ class ChangedGroups(GroupBy):
         totals = _Totals(exprs, over, aggregates, changes)
         return totals.finish(totals.all(self.columns, self.keys, self.made, name), self.keys)
 
+    @naming_options(descending=DESCENDING)
     def top_k(
         self,
         k: int,

@@ -158,6 +158,11 @@ class WindowedColumns:
         [((1,), [(0, 10, 2, 8)]), ((END,), [(10, 20, 2, 17)])]
         """
         check_options("agg", name=name)
+        if isinstance(aggregates.get("over"), str):
+            raise GraphError(
+                f"{user_site()}: agg() in windows has no option over=: a window is complete by itself, when the watermark "
+                "passes its end"
+            )
         for given in (*exprs, *aggregates.values()):
             if not isinstance(given, Aggregate) or exprs:
                 raise GraphError(

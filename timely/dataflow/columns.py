@@ -30,7 +30,7 @@ from timely.dataflow.stream import Stream, records_of, view
 from timely.dataflow.top import top_of_groups
 from timely.dataflow.two_sided_keys import Keys, join_of_pairs, key_pairs
 from timely.dataflow.verbs_of_frames import OF_FRAMES, OF_GROUPS
-from timely.dataflow.wire import Wire, check_callable, no_attribute
+from timely.dataflow.wire import DESCENDING, Wire, check_callable, naming_options, no_attribute
 from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema
 from timely.operators.agg import KINDS, Aggregate
@@ -605,6 +605,7 @@ class Columns(Wire):
         """
         return GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)._unmarked()
 
+    @naming_options(descending=DESCENDING)
     def top_k(
         self,
         k: int,
@@ -1109,6 +1110,7 @@ class GroupBy:
         """
         return self._computed(exprs, aggregates, over, name, ttl, changes, time)
 
+    @naming_options(descending=DESCENDING)
     def top_k(
         self,
         k: int,

@@ -39,6 +39,8 @@ class Dataflow:
     """
 
     def __init__(self, name: str = "dataflow") -> None:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"{user_site()}: Dataflow takes its name, a text of one character or more, not {name!r}")
         self.graph = Graph(name)
 
     @property
@@ -163,6 +165,13 @@ class Dataflow:
         """
         if nondeterministic is not None:
             check_reason(nondeterministic)
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"{user_site()}: the name of a region is a text of one character or more, not {name!r}")
+        if isinstance(policy, str | int | float | list | tuple | dict | type):
+            raise GraphError(
+                f"{user_site()}: region({name!r}, policy=...) takes a policy, such as falkirk.Lazy(every=1.0) or "
+                f"falkirk.Eager(), not {policy!r}"
+            )
         region = Region(name, policy, nondeterministic, gated=bool(getattr(policy, "gated", False)))
         self.graph.enter_region(region)
         try:

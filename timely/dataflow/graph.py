@@ -20,6 +20,11 @@ from timely.operators.stateless import Stage
 from timely.time import Summary
 
 
+def captured_as(name: str) -> str:
+    """The name of the node of a capture `name`, where another operator has that name."""
+    return f"{name} (capture)"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
     """A nested part of the graph. `depth` is how many coordinates the times inside it have (1 for the root).
@@ -192,6 +197,8 @@ class Graph:
         site = user_site()
         if name is not None and (not isinstance(name, str) or not name):
             raise GraphError(f"{site}: the name of the {kind} is a text of one character or more, not {name!r}")
+        if name is not None and name in self._names and (kind == "capture") != (self._names[name].kind == "capture"):
+            name = self._beside_a_capture(kind, name)
         if name is not None and name in self._names:
             raise GraphError(
                 f"{site}: the name {name!r} is already that of the {self._names[name]}; names are how operators are "
@@ -206,6 +213,19 @@ class Graph:
         self.nodes.append(node)
         self._names[name] = node
         return node
+
+    def _beside_a_capture(self, kind: str, name: str) -> str:
+        """The name of a new node, where a capture and another operator have been given the same.
+
+        The one is asked for by its name, and the other found again by it: that one keeps it, and nobody knows of it.
+        """
+        if kind == "capture":
+            return captured_as(name)
+        capture = self._names[name]
+        renamed = replace(capture, name=captured_as(name))
+        self.nodes[capture.index] = self._names[renamed.name] = renamed
+        del self._names[name]
+        return name
 
     def change(self, first: int, last: int, **traits: Any) -> None:
         """Give the nodes from `first` to `last` other traits: those that have the policy that `last` has now, in its region."""

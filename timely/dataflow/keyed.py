@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from timely.dataflow.wire import Wire, check_callable
+from timely.data.batch import Batch
+from timely.dataflow.wire import Wire, check_callable, check_combine
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
@@ -22,6 +23,7 @@ from timely.operators.keyed import (
     least,
     pairs_of,
 )
+from timely.operators.shaping import check_result
 
 if TYPE_CHECKING:
     from timely.dataflow.stream import Stream
@@ -69,7 +71,7 @@ class Keyed(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 12), ('b', 5)])]
         """
-        check_callable(combine, "reduce")
+        check_combine(combine, "reduce")
         known = combine_known(combine, any_order)
         if known is not None:
             return self._reduce("reduce", known, over, name)
@@ -163,6 +165,8 @@ class Keyed(Wire):
         check_callable(step, "fold")
         if order_by is not None:
             check_callable(order_by, "fold(order_by=)")
+        if callable(start):
+            check_callable(start, "fold(start=)")
         make = start if callable(start) else lambda: start
         running = check_over(over, "fold")
         return self._keyed_operator(
@@ -281,13 +285,13 @@ class Keyed(Wire):
         [((0,), [('a', 30), ('b', 50), ('a', 40)])]
         """
         check_callable(function, "map_values")
-        return self._stage(
-            "map_values",
-            name,
-            lambda batch: [(key, function(value)) for key, value in pairs_of(batch)],
-            lambda pair: function(pair[1]),
-            repeats_over="record",
-        )
+
+        def each(batch: Batch) -> Batch:
+            found = [(key, function(value)) for key, value in pairs_of(batch)]
+            check_result(found[0][1] if found else None)
+            return found
+
+        return self._stage("map_values", name, each, lambda pair: function(pair[1]), repeats_over="record")
 
     def values(self, name: str | None = None) -> Stream:
         """The values without their keys.

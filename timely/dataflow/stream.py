@@ -7,7 +7,7 @@ reaches a function of records, each row is a dict.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
+from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
@@ -19,7 +19,7 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.io.column_types import Schema, polars_types
 from timely.operators.channels import Exchange
 from timely.operators.keyed import Distinct
-from timely.operators.shaping import AttemptOperator, Branch
+from timely.operators.shaping import AttemptOperator, Branch, check_result
 
 if TYPE_CHECKING:
     from timely.dataflow.columns import Columns
@@ -55,9 +55,13 @@ class Stream(Wire):
         [((0,), [1, 4, 9])]
         """
         check_callable(function, "map")
-        return self._stage(
-            "map", name, lambda batch: [function(x) for x in records_of(batch)], function, repeats_over="record"
-        )
+
+        def each(batch: Batch) -> Batch:
+            found = [function(x) for x in records_of(batch)]
+            check_result(found[0] if found else None)
+            return found
+
+        return self._stage("map", name, each, function, repeats_over="record")
 
     def attempt(self, function: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
         """Like `map`, but a record on which `function` raises does not stop the job.
@@ -90,13 +94,19 @@ class Stream(Wire):
         [((0,), [2, 3])]
         """
         check_callable(predicate, "filter")
-        return self._stage(
-            "filter",
-            name,
-            lambda batch: [x for x in records_of(batch) if predicate(x)],
-            predicate,
-            repeats_over="record",
-        )
+        seen = False
+
+        def kept(batch: Batch) -> Batch:
+            nonlocal seen
+            records = records_of(batch)
+            if seen:
+                return [x for x in records if predicate(x)]
+            seen = True
+            verdicts = [predicate(x) for x in records]
+            check_result(verdicts[0] if verdicts else None)
+            return list(compress(records, verdicts))
+
+        return self._stage("filter", name, kept, predicate, repeats_over="record")
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Stream:
         """Replace every record by the records that `function(record)` gives.
@@ -110,14 +120,16 @@ class Stream(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), ['to', 'be', 'or'])]
         """
-        check_callable(function, "flat_map")
-        return self._stage(
-            "flat_map",
-            name,
-            lambda batch: list(chain.from_iterable(map(function, records_of(batch)))),
-            function,
-            repeats_over="record",
-        )
+        check_callable(function, "flat_map", many=True)
+
+        def flat(batch: Batch) -> Batch:
+            found: list[Any] = []
+            extend = found.extend
+            for record in records_of(batch):
+                extend(function(record))
+            return found
+
+        return self._stage("flat_map", name, flat, function, repeats_over="record")
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
         """Call `function(record)` for every record that passes; for looking, not for output (use a sink for that).
@@ -134,8 +146,10 @@ class Stream(Wire):
         check_callable(function, "inspect")
 
         def look(batch: Batch) -> Batch:
+            result: object = None
             for record in records_of(batch):
-                function(record)
+                result = function(record)
+            check_result(result)
             return batch
 
         return self._stage("inspect", name, look, function, repeats_over="record")
@@ -158,8 +172,10 @@ class Stream(Wire):
         def split(batch: Batch) -> tuple[Batch, Batch]:
             yes: list[Any] = []
             no: list[Any] = []
+            verdict: object = None
             for record in records_of(batch):
-                (yes if predicate(record) else no).append(record)
+                (yes if (verdict := predicate(record)) else no).append(record)
+            check_result(verdict)
             return yes, no
 
         node = self._attach("branch", name, factory=lambda: Branch(split, by_record=True), outputs=2)

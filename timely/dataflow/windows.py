@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from timely.dataflow.graph import Node
 from timely.dataflow.verbs import Verb
-from timely.dataflow.wire import Wire, check_at_root, check_callable
+from timely.dataflow.wire import Wire, check_at_root, check_callable, check_combine, naming_options
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Exchange
@@ -95,6 +95,9 @@ def split_late(
     return on_time, keyed._of(judge, LATE), view(keyed._of(judge, WATERMARKS), Stream)
 
 
+_no_over = naming_options(over="a window is complete by itself, when the watermark passes its end")
+
+
 class Windowed:
     """A keyed stream cut into windows: what `Keyed.window` returns.
 
@@ -160,6 +163,7 @@ class Windowed:
             raise no_row_is_late(self._shape)
         return self._keyed._of(self._judge, LATE)
 
+    @_no_over
     def count(self, name: str | None = None) -> Keyed:
         """Number of records.
 
@@ -173,6 +177,7 @@ class Windowed:
         """
         return self._aggregate("count", name, counting())
 
+    @_no_over
     def sum(self, name: str | None = None) -> Keyed:
         """The sum of the values; of floats the exact sum, rounded once.
 
@@ -186,6 +191,7 @@ class Windowed:
         """
         return self._aggregate("sum", name, reducing(PLUS))
 
+    @_no_over
     def min(self, name: str | None = None) -> Keyed:
         """The least value.
 
@@ -199,6 +205,7 @@ class Windowed:
         """
         return self._aggregate("min", name, reducing(least))
 
+    @_no_over
     def max(self, name: str | None = None) -> Keyed:
         """The greatest value.
 
@@ -212,6 +219,7 @@ class Windowed:
         """
         return self._aggregate("max", name, reducing(greatest))
 
+    @_no_over
     def reduce(self, combine: Combine, name: str | None = None, *, any_order: bool = False) -> Keyed:
         """The values combined by `combine(a, b)`: epoch by epoch, in an epoch by event time, then by content.
 
@@ -228,10 +236,11 @@ class Windowed:
         >>> falkirk.run(flow).captured("out")
         [((2,), [(('ann', Window(start=0, end=10)), 4)]), ((END,), [(('ann', Window(start=10, end=20)), 12)])]
         """
-        check_callable(combine, "reduce")
+        check_combine(combine, "reduce")
         known = combine_known(combine, any_order)
         return self._aggregate("reduce", name, combining(combine) if known is None else reducing(known))
 
+    @_no_over
     def fold(
         self,
         start: Callable[[], Any] | Any,
@@ -263,9 +272,12 @@ class Windowed:
                 f"{user_site()}: fold over session windows needs merge=function of two accumulators, as a record may join "
                 "two sessions; or collect() the values and fold the list"
             )
+        if callable(start):
+            check_callable(start, "fold(start=)")
         make = start if callable(start) else lambda: start
         return self._aggregate("fold", name, folding(make, step, merge))
 
+    @_no_over
     def collect(self, name: str | None = None) -> Keyed:
         """The list of the values, by event time, and where that is equal in an order that every run agrees on.
 

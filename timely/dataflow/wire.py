@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, Self, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -25,14 +28,67 @@ if TYPE_CHECKING:
     from timely.dataflow.dataflow import Loop
 
 
-def check_callable(function: object, verb: str) -> None:
-    """Refuse what cannot be called, at the line where it was given."""
+DESCENDING = "the greatest come first, and with reverse=True the least"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def check_callable(function: object, verb: str, many: bool = False) -> None:
+    """Refuse what cannot be called, or gives something other than values when it is, at the line where it was given.
+
+    Args:
+        verb: to which it was given.
+        many: it gives several values, so it may be a generator function.
+    """
     if not callable(function):
         hint = ""
         if isinstance(function, pl.Expr):
             hint = "; expressions are for columns: to_columns() turns records into such"
         kind = type(function).__name__
         raise GraphError(f"{user_site()}: {verb} takes a function, not {shown(function, 80)} ({kind}){hint}")
+    called: Any = function
+    while isinstance(called, partial):
+        called = called.func
+    if not isinstance(called, type) and not inspect.isroutine(called):
+        called = called.__call__
+    name = getattr(called, "__qualname__", type(function).__name__)
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise GraphError(
+            f"{user_site()}: {verb} takes a function that returns its result, and {name} is declared with async def: nobody "
+            "awaits what it gives. Declare it with def, or await it inside one by asyncio.run(...)"
+        )
+    if inspect.isgeneratorfunction(called) and not many:
+        hint = (
+            "; flat_map takes a function that yields several records"
+            if verb in ("map", "map_values", "attempt")
+            else ""
+        )
+        raise GraphError(
+            f"{user_site()}: {verb} takes a function that returns one result, and {name} yields: what it gives is a generator. "
+            f"Return the result{hint}"
+        )
+
+
+_OF_MANY: dict[object, str] = {
+    sum: "for sums say sum()",
+    len: "for the number of values say count()",
+    list: "for all values say fold([], lambda so_far, value: [*so_far, value])",
+    sorted: "for all values in order fold them into a list, and map_values(sorted)",
+    any: "for one that is true say reduce(lambda a, b: a or b)",
+    all: "for all that are true say reduce(lambda a, b: a and b)",
+}
+"""Functions of all values at once, which are often given in the place of one of two values."""
+
+
+def check_combine(function: object, verb: str) -> None:
+    """Refuse what does not make one value of two, at the line where it was given."""
+    check_callable(function, verb)
+    if (instead := _OF_MANY.get(function)) is not None:
+        name = getattr(function, "__name__", "")
+        raise GraphError(
+            f"{user_site()}: {verb} takes a function of two values, and {name} takes all of them: {instead}"
+        )
 
 
 def check_at_root(stream: Wire, what: str) -> None:
@@ -116,8 +172,48 @@ _HINTS = {
 
 def no_attribute(of: object, name: str, hint: str | None) -> AttributeError:
     """The error of an attribute that is not there, with advice; nobody who asks for a name with `_` in front wants any."""
-    advice = f"; {hint}" if hint and not name.startswith("_") else ""
+    if name.startswith("_"):
+        hint = None
+    elif (alike := _alike(name, type(of))) is not None:
+        hint = f"it is called {alike} here"
+    advice = f"; {hint}" if hint else ""
     return AttributeError(f"{type(of).__name__!r} object has no attribute {name!r}{advice}", name=name, obj=of)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def _alike(name: str, kind: type) -> str | None:
+    """The verb of `kind` that is meant by one as another library writes it: groupBy, groupby, withColumns."""
+    plain = name.replace("_", "").lower().rstrip("s")
+    verbs = [verb for verb in dir(kind) if not verb.startswith("_")]
+    return next((verb for verb in verbs if verb.replace("_", "").rstrip("s") == plain), None)
+
+
+def naming_options(**hints: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a verb refuse options that it does not have, with the user's line and a hint for those that are often meant."""
+
+    def decorate(verb: Callable[P, R]) -> Callable[P, R]:
+        options = [
+            name
+            for name, each in inspect.signature(verb).parameters.items()
+            if name != "self" and each.kind != each.VAR_KEYWORD
+        ]
+
+        shown_as = verb.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+
+        @wraps(verb)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name not in options:
+                    hint = hints.get(name) or f"it has {', '.join(options)}"
+                    raise GraphError(f"{user_site()}: {shown_as}() has no option {name}=: {hint}")
+            return verb(*args, **kwargs)
+
+        return called
+
+    return decorate
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -140,7 +236,13 @@ class Wire:
         return f"{type(self).__name__}({names})"
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise no_attribute(self, name, self._hints.get(name) or _HINTS.get(name))
+        raise no_attribute(self, name, self._hints.get(name) or _HINTS.get(name) or _HINTS.get(_snake(name)))
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            "a stream has no records while the program is built: say what to do with each by map(function) or "
+            "inspect(function), or capture(name) it, run the dataflow, and read result.captured(name)"
+        )
 
     # Building blocks
 
@@ -469,8 +571,11 @@ class Wire:
         [((0,), ['a'])]
         """
         node = self._attach("capture", name, outputs=0)
-        return Capture(node.name, node.index)
+        return Capture(name or node.name, node.index)
 
+    @naming_options(
+        region="a sink is in the region inside of which to() is called: with flow.region(name): stream.to(sink)"
+    )
     def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
         """Write the stream to `sink`, epoch by epoch.
 

@@ -30,8 +30,9 @@ class Csv(FileSource):
     first file and hold for all files (a column that is empty there is text); where that guess is wrong,
     `schema={"column": type}` says better. A column of integers of which one is beyond 64 bits needs a type from
     `schema`, and integers beside fractions are floats; empty fields, NA, NULL and NaN are nulls in columns that
-    are not text. `quote` is the quoting character, or None if quotes are ordinary characters. A row with the
-    wrong number of fields, a value of another type, and a last line without line end (see `allow_unfinished_line`) are errors.
+    are not text. `delimiter` is a comma, and in files that end in .tsv a tab, if it is not given. `quote` is the
+    quoting character, or None if quotes are ordinary characters. A row with the wrong number of fields, a value of
+    another type, and a last line without line end (see `allow_unfinished_line`) are errors.
 
     Several files are read side by side: an epoch has a piece of each. Where they follow one another, as those of days do for
     windows over event time, say `epoch="file"`.
@@ -58,14 +59,15 @@ class Csv(FileSource):
         columns: Sequence[str] | None = None,
         schema: Schema | None = None,
         as_records: bool = False,
-        delimiter: str = ",",
+        delimiter: str | None = None,
         quote: str | None = '"',
         names: Sequence[str] | None = None,
         block_bytes: int = BLOCK_BYTES,
         allow_unfinished_line: bool = False,
     ) -> None:
         super().__init__(path, epoch=epoch, columns=columns, schema=schema, as_records=as_records)
-        self.dialect = Dialect(delimiter, quote)
+        self.dialect = Dialect("," if delimiter is None else delimiter, quote)
+        self._of_tabs = Dialect("\t", quote) if delimiter is None else self.dialect
         self.names = None if names is None else list(names)
         self.block_bytes = whole(block_bytes, "block_bytes")
         self.allow_unfinished_line = allow_unfinished_line
@@ -80,11 +82,12 @@ class Csv(FileSource):
             reader.close()
 
     def _open(self, file: Path, share: int, shares: int) -> CsvBlocks:
-        text = TextBlocks(file, self.block_bytes, self.dialect.last_row_end, self.allow_unfinished_line)
+        dialect = self._of_tabs if file.suffix.lower() == ".tsv" else self.dialect
+        text = TextBlocks(file, self.block_bytes, dialect.last_row_end, self.allow_unfinished_line)
         try:
             if self._settled is None:
-                return CsvBlocks(text, self.dialect, self.names, self.wanted, self.types)
-            blocks = CsvBlocks(text, self.dialect, self.names, self.wanted or list(self._settled), self._settled)
+                return CsvBlocks(text, dialect, self.names, self.wanted, self.types)
+            blocks = CsvBlocks(text, dialect, self.names, self.wanted or list(self._settled), self._settled)
             if self.wanted is None:
                 blocks.refuse_others(self._settled)
             return blocks
@@ -165,6 +168,16 @@ _INTEGER = re.compile(r"[+-]?[0-9]+$")
 _EXPONENT = re.compile(r"[+-]?[0-9]+[eE]")
 
 
+def _as_one(block: bytes, names: Sequence[str] = ()) -> Any:
+    """Options to read a block in one piece.
+
+    Where Arrow divides it, a carriage return and a newline in quotes lose a byte if they come apart, and a row that is in more
+    than two pieces is refused. To divide a block among threads takes longer than to read it.
+    """
+    size = min(len(block) + 1, (1 << 31) - 1)
+    return arrow_csv.ReadOptions(column_names=names or None, use_threads=False, block_size=size)
+
+
 class CsvBlocks:
     """Blocks of rows of one CSV file."""
 
@@ -197,7 +210,9 @@ class CsvBlocks:
         self._first_byte = self._dialect.first_row_end(block)
         header = block[: self._first_byte]
         try:
-            table = arrow_csv.read_csv(pa.BufferReader(header), parse_options=self._parsing([]))
+            table = arrow_csv.read_csv(
+                pa.BufferReader(header), read_options=_as_one(header), parse_options=self._parsing([])
+            )
             if len(table):
                 raise SourceError(
                     f"{path}, line 1: lines end in a carriage return alone there, and rows would be taken for part of the line "
@@ -243,7 +258,7 @@ class CsvBlocks:
         doubtful = [f.name for f in guess if pa.types.is_floating(f.type) and f.name not in self._types]
         if not doubtful or LONG_INTEGER.search(block) is None:
             return
-        texts = self._convert(block, self._names, dict.fromkeys(doubtful, pa.string()), use_threads=False)
+        texts = self._convert(block, self._names, dict.fromkeys(doubtful, pa.string()))
         for name in doubtful:
             values = [value.strip() for value in texts[name].to_pylist()]
             if any("." in value or value.lower().strip("+-") == "inf" for value in values):
@@ -275,14 +290,14 @@ class CsvBlocks:
 
     def _parse(self, block: bytes, at: int, place: BlockStart) -> pa.Table:
         try:
-            return self._convert(block, self._names, self._types, use_threads=True)
-        except pa.ArrowInvalid:
-            raise self._explain(block, at, place) from None
+            return self._convert(block, self._names, self._types)
+        except pa.ArrowInvalid as error:
+            raise self._explain(error, block, at, place) from None
 
-    def _convert(self, block: bytes, names: list[str], types: dict[str, Any], use_threads: bool) -> pa.Table:
+    def _convert(self, block: bytes, names: list[str], types: dict[str, Any]) -> pa.Table:
         return arrow_csv.read_csv(
             pa.BufferReader(block),
-            read_options=arrow_csv.ReadOptions(column_names=names, use_threads=use_threads),
+            read_options=_as_one(block, names),
             parse_options=self._parsing(names),
             convert_options=arrow_csv.ConvertOptions(column_types=types),
         )
@@ -297,32 +312,28 @@ class CsvBlocks:
             ignore_empty_lines=len(names) != 1,
         )
 
-    def _explain(self, block: bytes, at: int, place: BlockStart) -> SourceError:
-        """Parse once more, slowly, for the number of the row."""
-        try:
-            self._convert(block, self._names, self._types, use_threads=False)
-        except pa.ArrowInvalid as error:
-            text = str(error)
-            found = re.search(r"Row #(\d+)", text)
-            column = re.search(r"CSV column #(\d+)", text)
-            where = str(self._text.path)
-            if found:
-                inside = int(found[1])
-                row = place.row + inside
-                # Rows are lines unless values hold line ends or empty lines were skipped: then only the row
-                # is sure.
-                line = self._text.line_at(at) + inside - 1
-                plain = (self._dialect.quote or "\n").encode() not in block and b"\n\n" not in block
-                where += f", line {line}" if plain else f", row {row}"
-            if column:
-                where += f", column {self._names[int(column[1])]!r}"
-                advice = 'Give the right type with schema={"column": type}, or correct the file.'
-            else:
-                advice = "Correct this row."
-            detail = re.sub(r"^(In CSV column #\d+: )?(Row #\d+: )?", "", text)
-            detail = re.sub(r"^CSV parse error: Row #\d+: ", "", detail)
-            return SourceError(f"{where}: {detail}. {advice}")
-        return SourceError(f"{self._text.path}: cannot be parsed as CSV.")
+    def _explain(self, error: pa.ArrowInvalid, block: bytes, at: int, place: BlockStart) -> SourceError:
+        """The error for the row, or the value, at which Arrow has stopped."""
+        text = str(error)
+        found = re.search(r"Row #(\d+)", text)
+        column = re.search(r"CSV column #(\d+)", text)
+        where = str(self._text.path)
+        if found:
+            inside = int(found[1])
+            row = place.row + inside
+            # Rows are lines unless values hold line ends or empty lines were skipped: then only the row
+            # is sure.
+            line = self._text.line_at(at) + inside - 1
+            plain = (self._dialect.quote or "\n").encode() not in block and b"\n\n" not in block
+            where += f", line {line}" if plain else f", row {row}"
+        if column:
+            where += f", column {self._names[int(column[1])]!r}"
+            advice = 'Give the right type with schema={"column": type}, or correct the file.'
+        else:
+            advice = "Correct this row."
+        detail = re.sub(r"^(In CSV column #\d+: )?(Row #\d+: )?", "", text)
+        detail = re.sub(r"^CSV parse error: Row #\d+: ", "", detail)
+        return SourceError(f"{where}: {detail}. {advice}")
 
     def close(self) -> None:
         self._text.close()

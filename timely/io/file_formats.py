@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from io import BytesIO
 from math import isfinite
 from typing import Any, BinaryIO, Protocol
 
@@ -56,6 +57,8 @@ class JsonFormat:
                 rows = table.slice(start, _ROWS).to_pylist()
             except UnicodeDecodeError as error:
                 raise SinkError(f"{self._name}: a column of text holds what is not UTF-8: {error}.") from error
+            except (OverflowError, ValueError) as error:
+                raise SinkError(f"{self._name}: {_beyond_python(table)}") from error
             self._lines(rows, odd=odd)
 
     def _in_microseconds(self, table: pa.Table) -> pa.Table:
@@ -99,6 +102,20 @@ class JsonFormat:
 
     def finish(self) -> None:
         """Nothing ends a file of lines."""
+
+
+def _beyond_python(table: pa.Table) -> str:
+    """Names the first time that Python does not have, and says what to do."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        for value in column:
+            try:
+                value.as_py()
+            except (OverflowError, ValueError):
+                return (
+                    f"column {name!r} holds {value.cast(pa.string()).as_py()}, and times of JSON lines are of the years 1 to "
+                    '9999: filter such rows out before the sink, or write format="parquet".'
+                )
+    return "a value that is none of Python's. Convert it before the sink."
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -160,10 +177,22 @@ class ColumnFormat:
             self._writer.write_table(table)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise SinkError(
-                f"{self._name}: a column cannot be written: {error}. Convert it to numbers, dates or text "
+                f"{self._name}: {self._unfit(table)} cannot be written: {error}. Convert it to numbers, dates or text "
                 "first, or use "
                 'format="jsonl" or "parquet".'
             ) from error
+
+    def _unfit(self, table: pa.Table) -> str:
+        """The column that the format does not take, in words."""
+        for name in table.column_names:
+            alone = table.select([name])
+            try:
+                writer = self._make_writer(BytesIO(), alone.schema)
+                writer.write_table(alone)
+                writer.close()
+            except pa.ArrowException:
+                return f"column {name!r}, of type {alone.schema.field(0).type},"
+        return "a column"
 
     def _table(self, batch: Batch) -> pa.Table:
         if not isinstance(batch, list):

@@ -23,6 +23,9 @@ from timely.time import INF
 
 FORMATS = ("jsonl", "csv", "parquet")
 
+_FORMAT_OF = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+"""The formats of names that seem to be those of files."""
+
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _REMEDY = (
     "Name another folder, move those files away, or let this sink's have names of their own: FileSink(..., name=...). To go on "
@@ -74,6 +77,14 @@ class FileSink:
         if format not in FORMATS:
             raise SinkError(at_line(f"format={format!r}: must be one of {', '.join(FORMATS)}."))
         self._folder = Path(path(folder, "FileSink", SinkError))
+        meant = _FORMAT_OF.get(self._folder.suffix.lower(), format)
+        if meant != format:
+            raise SinkError(
+                at_line(
+                    f"{folder}: FileSink makes a folder, with a file for each epoch, and writes {format} into it. Say "
+                    f"FileSink({self._folder.stem!r}, format={meant!r})."
+                )
+            )
         self._format = format
         self._schema = None if schema is None else _arrow_schema(schema)
         self._prefix = "" if name is None else f"{name}-"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
 from timely.data.batch import Batch, length
-from timely.errors import SourceError
+from timely.errors import SourceError, shown
 from timely.io.arguments import whole
 from timely.io.column_types import Schema
 from timely.io.epochs import EpochSpec
@@ -26,7 +27,9 @@ class JsonLines(FileSource):
     batch).
 
     As tables, the columns and their types are those found in the first block of the first file, and a field
-    or type that turns up later is an error; `schema={"field": type}` says better. As dicts
+    or type that turns up later is an error; `schema={"field": type}` says better. Text stays text, whatever it looks like;
+    a field that `schema` makes a date, a time or a timestamp is read in ISO 8601, and has an offset only under a type with
+    a time zone, and always there. As dicts
     (`as_records=True`), each line is what it is, unless `schema` gives fields a type; with `columns`, fields
     that a line lacks are None. Integers are exact: dicts hold them whatever their size, and a column in which one
     is beyond 64 bits needs a type from `schema`; in a column with fractions they are floats, as these are. Text is UTF-8.
@@ -99,6 +102,7 @@ class JsonBlocks:
         else:
             block, _ = self._text.read(0)
             guess = self._table(block, 0, given, "infer").schema
+            guess = pa.schema([given.field(f.name) if f.name in self._types else f for f in guess])
             self._refuse_rounding(block, guess)
         if self._wanted is not None:
             lacking = [name for name in self._wanted if name not in guess.names]
@@ -109,9 +113,7 @@ class JsonBlocks:
                     'later, give its type with schema={"field": type}.'
                 )
             guess = pa.schema([guess.field(name) for name in self._wanted if name in guess.names])
-        # A field that was always null so far may become anything; text is the one type that is not a guess at
-        # numbers.
-        return pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in guess])
+        return pa.schema([f if f.name in self._types else f.with_type(_unguessed(f.type)) for f in guess])
 
     def ended(self, place: BlockStart) -> bool:
         return place.at >= self._text.size
@@ -152,9 +154,6 @@ class JsonBlocks:
                 raise SourceError(f"{self._text.path}, field {'.'.join(path)!r}: {beyond_64_bits(value, path[0])}")
 
     def _table(self, block: bytes, at: int, schema: pa.Schema, others: str) -> pa.Table:
-        options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
-        # One block for Arrow too: its own cutting would take types from its first piece alone.
-        reading = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
         if not block.strip():
             return pa.table({f.name: pa.array([], f.type) for f in schema})
         try:
@@ -163,8 +162,8 @@ class JsonBlocks:
         except _NOT_JSON:
             raise self._explain(block, at) from None
         try:
-            return arrow_json.read_json(pa.BufferReader(block), read_options=reading, parse_options=options)
-        except pa.ArrowInvalid as error:
+            return _read(block, schema, others)
+        except pa.ArrowException as error:
             raise self._explain(block, at, schema, others, str(error)) from None
 
     def _explain(
@@ -185,10 +184,21 @@ class JsonBlocks:
             except _NOT_JSON as error:
                 return SourceError(f"{where}: this is not JSON: {error}. Correct the line, or copy the file again.")
             if schema is not None:
-                options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
                 try:
-                    arrow_json.read_json(pa.BufferReader(line), parse_options=options)
-                except pa.ArrowInvalid as error:
+                    _read(line, schema, others)
+                except pa.ArrowException as error:
+                    if (misfit := _misfit(line, fields, schema)) is not None:
+                        name = misfit.name
+                        origin = "schema= gives it" if name in self._types else "the first block has"
+                        what = f"{shown(fields[name], 80)} does not fit the type {misfit.type}, which {origin}"
+                        if _is_of_time(misfit.type):
+                            what += " (times are text in ISO 8601, with an offset if the type has a time zone, and only then)"
+                        if fields[name] is None:
+                            what = f"JSON has no values of the type {misfit.type}, which {origin}"
+                        return SourceError(
+                            f"{where}, field {name!r}: {what}. Give a type that fits with schema={{{name!r}: type}}, "
+                            "correct the line, or read lines as they are with as_records=True and without schema."
+                        )
                     new = ", ".join(repr(name) for name in fields if name not in schema.names)
                     what = f"a new field {new}" if new else str(error)
                     return SourceError(
@@ -204,6 +214,75 @@ class JsonBlocks:
 
     def close(self) -> None:
         self._text.close()
+
+
+def _read(block: bytes, schema: pa.Schema, others: str) -> pa.Table:
+    """The lines as a table with the types of `schema`. Raises ArrowException.
+
+    Arrow reads a time only where it has guessed it, and a date as a number of days: both are read as the text that they are,
+    and made of that.
+    """
+    as_text = pa.schema([field.with_type(_with(field.type, _is_of_time, pa.string())) for field in schema])
+    options = arrow_json.ParseOptions(explicit_schema=as_text, unexpected_field_behavior=others)
+    # One block for Arrow too: its own cutting would take types from its first piece alone.
+    reading = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
+    table = arrow_json.read_json(pa.BufferReader(block), read_options=reading, parse_options=options)
+    for field in schema:
+        at = table.schema.get_field_index(field.name)
+        if at >= 0 and table.schema.field(at).type != field.type:
+            table = table.set_column(at, field, _of_text(table.column(at).combine_chunks(), field.type))
+    return table
+
+
+def _misfit(line: bytes, fields: dict[str, Any], schema: pa.Schema) -> pa.Field | None:
+    """The first field of a line whose value is not of its type."""
+    for field in schema:
+        try:
+            if field.name in fields:
+                _read(line, pa.schema([field]), "ignore")
+        except pa.ArrowException:
+            return field
+    return None
+
+
+def _is_of_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind))
+
+
+def _unguessed(kind: pa.DataType) -> pa.DataType:
+    """The type that a field has of which Arrow has guessed `kind`.
+
+    Text that looks like a time is text. And what was always null so far may become anything: text is the one type that is not
+    a guess at numbers.
+    """
+    return _with(kind, lambda part: pa.types.is_timestamp(part) or pa.types.is_null(part), pa.string())
+
+
+def _with(kind: pa.DataType, which: Callable[[pa.DataType], bool], other: pa.DataType) -> pa.DataType:
+    """`kind` with `other` in place of those of its parts, at any depth, of which `which` is true."""
+    if which(kind):
+        return other
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with(field.type, which, other)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with(kind.value_type, which, other)))
+    return kind
+
+
+def _of_text(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values of type `kind`, of which those of times are text so far. Raises ArrowInvalid."""
+    if values.type == kind:
+        return values
+    if pa.types.is_struct(kind):
+        parts = [_of_text(part, field.type) for part, field in zip(values.flatten(), kind)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
+    if pa.types.is_list(kind):
+        items = _of_text(values.values, kind.value_type)
+        return pa.ListArray.from_arrays(values.offsets, items, type=kind, mask=values.is_null())
+    if pa.types.is_time(kind):  # Arrow makes hours of text only where a day stands in front
+        days = pc.binary_join_element_wise("1970-01-01", values, "T")
+        return days.cast(pa.timestamp(kind.unit)).cast(kind)
+    return values.cast(kind)
 
 
 def _has_floats(kind: pa.DataType) -> bool:

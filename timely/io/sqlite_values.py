@@ -78,11 +78,20 @@ def _value(value: Any, where: str) -> Any:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, datetime.date | datetime.time):
+        if value != value:
+            raise _no_value(value, where)
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         return str(value)
-    if isinstance(value, np.generic):
-        return _value(value.item(), where)
+    if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            raise _no_value(value, where)
+        plain = value.item()
+        return str(value) if isinstance(plain, int) else plain.isoformat()  # of nanoseconds it is a number
+    if isinstance(value, np.bool_ | np.number | np.str_ | np.bytes_) and not isinstance(value, np.timedelta64):
+        plain = value.item()
+        if not isinstance(plain, np.generic | complex):
+            return _value(plain, where)
     if isinstance(value, str):  # a class of the user's, as those below
         return str.__str__(value)
     if isinstance(value, int | float | bytes):
@@ -90,6 +99,12 @@ def _value(value: Any, where: str) -> Any:
     raise SinkError(
         f"{where}: SQLite holds numbers, text and bytes, not {type(value).__name__}: {shown(value, 80)}. Convert it before the "
         "sink."
+    )
+
+
+def _no_value(value: Any, where: str) -> SinkError:
+    return SinkError(
+        f"{where}: {shown(value)} is no time, and SQLite would hold it as text. Put None in its place before the sink."
     )
 
 
@@ -108,8 +123,8 @@ def _affinity(declared: str) -> str:
 def _check(value: Any, put: Any, affinity: str, declared: str, where: str) -> None:
     if affinity == "TEXT":
         changed = isinstance(put, int | float)
-    elif isinstance(value, str):
-        changed = _LIKE_A_NUMBER.fullmatch(value) is not None
+    elif isinstance(put, str):  # also what a decimal is written as
+        changed = _LIKE_A_NUMBER.fullmatch(put) is not None
     else:
         changed = affinity == "REAL" and type(put) is int and float(put) != put
     if changed:

@@ -326,8 +326,11 @@ def _of(
     return Aggregate(kind, column, ddof, order_by, sketch)
 
 
-def count() -> Aggregate:
-    """Number of rows.
+def count(*columns: object) -> Aggregate:
+    """Number of rows. It takes no column.
+
+    Raises:
+        GraphError: one is given.
 
     >>> import polars as pl
     >>> from falkirk import agg
@@ -337,6 +340,11 @@ def count() -> Aggregate:
     >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
     [('n', 2), ('s', 1)]
     """
+    if columns:
+        raise GraphError(
+            f"{user_site()}: agg.count() counts rows and takes no column: agg(n=agg.count()). For the values of {columns[0]!r} "
+            f"that are not null: filter(pl.col({columns[0]!r}).is_not_null()) before"
+        )
     return Aggregate("count")
 
 

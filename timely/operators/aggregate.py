@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import reduce
 from typing import Any, Literal, TypeGuard
 
@@ -385,16 +386,27 @@ def _key_of(table: Batch, key: str) -> pa.Array:
 
 
 def too_large(table: Columns, keys: Sequence[str], column: str, sums: Sequence[Any]) -> OverflowError:
-    """The error for the first of `sums`, one for each row of `table`, that 64 bits do not hold."""
-    row = next(row for row, total in enumerate(sums) if not -(1 << 63) <= total < 1 << 63)
+    """The error for the first of `sums`, one for each row of `table`, that 64 bits, or 38 digits, do not hold."""
+    longest = max((row for row, total in enumerate(sums) if total is not None), key=lambda row: abs(sums[row]))
+    decimals = isinstance(sums[longest], Decimal) and len(sums[longest].as_tuple().digits) > _MOST_DIGITS
+    row = longest
+    if not decimals:
+        row = next(row for row, total in enumerate(sums) if total is not None and not -(1 << 63) <= total < 1 << 63)
     of = as_polars(table.select(list(keys)))[row]
     key = ", ".join(f"{name}={of[name][0]!r}" for name in keys if name != ALL)
     rows, before = (f"for {key}", "group_by") if key else ("of all rows", "agg")
+    if decimals:
+        return OverflowError(
+            f"the sum of column {column!r} {rows} is {sums[row]}, which has more than the 38 digits of decimals; before "
+            f"{before}, cast the column: with_columns(pl.col({column!r}).cast(pl.Float64)) rounds"
+        )
     return OverflowError(
         f"the sum of column {column!r} {rows} is {sums[row]}, which is beyond 64-bit integers; before {before}, cast the "
         f"column: with_columns(pl.col({column!r}).cast(pl.Float64)) rounds, pl.Decimal(38, 0) is exact"
     )
 
+
+_MOST_DIGITS = 38
 
 _ROW = "row()"
 """The column of the number of a row, by which groups are in the order of their first rows."""
@@ -542,4 +554,6 @@ def _distinct(table: pa.Table, keys: list[str]) -> bool:
 
 def refused(ctx: Context, time: Time, error: Exception, batch: Batch) -> Exception:
     """The error for the user, when rows cannot be aggregated."""
+    if isinstance(batch, pl.DataFrame):  # without the key of all rows, which is nobody's column
+        batch = batch.drop(ALL, strict=False)
     return operator_error(f"aggregate {ctx.name!r}", ctx.site, time, error, None, batch)

@@ -34,7 +34,7 @@ class ColumnEpochs(Grouping):
     ) -> None:
         super().__init__(keys, aggregates, combined)
         self._shape = shape
-        self._open = OpenTables(lambda tables: self._as_table(list(map(self._of_partial, tables))))
+        self._open = OpenTables(lambda tables: self._as_table([self._of_partial(table) for table in tables]))
         self.state = Parts(self._pending, self._open)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -47,7 +47,7 @@ class ColumnEpochs(Grouping):
         start, end = span = self._shape.around(time)
         try:
             if time == END or end == time[0] + 1:
-                rows = [*self._rows(tables), *map(self._of_partial, self._open.take(time, {start}))]
+                rows = [*self._rows(tables), *(self._of_partial(table) for table in self._open.take(time, {start}))]
                 if rows:
                     ctx.send(self._results(self._summed(rows), span))
             elif tables:

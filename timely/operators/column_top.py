@@ -204,7 +204,7 @@ def _places_by_content(column: pa.Array) -> list[Numbers]:
     if not pa.types.is_nested(column.type):
         return _places(column, True)
     try:
-        contents = list(map(content_of, column.to_pylist()))
+        contents = [content_of(value) for value in column.to_pylist()]
     except CodecError as error:
         raise TypeError(str(error)) from error
     place = {content: number for number, content in enumerate(sorted(set(contents)))}

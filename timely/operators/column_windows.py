@@ -282,7 +282,7 @@ class ColumnWindows(Windowing):
     ) -> None:
         super().__init__([START, *keys], aggregates, combined)
         self._length = length
-        self._open = OpenTables(lambda tables: self._as_table(list(map(self._of_partial, tables))))
+        self._open = OpenTables(lambda tables: self._as_table([self._of_partial(table) for table in tables]))
         self.spans = True
         self.state = Parts(self._pending, self._watermarks, self._open)
 
@@ -316,7 +316,7 @@ class ColumnWindows(Windowing):
         closing = {start for start in self._open.starts() if watermark is None or start + self._length <= watermark}
         if not closing:
             return None
-        columns = self._summed(list(map(self._of_partial, self._open.take(time, closing))))
+        columns = self._summed([self._of_partial(table) for table in self._open.take(time, closing)])
         return columns, numbers(whole(columns[START])) + self._length
 
 

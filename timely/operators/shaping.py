@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any
 
 from timely.data.batch import Batch
 from timely.errors import told
 from timely.operators.base import Context, Operator
 from timely.time import Time
+
+
+def check_result(result: object) -> None:
+    """Refuse what must be awaited, in the place of a value that a function gave. Raises TypeError."""
+    if type(result) is CoroutineType:
+        raise TypeError(
+            "it gave a coroutine, which nobody awaits: give a function, declared with def, that returns its result"
+        )
 
 
 class Branch(Operator):
@@ -44,5 +53,6 @@ class AttemptOperator(Operator):
                 results.append(self._function(record))
             except Exception as error:
                 failures.append((record, told(error)))
+        check_result(results[0] if results else None)
         ctx.send(results, 0)
         ctx.send(failures, 1)

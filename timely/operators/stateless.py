@@ -182,6 +182,10 @@ def operator_error(
     """The error of an operator's own code, in the one form in which users see them."""
     when = f" at time {visible(time)}" if time else ""
     lines = [f"{what} ({site}) failed{when}: {told(error)}"]
+    if isinstance(error, SystemExit):
+        lines = [
+            f"{what} ({site}) called sys.exit({error.code!r}){when}, and the job is not done: raise an error to stop it"
+        ]
     if culprit is not None:
         lines.append(f"  the record: {culprit}")
     elif batch is not None:
@@ -207,6 +211,6 @@ def _culprit(stage: Stage, batch: Batch) -> str | None:
             result = stage.each(record)
             if stage.kind == "flat_map":
                 list(result)
-        except Exception:
+        except FAILURES:
             return shown(record)
     return None

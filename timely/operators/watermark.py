@@ -23,7 +23,7 @@ from timely.errors import OperatorError, shown
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import pairs_of
 from timely.operators.stateless import operator_error
-from timely.operators.window_shapes import LagOf
+from timely.operators.window_shapes import LagOf, marked
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.time import Time
 
@@ -79,7 +79,7 @@ class RecordTimes(EventTimes):
             times = [time_of(value) for _, value in pairs]
             if not self._datetimes and set(map(type, times)) == {int}:
                 return times
-            return list(map(normal, times))
+            return [normal(at) for at in times]
         except Exception:
             for pair in pairs:
                 try:
@@ -154,7 +154,7 @@ class Lateness(Operator):
     def _raise(self, ctx: Context, time: Time, watermark: Any) -> None:
         """Let the watermark, so far that one, move to where `time` brings it."""
         for greatest in self._greatest.pop(time).values():
-            reached = greatest - self._allowed
+            reached = marked(greatest, self._allowed)
             if watermark is None or reached > watermark:
                 self._watermark.write(time, {_MARK: reached})
                 ctx.send([reached], WATERMARKS)
@@ -166,7 +166,7 @@ class Lateness(Operator):
         for time in times:
             found.append(watermark)
             for greatest in self._greatest.at(time).values():
-                reached = greatest - self._allowed
+                reached = marked(greatest, self._allowed)
                 watermark = reached if watermark is None else max(watermark, reached)
         return found
 

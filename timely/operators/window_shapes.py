@@ -2,7 +2,8 @@
 
 Event times are numbers, with lengths that are numbers, or datetimes, with lengths that are timedeltas. Windows are
 half-open, [start, end), and aligned to 0 or to the beginning of 1970: naive datetimes as they stand, aware ones in UTC,
-in which their windows are given too.
+in which their windows are given too. Those that reach before the year 1 or beyond 9999 are cut off there; several that begin
+before the year 1 are one, the last of them.
 """
 
 from __future__ import annotations
@@ -56,6 +57,26 @@ def check_length(length: object, what: str) -> None:
         )
 
 
+def moved(at: Any, by: Any) -> Any:
+    """`at + by`; for datetimes the first or last of all where it lies beyond them.
+
+    Records whose time stands for none are often of the years 1 and 9999, and their windows reach further.
+    """
+    try:
+        return at + by
+    except OverflowError:
+        beyond = dt.datetime.max if by > dt.timedelta(0) else dt.datetime.min
+        return beyond.replace(tzinfo=at.tzinfo)
+
+
+def marked(greatest: Any, allowed: Any) -> Any:
+    """The watermark where event times have come as far as `greatest`: short of the end of all windows, whatever comes."""
+    mark = moved(greatest, -allowed)
+    if isinstance(mark, dt.datetime) and mark.replace(tzinfo=None) == dt.datetime.max:
+        return mark - dt.datetime.resolution
+    return mark
+
+
 class Aligned:
     """Windows that begin every so often: number k is [origin + k·every, origin + k·every + length)."""
 
@@ -75,11 +96,13 @@ class Aligned:
             last += 1
         if self._length == every:
             return [(self._start(last, at), self._start(last + 1, at))]
+        numbers = range(last - self._reach, last + 1)
         spans = [
-            (start, start + self._length)
-            for start in (self._start(number, at) for number in range(last - self._reach, last + 1))
+            (self._start(number, at), self._start(number, at, self._length))
+            for number in numbers
+            if number * every + self._length > since
         ]
-        return [span for span in spans if span[1] > at]
+        return list(dict(spans).items()) if len(spans) > 1 and spans[0][0] == spans[1][0] else spans
 
     def lag(self, at: Any, watermark: Any) -> Lag:
         """Number of the windows of `at` that have closed."""
@@ -90,9 +113,10 @@ class Aligned:
             return 0
         return 2 if spans[-1][1] <= watermark else 1
 
-    def _start(self, number: int, at: Any) -> Any:
-        start = number * self._every
-        return _origin(at) + start if isinstance(at, dt.datetime) else start
+    def _start(self, number: int, at: Any, after: Any = None) -> Any:
+        """The beginning of a window, or what lies `after` that."""
+        start = number * self._every if after is None else number * self._every + after
+        return moved(_origin(at), start) if isinstance(at, dt.datetime) else start
 
 
 def _origin(at: dt.datetime) -> dt.datetime:

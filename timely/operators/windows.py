@@ -11,7 +11,7 @@ and aggregates that look at order see the records of each epoch by event time, a
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from timely.data.routing import shard_of, stable_hash
 from timely.data.unrounded import add_up, lowered, total_of
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import PLUS, Combine, grouped, pairs_of
-from timely.operators.window_shapes import Aligned, Epochs, Session, Sliding, Span, Tumbling, Window
+from timely.operators.window_shapes import Aligned, Epochs, Session, Sliding, Span, Tumbling, Window, moved
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.state.interface import Rows, Run
 from timely.time import INF, Frontier, Time
@@ -198,9 +198,10 @@ class OpenWindows(KeyedState):
     def overlapping(self, key: Hashable, start: Any, end: Any) -> list[Slot]:
         """The open windows of `key` that overlap [start, end), earliest first, where those of a key are disjoint."""
         starts = self._indexed().starts.get(key, [])
-        last = bisect_left(starts, end)
+        at_last = start == end  # a session of the last of all datetimes, which nothing is behind
+        last = bisect_right(starts, end) if at_last else bisect_left(starts, end)
         first = last
-        while first and self._end((key, starts[first - 1])) > start:
+        while first and ((held := self._end((key, starts[first - 1]))) > start or (at_last and held == end)):
             first -= 1
         return [(key, at) for at in starts[first:last]]
 
@@ -221,7 +222,9 @@ class OpenWindows(KeyedState):
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
         """As for any state by key; a window lies in the shard of its key."""
         for run in super().pieces(upto, after, rows):
-            yield Run(run.time, list(map(_in_shard_of_key, run.batch)), run.part)
+            yield Run(
+                run.time, [_in_shard_of_key(record) for record in cast("list[tuple[Any, ...]]", run.batch)], run.part
+            )
 
     def scan(self, upto: Frontier) -> None:
         """None: windows close before long."""
@@ -394,12 +397,12 @@ class EventWindows(Operator):
             items.sort(key=itemgetter(0))
             first = 0
             for after in range(1, len(items) + 1):
-                if after == len(items) or items[after][0] >= items[after - 1][0] + self._gap:
+                if after == len(items) or items[after][0] >= moved(items[after - 1][0], self._gap):
                     self._join(key, items[first:after])
                     first = after
 
     def _join(self, key: Hashable, items: list[Item]) -> None:
-        start, end, total = items[0][0], items[-1][0] + self._gap, ABSENT
+        start, end, total = items[0][0], moved(items[-1][0], self._gap), ABSENT
         for slot in self._open.overlapping(key, start, end):
             held_end, held = self._open.take(slot)
             start, end = min(start, slot[1]), max(end, held_end)

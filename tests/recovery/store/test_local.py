@@ -319,6 +319,19 @@ def test_a_file_system_without_links_is_named(store: LocalStore, monkeypatch: py
         store.put("a", [b"abc"])
 
 
+def test_a_folder_that_was_made_immutable_is_named(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def refuse(*args: Any, **options: Any) -> None:
+        monkeypatch.setattr(os, "open", fail_with(errno.EPERM))
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StoreUnwritable, match="immutable"):
+        store.put("a", [b"abc"])
+    monkeypatch.setattr(os, "open", opened)
+
+
 def test_a_read_only_folder_is_named(store: LocalStore) -> None:
     store.folder.chmod(0o500)
     try:

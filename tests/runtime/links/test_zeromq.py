@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
@@ -187,7 +188,7 @@ def test_a_worker_that_vanishes_is_lost_and_named() -> None:
         vanish(b)
         text, seconds = poll_until_lost(a, 10.0)
         assert a._peers[1].address in text
-        assert text.startswith("worker 1 at tcp://")
+        assert " has lost worker 1 at tcp://" in text
         assert seconds < 4.9
 
 
@@ -400,6 +401,32 @@ def test_the_error_of_one_worker_is_what_all_others_report() -> None:
     links[0].fail(WorkerLost(text))
     assert poll_until_lost(links[1], 5.0)[0] == text
     links[1].fail(WorkerLost(text))
+
+
+def meeting_of_three() -> list[ZmqLink]:
+    addresses, keys = free_addresses(3), new_keys(3)
+    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
+    meet(*links)
+    return links
+
+
+def test_who_has_lost_all_others_says_so_and_blames_none_of_them() -> None:
+    links = meeting_of_three()
+    vanish(links[0])
+    vanish(links[1])
+    text, _ = poll_until_lost(links[2], 10)
+    assert re.fullmatch(r"worker 2 at \S+ has lost all others, workers 0, 1, .*", text), text
+    links[2].fail(WorkerLost("over"))
+
+
+def test_what_all_hear_of_a_lost_connection_says_who_has_lost_whom() -> None:
+    links = meeting_of_three()
+    vanish(links[0])
+    text, _ = poll_until_lost(links[2], 10)
+    assert re.match(r"worker 2 at \S+ has lost worker 0 at ", text), text
+    links[2].fail(WorkerLost("over"))
+    assert re.match(r"worker [12] at \S+ has lost worker 0 at ", poll_until_lost(links[1], 10)[0])
+    links[1].fail(WorkerLost("over"))
 
 
 class Proxy:

@@ -164,6 +164,7 @@ def written_rows(records: list[dict[str, Any]], folder: Path, columns: list[str]
 @example(records=[{"a": 1}, {"a": 2, "b": 3}], typed=True)
 @example(records=[{"a": 1, "b": 3}, {"a": 2}], typed=False)
 @example(records=[{"a": 1}, {"a": "007"}], typed=False)
+@example(records=[{"a": 1}, {"a": Decimal("1.25")}], typed=False)
 @example(records=[{"a": "x"}, {"a": 0.1 + 0.2}], typed=False)
 @example(records=[{"a": 0.5}, {"a": 2**53 + 1}], typed=False)
 @example(records=[{"a": 0.5}, {"a": math.nan}], typed=False)

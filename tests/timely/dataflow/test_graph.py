@@ -13,11 +13,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from recovery.policies import Lazy
+from runtime.run import run
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import differences, fingerprint, outline
 from timely.dataflow.graph import Input, Output
 from timely.dataflow.plan import compile_plan
-from timely.errors import GraphError
+from timely.errors import FalkirkError, GraphError
 from timely.io import Iterable, Memory
 from timely.operators import agg
 from timely.operators.base import Operator
@@ -218,9 +220,31 @@ def test_made_names_give_way_to_given_ones() -> None:
         stream.map(abs, name="map-2")
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_capture_may_have_the_name_of_another_operator(first: bool) -> None:
+    flow = Dataflow()
+    numbers = flow.source("in", Iterable([1, 2]))
+    if first:
+        seen = numbers.capture("counts")
+        doubled = numbers.map(lambda n: 2 * n, name="counts")
+    else:
+        doubled = numbers.map(lambda n: 2 * n, name="counts")
+        seen = numbers.capture("counts")
+    doubled.capture("map-1")
+    doubled.map(abs)
+    with pytest.raises(GraphError, match="is already that of"):
+        doubled.capture("counts")
+    result = run(flow)
+    assert flow.graph.node_named("counts").kind == "map"
+    assert result.captured("counts") == result.captured(seen) == [((0,), [1, 2])]
+    assert result.captured("map-1") == [((0,), [2, 4])]
+    with pytest.raises(FalkirkError, match="no capture 'nothing'"):
+        result.captured("nothing")
+
+
 def sample(extra: bool = False, by_key: bool = True, region: str = "front") -> Dataflow:
     flow = Dataflow("sample")
-    with flow.region(region, policy="lazily"):
+    with flow.region(region, policy=Lazy()):
         lines = flow.source("lines", Iterable(["a"])).map(str, name="clean")
     if extra:
         lines = lines.filter(bool, name="some")

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import csv
 import tracemalloc
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.timely.io.reading import chunks, read_all
@@ -161,3 +162,60 @@ def test_python_memory_stays_bounded(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < path.stat().st_size / 4
+
+
+fields = st.text(st.sampled_from('ab,;"\r\n \té'), max_size=6)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    rows=st.lists(st.tuples(fields, fields, fields), min_size=1, max_size=12),
+    block=st.integers(1, 60),
+    end=st.sampled_from(["\n", "\r\n"]),
+    always=st.booleans(),
+    suffix=st.sampled_from(["csv", "tsv"]),
+)
+def test_rows_are_those_of_pythons_own_reader(
+    rows: list[tuple[str, ...]], block: int, end: str, always: bool, suffix: str, tmp_path: Path
+) -> None:
+    delimiter = "\t" if suffix == "tsv" else ","
+
+    def written(value: str) -> str:  # Python's own writer leaves a carriage return without quotes
+        return '"' + value.replace('"', '""') + '"' if always or {*value} & {*'",\t\r\n'} else value
+
+    lines = [delimiter.join(written(value) for value in row) + end for row in [("x", "y", "z"), *rows]]
+    path = file(tmp_path, "".join(lines), f"drawn.{suffix}")
+    with path.open(newline="") as text:
+        _, *wanted = csv.reader(text, delimiter=delimiter)
+    found = read_all(Csv(path, block_bytes=block, schema=dict.fromkeys("xyz", str)))
+    assert [tuple(row.values()) for _, row in found] == [tuple(row) for row in wanted]
+
+
+@pytest.mark.parametrize("inside", ["\r\n", "\n\r", "\r", "\n", '""', "\r\n\r\n"])
+def test_line_ends_in_quotes_are_kept_wherever_they_stand(inside: str, tmp_path: Path) -> None:
+    value = inside.replace('""', '"')
+    for before in range((1 << 20) - 4, (1 << 20) + 2):  # around the end of a piece as Arrow cuts them
+        lead = "x" * (before - 3)
+        path = file(tmp_path, f'"{lead}","a{inside}b"\n1,2\n')
+        found = read_all(Csv(path, names=["x", "y"], schema={"x": str, "y": str}))
+        assert [(len(row["x"]), row["y"]) for _, row in found] == [(len(lead), f"a{value}b"), (1, "2")]
+
+
+@pytest.mark.parametrize("mib", [1.5, 2.5, 9])
+def test_a_row_may_be_long(mib: float, tmp_path: Path) -> None:
+    text = "<p>" * int(mib * (1 << 20) / 3)
+    path = file(tmp_path, f'id,html\n1,short\n2,"{text}"\n3,short\n')
+    assert [len(row["html"]) for _, row in read_all(Csv(path))] == [5, len(text), 5]
+
+
+def test_a_line_of_names_may_be_long(tmp_path: Path) -> None:
+    name = "n" * (5 << 20)
+    path = file(tmp_path, f"id,{name}\n1,2\n")
+    assert read_all(Csv(path)) == [(0, {"id": 1, name: 2})]
+
+
+def test_files_of_tabs_are_read_with_tabs(tmp_path: Path) -> None:
+    path = file(tmp_path, "a\tb,c\n1\t2\n", "a.tsv")
+    assert read_all(Csv(path)) == [(0, {"a": 1, "b,c": 2})]
+    path = file(tmp_path, "a\tb,c\n1\t2,3\n", "b.tsv")
+    assert read_all(Csv(path, delimiter=",")) == [(0, {"a\tb": "1\t2", "c": 3})]

@@ -20,7 +20,7 @@ import msgspec
 
 from timely.data.codec import records
 from timely.data.codec.records import Column, ColumnWriter, Pack, read, read_rows, set_packer, understands
-from timely.errors import CodecError
+from timely.errors import CodecError, told
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def register(cls: type[T], encode: Callable[[T], Any], decode: Callable[[Any], T
     _writers[name] = encode
 
     def pack(writer: ColumnWriter, values: Sequence[Any]) -> Column:
-        return [REGISTERED, name, writer.column(list(map(encode, values)))]
+        return [REGISTERED, name, writer.column(_by(encode, values, f"the encode of {name!r}"))]
 
     set_packer(cls, pack)
 
@@ -120,7 +120,7 @@ def _object_packer(cls: type, name: str, fields: tuple[str, ...]) -> Pack:
         only = attrgetter(fields[0])
         return lambda w, values: [OBJECT, name, list(fields), w.rows([(only(value),) for value in values], 1)]
     get = attrgetter(*fields)
-    return lambda writer, values: [OBJECT, name, list(fields), writer.rows(list(map(get, values)), width)]
+    return lambda writer, values: [OBJECT, name, list(fields), writer.rows([get(value) for value in values], width)]
 
 
 def maker_of(cls: type) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]]:
@@ -278,7 +278,7 @@ def _read_objects(column: Column) -> list[Any]:
             f"{name} was written with the fields {fields} and now has {list(known)}; "
             "read this store with the program that wrote it, or register the class with a decode for both"
         )
-    return list(map(make, read_rows(rows)))
+    return [make(row) for row in read_rows(rows)]
 
 
 def _enum(name: str) -> type[Enum]:
@@ -297,7 +297,8 @@ def _read_enums(column: Column) -> list[Any]:
 
 
 def _read_flags(column: Column) -> list[Any]:
-    return list(map(_enum(column[1]), read(column[2])))
+    flag = _enum(column[1])
+    return [flag(value) for value in read(column[2])]
 
 
 def _read_registered(column: Column) -> list[Any]:
@@ -306,7 +307,17 @@ def _read_registered(column: Column) -> list[Any]:
         raise CodecError(
             f"type {column[1]} is not registered in this process; call falkirk.register where the program is built"
         )
-    return list(map(decode, read(column[2])))
+    return _by(decode, read(column[2]), f"the decode of {column[1]!r}")
+
+
+def _by(function: Callable[[Any], Any], values: Sequence[Any], what: str) -> list[Any]:
+    """What a registered function makes of the values."""
+    try:
+        return [function(value) for value in values]
+    except CodecError:
+        raise
+    except Exception as error:
+        raise CodecError(f"{what}, which falkirk.register was given, failed: {told(error)}") from error
 
 
 understands(OBJECT, _read_objects)

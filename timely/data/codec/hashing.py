@@ -186,8 +186,13 @@ def stable_hash(key: Any) -> int:
 def _hasher_for(cls: type) -> Callable[[Any], int]:
     """The hash function for keys of a class, looked up once. Subclasses compare as their base does."""
     if issubclass(cls, np.generic):
-        if issubclass(cls, np.bool_ | np.integer | np.floating | np.str_ | np.bytes_):
+        # A span of time is an integer for NumPy; and what is longer than Python's floats has no form among them.
+        if issubclass(cls, np.bool_ | np.integer | np.floating | np.str_ | np.bytes_) and not issubclass(
+            cls, np.timedelta64 | np.longdouble
+        ):
             return lambda key: stable_hash(key.item())
+        raise _unfit(cls)
+    if cls.__name__ == "NaTType":  # a datetime that is none, and equals nothing
         raise _unfit(cls)
     if issubclass(cls, Enum) and cls.__hash__ is Enum.__hash__:
         return lambda key: _hash_text(key.name)
@@ -382,7 +387,7 @@ def _hash_distinct(values: pa.Array) -> Hashes:
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return _hash_buffers(values, _BYTES)
     if types.is_decimal(kind):
-        return np.fromiter(map(stable_hash, values.to_pylist()), np.uint64, len(values))
+        return np.array([stable_hash(value) for value in values.to_pylist()], np.uint64)
     if types.is_nested(kind) or types.is_dictionary(kind):
         raise _unfit(type(kind))
     return _hash_array(values)

@@ -29,7 +29,7 @@ def _collection(cls: type, tag: int, make: Callable[[Sequence[Any]], Any]) -> No
         return [tag, list(map(len, values)), writer.column(list(chain.from_iterable(values)))]
 
     def unpack(column: Column) -> list[Any]:
-        return list(map(make, cut(column[1], read(column[2]))))
+        return [make(part) for part in cut(column[1], read(column[2]))]
 
     carries(cls, tag, pack, unpack)
 
@@ -147,8 +147,8 @@ def _simple(cls: type, tag: int, pack: Callable[[Any], Any], unpack: Callable[[A
     carries(
         cls,
         tag,
-        lambda _, values: [tag, list(map(pack, values))],
-        lambda column: list(map(unpack, column[1])),
+        lambda _, values: [tag, [pack(value) for value in values]],
+        lambda column: [unpack(value) for value in column[1]],
     )
 
 
@@ -174,8 +174,8 @@ def _through(cls: type, tag: int, pack: Callable[[Any], Any], unpack: Callable[[
     carries(
         cls,
         tag,
-        lambda writer, values: [tag, writer.column(list(map(pack, values)))],
-        lambda column: list(map(unpack, read(column[1]))),
+        lambda writer, values: [tag, writer.column([pack(value) for value in values])],
+        lambda column: [unpack(value) for value in read(column[1])],
     )
 
 

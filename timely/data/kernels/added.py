@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ from timely.data.kernels import sketches
 from timely.data.kernels.columns import (
     PLAIN,
     TINY,
+    BeyondSigned,
     Numbers,
     column_of,
     in_their_order,
@@ -104,12 +105,24 @@ class RowReader:
                 values.append(ones if mask is None else mask.astype(np.int64))
                 valid.append(None)
             else:
-                given = to_add(plain[of]) if of in self._unsigned and kind not in ("min", "max") else plain[of]
+                given = plain[of]
+                if of in self._unsigned and kind not in ("min", "max"):
+                    try:
+                        given = to_add(given)
+                    except BeyondSigned as error:
+                        row = error.row if mask is None else int(np.flatnonzero(mask)[error.row])
+                        raise error.of(of, _key_at(row, {key: _array(at(key)) for key in self._keys})) from None
                 if kind == "sketch":
                     given = sketches.of_rows(given)
                 values.append(squares(given) if kind == "squares" else given)
                 valid.append(mask)
         return Added([_array(at(key)) for key in self._keys], self._kinds, values, valid)
+
+
+def _key_at(row: int, keys: Mapping[str, pa.Array]) -> str:
+    """The key of a row, in words; empty for that of all rows."""
+    named = ", ".join(f"{name}={column[row].as_py()!r}" for name, column in keys.items() if not name.endswith("()"))
+    return f" for {named}" if named else ""
 
 
 def _array(column: pa.ChunkedArray | pl.Series) -> pa.Array:

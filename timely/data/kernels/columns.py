@@ -48,7 +48,9 @@ def check_there(have: Sequence[str], names: Sequence[str]) -> None:
     """Raise KeyError if one of the columns `names` is missing among those that a batch has."""
     for name in names:
         if name not in have:
-            raise KeyError(f"no column {name!r}; this batch has {', '.join(map(repr, have))}")
+            raise KeyError(
+                f"no column {name!r}; this batch has {', '.join(repr(each) for each in have if not each.endswith('()'))}"
+            )
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -116,17 +118,31 @@ def numbers(column: pa.Array) -> Numbers:
     return integers
 
 
+class BeyondSigned(OverflowError):
+    """Unsigned integers, in a row of a column, that are none with a sign."""
+
+    def __init__(self, row: int, value: int, column: str | None = None, key: str = "") -> None:
+        of, place = ("an unsigned column", "...") if column is None else (f"column {column!r}", repr(column))
+        super().__init__(
+            f"{of} holds {value}{key}, and totals are of 64-bit integers with a sign; cast it before: "
+            f"with_columns(pl.col({place}).cast(pl.Decimal(38, 0))) is exact, pl.Float64 rounds"
+        )
+        self.row, self.value = row, value
+
+    def of(self, column: str, key: str = "") -> BeyondSigned:
+        """The same, of a column that is known, with the key of its row."""
+        return BeyondSigned(self.row, self.value, column, key)
+
+
 def check_signed(integers: Numbers) -> None:
     """Refuse unsigned integers, given as `as_integers` has them, that none with a sign is.
 
     Raises:
-        OverflowError: if there is one.
+        BeyondSigned: if there is one.
     """
     if len(integers) and int(integers.min()) < 0:
-        raise OverflowError(
-            f"an unsigned column holds {int(integers.view(np.uint64).max())}, and totals are of 64-bit integers with a "
-            "sign; cast it before: with_columns(pl.col(...).cast(pl.Decimal(38, 0))) is exact, pl.Float64 rounds"
-        )
+        row = int(np.argmax(integers < 0))
+        raise BeyondSigned(row, int(integers.view(np.uint64)[row]))
 
 
 def in_their_order(column: pa.Array) -> Numbers:
@@ -138,7 +154,7 @@ def to_add(ordered: Numbers) -> Numbers:
     """The unsigned integers behind such that have their order.
 
     Raises:
-        OverflowError: if one has no place among integers with a sign.
+        BeyondSigned: if one has no place among integers with a sign.
     """
     integers = _shifted(ordered)
     check_signed(integers)
@@ -204,7 +220,12 @@ def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
             plain = [None if left else value for left, value in zip(empty.tolist(), plain, strict=True)]
         if types.is_decimal(kind) and any(type(value) is int for value in plain):
             plain = [value if value is None else Decimal(value).scaleb(-kind.scale, _EXACT) for value in plain]
-        return pa.array(plain, kind)
+        try:
+            return pa.array(plain, kind)
+        except pa.ArrowInvalid:
+            if not types.is_decimal128(kind):
+                raise
+            return pa.array(plain, pa.decimal256(76, kind.scale))  # a sum of more than 38 digits, which results refuse
     if empty is not None:
         values = np.where(empty, 0, values)
     if types.is_floating(kind):

@@ -15,6 +15,7 @@ from timely.data.kernels import sketches
 from timely.data.kernels.added import Added, are_ones, present_values, ungrouped, values_to_add
 from timely.data.kernels.columns import (
     TINY,
+    BeyondSigned,
     Numbers,
     as_integers,
     column_of,
@@ -121,7 +122,10 @@ class _Column:
 
     def _as_numbers(self) -> Numbers:
         if self._numbers is None:
-            self._numbers = values_to_add(self._column)
+            try:
+                self._numbers = values_to_add(self._column)
+            except BeyondSigned as error:
+                raise error.of(self._name) from None
         return self._numbers
 
     def compared(self, chosen: Numbers, empty: npt.NDArray[np.bool_] | None) -> pa.Array:

@@ -41,7 +41,7 @@ def in_content_order(frame: pl.DataFrame) -> pl.DataFrame:
         return frame
     if any(isinstance(kind, _BY_VALUE) for kind in frame.dtypes):
         try:
-            content = list(map(content_of, _as_integers(frame).rows()))
+            content = [content_of(row) for row in _as_integers(frame).rows()]
         except CodecError:
             return frame
         return frame[sorted(range(len(frame)), key=content.__getitem__)]
