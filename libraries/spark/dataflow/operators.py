@@ -33,7 +33,6 @@ from libraries.spark.errors import SparkError
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer, hand_over, write_for
 from libraries.spark.files.manifest import Calendar, Manifest, Manifested, ManifestEntry, Merge, entries_of
-from libraries.spark.files.mentioned import Mentioned
 from libraries.spark.files.pinned import pin_once
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.published import Outcome, name_of, published
@@ -152,11 +151,9 @@ class Gather(Operator):
         names: Iterable[str],
         schemas: Mapping[str, bytes],
         tables: Mapping[str, str],
-        query: Mentioned | None,
     ) -> None:
         self._region = region
         self._calendar = calendar
-        self._query = query
         self._names = list(names)
         self._tables = dict(tables)
         self._declared = {name: (-1, schema) for name, schema in schemas.items()}
@@ -252,8 +249,6 @@ class Gather(Operator):
         for entry in entries:
             if entry.input not in self._names:
                 raise SparkError(self._otherwise(ctx, time))
-            if entry.left_out:
-                self._check_columns(ctx, time, entry)
         run: Manifested = (first, entries, schemas, pinned)
         ctx.send([run])
 
@@ -263,17 +258,6 @@ class Gather(Operator):
             "was part of its query, and is not now, or the other way round: let the job do that run with the program as it "
             "was, then change it"
         )
-
-    def _check_columns(self, ctx: Context, time: Time, entry: ManifestEntry) -> None:
-        """Raise SparkError if the query is another than the one for which the file was written, and reads more columns."""
-        unread = self._query.left_out(read_schema(entry.schema).names) if self._query is not None else ()
-        for name in entry.left_out:
-            if name not in unread:
-                raise SparkError(
-                    f"{ctx.name} ({ctx.site}): the rows for its run at epoch {visible(time)[0]} were written for a query that "
-                    f"did not read column {name!r} of {entry.input!r}: let the job do that run with the query as it was, "
-                    "then change it"
-                )
 
 
 class Compute(Operator):

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,9 +19,9 @@ from libraries.spark.dataflow.views import View, Viewed, take_apart
 from libraries.spark.errors import SparkError
 from libraries.spark.files.deliveries import Consumer, Deliveries, deliver
 from libraries.spark.files.manifest import Calendar, Over
-from libraries.spark.files.mentioned import Mentioned
 from libraries.spark.files.parquet import carried_schema
 from libraries.spark.files.pinned import local_path
+from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import write_schema
 from libraries.spark.process.session import SparkOptions
 from recovery.policies import Batch, Every, Lazy, interval
@@ -129,14 +129,20 @@ def _region(
                 f"{user_site()}: schemas= takes a pyarrow.Schema for the name of an input, not {each!r}: {schema!r}"
             )
         declared[each] = write_schema(_carried(schema))
+    ours = runner is None
     if runner is None:
         from libraries.spark.dataflow.runner import SparkRunner
 
         runner = SparkRunner(name, what, others, options, whole=lambda: step.whole())
     # Rows that later runs read, too, keep all columns: the query may be another one by then.
-    query = _mentioned(steps, streams) if calendar.over == "new" else None
+    reads = {}
+    if calendar.over == "new" and ours and options.connect is None:
+        what_it_is = steps, options.config
+        reads = {each: Reads.of(name, each, *what_it_is) for each in streams if _all_sql(steps, each)}
     delivered = [
-        deliver(stream, Consumer(name, each, runner.warm, query=query, empty=moves), f"{name}-spill-{each}", Spill)
+        deliver(
+            stream, Consumer(name, each, runner.warm, reads=reads.get(each), empty=moves), f"{name}-spill-{each}", Spill
+        )
         for each, stream in streams.items()
     ]
     spilled = delivered[0].concat(*delivered[1:])
@@ -147,8 +153,8 @@ def _region(
         whole = step.whole()
         listed = whole.paths if step.fused_with() is None else {}  # files of tables are listed once for a run
         if whole is step:
-            return Gather(name, calendar, streams, declared, listed, query)
-        return Gather(name, calendar, whole.streams, {}, listed, _mentioned(whole.queries, whole.streams))
+            return Gather(name, calendar, streams, declared, listed)
+        return Gather(name, calendar, whole.streams, {}, listed)
 
     gathered = spilled.unary(
         f"{name}-gather",
@@ -169,7 +175,7 @@ def _region(
         Lazy(every=checkpoint, log_outputs=True) if periodic else Batch(log_outputs=True)
     )
     step = Step(
-        *(name, graph, graph.region, inputs, steps, all_tables, paths, others, list(streams), calendar, options),
+        *(name, graph, graph.region, inputs, steps, all_tables, paths, others, list(streams), reads, calendar, options),
         *(plain, keep, len(graph.nodes), handed),
     )
     read = graph.add_node(
@@ -184,13 +190,9 @@ def _behind_a_region(graph: Graph, streams: Mapping[str, Columns]) -> bool:
     return any(isinstance(graph.nodes[output.node].factory, Reading) for output in outputs)
 
 
-def _mentioned(steps: Sequence[Viewed], streams: Collection[str]) -> Mentioned | None:
-    """The columns of `streams` that a region's SQL mentions, by those of its steps that take one; None if a function does."""
-    taking = [each for each in steps if any(known in streams for _, known in each.inputs)]
-    texts = [each.what for each in taking if isinstance(each.what, str)]
-    if len(texts) < len(taking):
-        return None
-    return Mentioned("\n".join(texts), [name for each in taking for name, _ in each.inputs])
+def _all_sql(steps: Sequence[Viewed], stream: str) -> bool:
+    """True if the steps that take this stream are SQL, of which Spark knows the columns that they read."""
+    return all(isinstance(each.what, str) for each in steps if stream in dict(each.inputs).values())
 
 
 def _checked(

@@ -51,8 +51,6 @@ class ManifestEntry(NamedTuple):
     """The files whose rows are in this one."""
     digest: int = 0
     """A number for its rows, whoever wrote them in whatever order: see `libraries.spark.files.parquet.digest_of`."""
-    left_out: tuple[str, ...] = ()
-    """The columns of the schema that are not in it, because no query reads them: see `libraries.spark.files.mentioned`."""
     place: str = ""
     """Of a file of a table the folder, below that of its epoch, that stands for values of its rows."""
     since: int = 0

@@ -165,8 +165,8 @@ class SparkChild:
         assert self._tasks is not None  # nothing is asked for before Spark is ready
         assert self._queries is not None
         try:
-            written = self._tasks.run(task) if isinstance(task, RunTask) else self._queries.run(task)
-            self.tell(Done(task.number, written))
+            done = self._tasks.run(task) if isinstance(task, RunTask) else (self._queries.run(task), ())
+            self.tell(Done(task.number, *done))
         except Exception as error:
             if not self._is_gone(error):
                 self.tell(RunFailed(task.number, self._told(error), again=not hopeless(error)))

@@ -35,6 +35,7 @@ from libraries.spark.process.protocol import (
     Follow,
     PrintedText,
     QueryProgress,
+    Read,
     Ready,
     RunFailed,
     RunProgress,
@@ -77,7 +78,7 @@ class _Waiting:
     done: int = 0
     total: int = 0
     query: QueryProgress | None = None
-    written: Written | None = None
+    result: tuple[Written, Read] | None = None
     failure: RunFailed | None = None
 
 
@@ -119,7 +120,7 @@ class SparkHost:
         stopped: Callable[[], bool] = lambda: False,
         note: Callable[[str], None] = lambda text: None,
         claim: Callable[[], int] | None = None,
-    ) -> Written:
+    ) -> tuple[Written, Read]:
         """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
 
         Args:
@@ -261,7 +262,7 @@ class SparkHost:
 
     def _attempt(
         self, task: RunTask, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
-    ) -> Written:
+    ) -> tuple[Written, Read]:
         again = f", attempt {failed + 1}" if failed else ""
         process = self._ready(report, stopped, failed)
         task = msgspec.structs.replace(task, number=next(self._numbers))
@@ -351,10 +352,10 @@ class _SparkProcess:
             self._waiting[task.number] = waiting
         self.tell(task)
 
-    def outcome(self, waiting: _Waiting) -> Written:
+    def outcome(self, waiting: _Waiting) -> tuple[Written, Read]:
         """The result of a task that is over. Raises the error with which it failed."""
-        if waiting.written is not None:
-            return waiting.written
+        if waiting.result is not None:
+            return waiting.result
         assert waiting.failure is not None
         if not waiting.failure.again:
             raise SparkError(waiting.failure.text)
@@ -408,8 +409,8 @@ class _SparkProcess:
                     self._printed.append(text)
                     if self.ready is not None:  # what it says while it starts counts if it fails to
                         self._show(text)
-                case Done(number, written):
-                    self._over(number, written, None)
+                case Done(number, written, read):
+                    self._over(number, (written, read), None)
                 case RunFailed(number) if number >= 0:
                     self._over(number, None, message)
                 case RunFailed():
@@ -425,11 +426,11 @@ class _SparkProcess:
         if self.ready is None:
             self._ask(END)
 
-    def _over(self, number: int, written: Written | None, failure: RunFailed | None) -> None:
+    def _over(self, number: int, result: tuple[Written, Read] | None, failure: RunFailed | None) -> None:
         with self._lock:
             waiting = self._waiting.pop(number, None)
         if waiting is not None:
-            waiting.written, waiting.failure = written, failure
+            waiting.result, waiting.failure = result, failure
             waiting.over.set()
 
     def _end(self, failure: RunFailed) -> None:

@@ -19,6 +19,9 @@ SERVE, END, LEAVE = b"S", b"E", b"L"
 
 Kind: TypeAlias = Literal["region", "source", "sink"]
 
+Read: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
+"""Of inputs, by name, the columns that a query reads."""
+
 ASKS, OPENS, SETTLED = b"?", b"+", b"!"
 """Bytes from a child to the keeper: what was printed last? I open one more session on the server. I have a session."""
 
@@ -57,7 +60,7 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
     `tables` is a pickle of what else the queries may use, by name, and `pinned` are tables whose files are known. Files hold at
     most `rows` rows, or (0) any number. The function may ask for `epoch`, and for `attempt`, which no other attempt at it has;
     `first` is the first one of this worker. For a "source" it is given a session instead of inputs; that of a "sink" writes by
-    itself, and nothing comes out.
+    itself, and nothing comes out. Of an input that it `learns` files may lack columns, and the outcome says which are read.
     """
 
     number: int
@@ -72,6 +75,7 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
     pinned: tuple[tuple[str, tuple[PinnedFile, ...]], ...]
     output: str
     rows: int
+    learns: tuple[str, ...] = ()
 
 
 class Follow(msgspec.Struct, tag=True, frozen=True):
@@ -142,10 +146,14 @@ class QueryProgress(msgspec.Struct, tag=True, frozen=True):
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
-    """From the child: a run is over; what came of it. Of a streaming query nothing does."""
+    """From the child: a run is over; what came of it, and of inputs the columns that it read, where that is known.
+
+    Of a streaming query nothing comes.
+    """
 
     number: int
     written: Written
+    read: Read = ()
 
 
 class RunFailed(msgspec.Struct, tag=True, frozen=True):
