@@ -377,6 +377,7 @@ FROM_SPARK: list[Any] = [
     spark.Done(1, (("f.parquet", 3),)),
     spark.Done(1, b"rows", (("input", ("a", "b")),)),
     spark.RunFailed(1, "text", True),
+    spark.RunFailed(-1, "text", True, "printed", ended=True, lost=True),
     spark.PrintedText("text", False),
 ]
 ON_SPARK = KeptProgram({"sums": {"kind": "distinct"}}, {}, {"state_1": "select 2"})
@@ -391,7 +392,7 @@ FROM_KEEPER: list[Any] = [
     spark.JavaUp(1, 2, "secret", {"spark.ui.enabled": "false"}, True),
     spark.ServerUp(spark.ServerOrders("sc://host:1", 3.0, {"spark.x": "1"}, None), "root"),
     spark.Release(spark.ServerOrders("sc://host:1", 3.0, {}, True), "root", 2),
-    spark.SparkEnded("it was killed"),
+    spark.SparkEnded("it was killed", killed=True),
     spark.PrintedText("text", True),
 ]
 

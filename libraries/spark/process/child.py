@@ -151,9 +151,9 @@ class SparkChild:
                     self._printed_came.set()
                 case PrintedText():
                     self.tell(message)
-                case SparkEnded(how):
+                case SparkEnded(how, killed):
                     self._ended = True
-                    self.tell(RunFailed(-1, how, again=True, printed=self._printed))
+                    self.tell(RunFailed(-1, how, True, self._printed, ended=True, lost=killed))
                     self._heard.set()
                 case Release():
                     raise AssertionError("a child is not told that: it is for one without a worker")
@@ -182,7 +182,7 @@ class SparkChild:
                     if not self._ended:
                         self._ended = True
                         text = f"the Spark Connect server does not answer any more: {self._told(error)}"
-                        self.tell(RunFailed(-1, text, again=True))
+                        self.tell(RunFailed(-1, text, again=True, ended=True, lost=access.lost(error)))
         return self._ended
 
     def _wait_for_the_end(self) -> None:

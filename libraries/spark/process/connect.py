@@ -205,6 +205,9 @@ class ConnectAccess:
             return True
         return _silent(error)
 
+    def lost(self, error: BaseException) -> bool:
+        return _silent(error)
+
     def intact(self, session: SparkSession) -> bool:
         try:
             session.conf.get("spark.sql.session.timeZone")

@@ -49,7 +49,6 @@ from libraries.spark.process.protocol import (
     Orders,
     PrintedText,
     ServerOrders,
-    SparkEnded,
     encode,
 )
 from runtime.control import frame
@@ -272,7 +271,7 @@ class Keeper:
                 child.tell(PrintedText(printed, kept=False))
             if kept.ended and not child.bereft:
                 child.bereft = True
-                child.tell(PrintedText(kept.printed.kept, kept=True), SparkEnded(kept.how_it_ended()))
+                child.tell(PrintedText(kept.printed.kept, kept=True), kept.how_it_ended())
             child.tell()
         if lived and self._kept.ended and any(child.knows and child.kept is self._kept for child in self._children):
             self._replace()

@@ -16,11 +16,22 @@ import msgspec
 
 from libraries.spark.process.java import Java, home_for_spark
 from libraries.spark.process.printed import Printed
-from libraries.spark.process.protocol import FOLDER, FromKeeper, JavaOrders, JavaUp, Release, ServerOrders, ServerUp
+from libraries.spark.process.protocol import (
+    FOLDER,
+    FromKeeper,
+    JavaOrders,
+    JavaUp,
+    Release,
+    ServerOrders,
+    ServerUp,
+    SparkEnded,
+)
 from runtime.scratch import Scratch
 
 _CHUNK = 1 << 16
 _PIPE_BYTES = 1 << 20
+_SIGNALS = 128
+"""The code with which a shell ends, less the number of the signal that has ended what it had started."""
 
 
 class Kept:
@@ -56,8 +67,8 @@ class Kept:
         """The message by which another child cleans up after one that opened so many sessions; None: none need do so."""
         return None
 
-    def how_it_ended(self) -> str:
-        """Its end, in words."""
+    def how_it_ended(self) -> SparkEnded:
+        """Its end."""
         raise NotImplementedError
 
     def look(self) -> None:
@@ -127,8 +138,8 @@ class KeptServer(Kept):
     def farewell(self, root: str, count: int) -> FromKeeper | None:
         return Release(self._orders, root, count) if count else None
 
-    def how_it_ended(self) -> str:
-        return "the connection to the Spark Connect server was ended"
+    def how_it_ended(self) -> SparkEnded:
+        return SparkEnded("the connection to the Spark Connect server was ended", killed=True)
 
 
 class KeptJava(Kept):
@@ -222,8 +233,9 @@ class KeptJava(Kept):
         with suppress(OSError):
             self.process.stdin.close()
 
-    def how_it_ended(self) -> str:
+    def how_it_ended(self) -> SparkEnded:
         code = self.process.returncode
-        return "Spark's Java process " + (
-            f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
-        )
+        number = -code if code < 0 else code - _SIGNALS  # of what a shell had started
+        if number > 0:
+            return SparkEnded(f"Spark's Java process was killed by signal {number}", killed=True)
+        return SparkEnded(f"Spark's Java process has ended with code {code}")

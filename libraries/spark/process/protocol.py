@@ -159,13 +159,16 @@ class Done(msgspec.Struct, tag=True, frozen=True):
 class RunFailed(msgspec.Struct, tag=True, frozen=True):
     """From the child: a run has failed, or (number -1) Spark did not start, or is gone. `again`: it may help to try again.
 
-    `printed` is what Java printed, where it is gone.
+    `printed` is what Java printed, where it is gone. `ended`: there is no Java any more to be ended. `lost`: it was killed, or
+    a server does not answer, whatever was run.
     """
 
     number: int
     text: str
     again: bool
     printed: str = ""
+    ended: bool = False
+    lost: bool = False
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -235,9 +238,10 @@ class Release(msgspec.Struct, tag=True, frozen=True):
 
 
 class SparkEnded(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper: Spark has ended; how, in words."""
+    """From the keeper: Spark has ended; how, in words; and whether it was killed."""
 
     how: str
+    killed: bool = False
 
 
 ToSpark = RunTask | Follow | Consumed | Cancel
