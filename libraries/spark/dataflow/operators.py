@@ -38,7 +38,7 @@ from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.published import Outcome, name_of, published
 from libraries.spark.files.schemas import read_schema
 from libraries.spark.files.small import Written
-from libraries.spark.files.sweeping import Named, Names, Sweep, last_epoch, named
+from libraries.spark.files.sweeping import Named, Sweep, last_epoch, named
 from timely.data.batch import Batch, is_columns, nbytes
 from timely.data.codec.tables import read_table
 from timely.operators.base import Capability, Context, JobContext, Operator
@@ -338,13 +338,16 @@ class Compute(Operator):
     def _start(self, ctx: Context, capability: Capability, run: Manifested, always: bool) -> None:
         epoch, worker, workers, upto = capability.time[0], ctx.worker, ctx.workers, self._upto
         made_up = self._left_out.first() if self._left_out is not None else INF
-        last: Names | None = self._named.at(upto)
-        this: Names | None = named(epoch, run)
-        if self._calendar.over != "all":  # what a run does not name may be what a later one needs in place of a merge
-            last = this = None
-        safe = Sweep(upto, min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0, last)
-        at_once = Sweep(epoch, self._calendar.needed_after(epoch), this)  # nothing is ever rolled back
-
+        last, this = self._named.at(upto), named(epoch, run)
+        safe, at_once = [], []
+        for calendar, names in self._calendar.parts():
+            whole = (
+                calendar.over == "all"
+            )  # else what a run does not name may be what a later one needs in place of a merge
+            needed = min(calendar.needed_after(upto), made_up) if upto >= 0 else 0
+            safe.append(Sweep(upto, needed, last if whole else None, names))
+            # Where nothing is ever rolled back:
+            at_once.append(Sweep(epoch, calendar.needed_after(epoch), this if whole else None, names))
         consumers = [(each.region, each.input, str(each.folder)) for each in self._consumers]
         name = name_of(epoch, run, [workers, self._reads, consumers])
 

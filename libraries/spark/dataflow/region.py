@@ -42,7 +42,7 @@ def batch(
     what: Callable[..., DataFrame] | str,
     *,
     every: Every = 1,
-    over: Over = "new",
+    over: Over | Mapping[str, Over] = "new",
     combine: Callable[..., DataFrame] | str | None = None,
     tables: Mapping[str, Any] | None = None,
     schemas: Mapping[str, pa.Schema] | None = None,
@@ -68,7 +68,8 @@ def batch(
             complete earlier after the last run is left to a later one, and to a last one when all input has ended. "end" is one
             run over everything, when all input has ended.
         over: the rows that a run sees: "new" for those since the last run, "all" for everything so far, n for the last n
-            epochs. With a period "new" is not possible. There is no run where nothing has come since the last.
+            epochs; or one of these for each input, by name, where those that are left out are "new". With a period "new" is not
+            possible. There is no run where nothing has come since the last.
         combine: for `over="all"` or n epochs, where results for parts of the rows can be combined to that for all of them, as
             sums can to a sum: a function of, or SQL over, a DataFrame `input` with such results. Then `what` runs over what is
             new only, and `combine` over the results of these runs.
@@ -91,9 +92,9 @@ def batch(
     name = name or first.graph.fresh_name("spark")
     if combine is None:
         return _region(streams, what, every, over, tables, schemas, options, checkpoint, name, runner, keep=keep)
-    if over == "new" or runner is not None:
+    if isinstance(over, Mapping) or over == "new" or runner is not None:
         raise GraphError(f'{user_site()}: combine= is for over="all" or a number of epochs, and for Spark')
-    period, calendar = _calendar(every, over)
+    period, calendar = _calendar(every, over, streams)
     part: Every = 1 if period is not None else every
     if isinstance(calendar.over, int):  # each run is over whole parts
         part = math.gcd(calendar.every, calendar.over)
@@ -105,7 +106,7 @@ def _region(
     inputs: Mapping[str, Columns | View],
     what: Callable[..., DataFrame] | str,
     every: Every,
-    over: Over,
+    over: Over | Mapping[str, Over],
     tables: Mapping[str, Any] | None,
     schemas: Mapping[str, pa.Schema] | None,
     options: SparkOptions,
@@ -118,7 +119,7 @@ def _region(
     """The operators of a region. `moves`: it has a run also where its input, a region, has had one that gave no rows."""
     streams, views, all_tables = take_apart(inputs, tables or {})
     first = next(iter(streams.values()))
-    period, calendar = _calendar(every, over)
+    period, calendar = _calendar(every, over, inputs)
     paths, others = _tables(all_tables)
     steps = [*views, Viewed("", tuple((each, each) for each in inputs), what, tuple(tables or {}))]
     plain = runner is None and not moves and calendar.over == "new" and period is None and options.connect is None
@@ -136,9 +137,9 @@ def _region(
         runner = SparkRunner(name, what, others, options, whole=lambda: step.whole())
     # Rows that later runs read, too, keep all columns: the query may be another one by then.
     reads = {}
-    if calendar.over == "new" and ours and options.connect is None:
-        what_it_is = steps, options.config
-        reads = {each: Reads.of(name, each, *what_it_is) for each in streams if _all_sql(steps, each)}
+    if ours and options.connect is None:
+        new = [each for each in streams if calendar.of(each).over == "new"]
+        reads = {each: Reads.of(name, each, steps, options.config) for each in new if _all_sql(steps, each)}
     delivered = [
         deliver(
             stream, Consumer(name, each, runner.warm, reads=reads.get(each), empty=moves), f"{name}-spill-{each}", Spill
@@ -230,24 +231,43 @@ def _checked(
     return first
 
 
-def _calendar(every: Every, over: Over) -> tuple[float | None, Calendar]:
+def _calendar(
+    every: Every, over: Over | Mapping[str, Over], inputs: Mapping[str, Columns | View]
+) -> tuple[float | None, Calendar]:
+    """The period of a region in seconds, if it has one, and which runs there are, over what."""
+    if not isinstance(over, Mapping):
+        return _calendar_of(every, over, f"over={over!r}")
+    if unknown := [name for name in over if name not in inputs]:
+        raise GraphError(
+            f"{user_site()}: over= names {unknown[0]!r}, which is no input of the region: it has {', '.join(map(repr, inputs))}"
+        )
+    overs: dict[str, Over] = {}
+    period, calendar = None, Calendar()
+    for name, stream in inputs.items():
+        each = over.get(name, "new")
+        period, calendar = _calendar_of(every, each, f"over={{{name!r}: {each!r}}}")
+        overs |= dict.fromkeys(take_apart({name: stream}, {}).streams, calendar.over)
+    return period, Calendar.of_inputs(calendar.every, overs)
+
+
+def _calendar_of(every: Every, over: Over, said: str) -> tuple[float | None, Calendar]:
     site = user_site()
     if over not in ("new", "all") and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
-        raise GraphError(f'{site}: over={over!r}: must be "new", "all", or a number of epochs from 1 up')
+        raise GraphError(f'{site}: {said}: must be "new", "all", or a number of epochs from 1 up')
     if every == "end":
         if isinstance(over, int):
-            raise GraphError(f'{site}: every="end" is one run over everything: leave over={over!r} away')
+            raise GraphError(f'{site}: every="end" is one run over everything: leave {said} away')
         return None, Calendar(INF, "all")
     chosen = interval(every)
     if chosen.seconds is not None:
         if over == "new":
-            raise GraphError(f'{site}: every={every!r} is a period; say over="all", or over how many epochs a run goes')
+            raise GraphError(
+                f'{site}: every={every!r} is a period; say over="all", or over how many epochs a run goes, for each input'
+            )
         return chosen.seconds, Calendar(1, over)
     assert chosen.epochs is not None
     if isinstance(over, int) and over < chosen.epochs:
-        raise GraphError(
-            f"{site}: over={over} leaves out epochs between two runs, which are {chosen.epochs} epochs apart"
-        )
+        raise GraphError(f"{site}: {said} leaves out epochs between two runs, which are {chosen.epochs} epochs apart")
     return None, Calendar(chosen.epochs, over)
 
 

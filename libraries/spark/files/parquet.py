@@ -331,11 +331,12 @@ def output_name(epoch: int) -> str:
     return f"{named_by(epoch)}-{uuid.uuid4().hex}"
 
 
-def sweep_inputs(folder: Path, sweep: Sweep) -> None:
+def sweep_inputs(folder: Path, sweeps: Sequence[Sweep]) -> None:
     """Remove the input files that nobody can need any more, and what is noted of runs that are never done again."""
     for path in folder.glob("[0-9]*"):
         epoch = epoch_of(path)
-        if sweep.takes(epoch, str(path)) if path.suffix == ".parquet" else epoch <= sweep.upto:
+        rows = path.suffix == ".parquet"
+        if any(sweep.takes(epoch, str(path)) if rows else epoch <= sweep.upto for sweep in sweeps):
             with suppress(FileNotFoundError):
                 path.unlink()
 
