@@ -171,6 +171,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    start_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0,
+            metavar="SECONDS",
+            help="With --on, how long each further executor of the cluster is waited for. [default: 300]",
+            show_default=False,
+        ),
+    ] = None,
     engine: Annotated[
         Literal["falkirk", "spark"],
         typer.Option(
@@ -218,6 +227,8 @@ def run(
         )
     if not alone and on is not None and (store is None or hosts is not None or monitor is not None):
         raise typer.BadParameter("--on goes with --store, and without --hosts and --monitor")
+    if start_limit is not None and on is None:
+        raise typer.BadParameter("--start-limit goes with --on: it is for the executors of a cluster")
     if spark_conf and on is None and not alone:
         raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
@@ -252,7 +263,9 @@ def run(
             monitor=monitor,
             ui=page,
             events=events,
-            on=None if on is None and not spark_conf else spark_options(on or "local[*]", spark_conf or []),
+            on=None
+            if on is None and not spark_conf
+            else spark_options(on or "local[*]", spark_conf or [], start_limit),
             engine=engine,
         )
 

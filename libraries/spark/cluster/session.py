@@ -39,6 +39,9 @@ _BARRIER = {
     # Tasks that are not wanted any more end at once: the next attempt needs their place.
     "spark.python.task.killTimeout": "1s",
 }
+_EXECUTOR_SECONDS = 300.0
+"""Seconds for which one more executor is waited for, by default: a cluster may have to find machines first."""
+
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 _shipped: weakref.WeakKeyDictionary[SparkContext, Path] = weakref.WeakKeyDictionary()
@@ -55,6 +58,9 @@ class SparkCluster:
         self._resources = ExitStack()
         try:
             options = SparkOptions(master=on) if isinstance(on, str) else on
+            limit = options.start_limit if isinstance(options, SparkOptions) else None
+            self.patience = _EXECUTOR_SECONDS if limit is None else limit
+            """Seconds for which one more executor is waited for."""
             self.session = _open(options, self._resources, _BARRIER) if isinstance(options, SparkOptions) else options
             self.context = _context_of(self.session)
             _ship(self.context)

@@ -111,7 +111,7 @@ def _started(standard: tuple[int, int, int], variables: dict[str, str]) -> Forke
 
 def _java(options: SparkOptions) -> tuple[JavaOrders, dict[str, str]]:
     java = find_java()
-    made = settings(options, Path(FOLDER), again=True)
+    made = settings(options, Path(FOLDER))
     orders = JavaOrders(settings=made, java_home=str(java.home), vector=java.vector, spare=options.spare)
     return orders, environment(options, java.home, java_options=options_to_use(java))
 
