@@ -122,7 +122,7 @@ def _region(
     period, calendar = _calendar(every, over, inputs)
     paths, others = _tables(all_tables)
     steps = [*views, Viewed("", tuple((each, each) for each in inputs), what, tuple(tables or {}))]
-    plain = runner is None and not moves and calendar.over == "new" and period is None and options.connect is None
+    plain = runner is None and not moves and calendar.over == "new" and period is None and not options.remote
     declared = {}
     for each, schema in (schemas or {}).items():
         if each not in streams or not isinstance(schema, pa.Schema):
@@ -137,7 +137,7 @@ def _region(
         runner = SparkRunner(name, what, others, options, whole=lambda: step.whole())
     # Rows that later runs read, too, keep all columns: the query may be another one by then.
     reads = {}
-    if ours and options.connect is None:
+    if ours and not options.remote:
         new = [each for each in streams if calendar.of(each).over == "new"]
         reads = {each: Reads.of(name, each, steps, options.config) for each in new if _all_sql(steps, each)}
     delivered = [

@@ -195,7 +195,8 @@ class SparkChild:
         text = told(error)
         if isinstance(self._up, ServerUp) and isinstance(error, PySparkNotImplementedError | PySparkAttributeError):
             where = self._up.server.url.partition("/;")[0]
-            text += f". This comes of SparkOptions(connect={where!r}): take a Spark of the job's own for it"
+            asked = "sail=True" if self._up.server.sail else f"connect={where!r}"
+            text += f". This comes of SparkOptions({asked}): take a Spark of the job's own for it"
         return self._without_secrets(text)
 
     def _without_secrets(self, text: str) -> str:

@@ -187,7 +187,7 @@ class SparkHost:
     def _there(self) -> _SparkProcess:
         with self._lock:
             if self._process is None or self._process.ended:
-                if self.options.connect is None:
+                if not self.options.remote:
                     check_master(self.options.master)
                 self.starts += 1
                 self._process = _SparkProcess(self.starts, self.options, self._show, lambda text: self._note(text))
@@ -309,7 +309,7 @@ class SparkHost:
         """Spark, once it has started, or has failed to."""
         again = f", attempt {failed + 1}" if failed else ""
         process = self._there()
-        limit = self.options.start_limit if self.options.connect is None else None  # a server is waited for by others
+        limit = self.options.start_limit if not self.options.connect else None  # a server is waited for by others
         deadline = time.monotonic() + limit if limit is not None else math.inf
         while not process.up.wait(_LOOK_SECONDS):
             report(f"Spark starts{again}", 0, 0)
@@ -318,7 +318,7 @@ class SparkHost:
             if time.monotonic() > deadline:
                 process.kill("it did not start in time")
                 raise SparkLost(f"Spark did not start within {limit:g} s{process.last_words()}")
-        if not self._said and self.options.connect is None and (left := left_out(self.options)):
+        if not self._said and not self.options.remote and (left := left_out(self.options)):
             self._note(
                 "these settings of spark-defaults.conf, or of spark-submit, do not hold here, as answers rest on them, "
                 f"or a job says where it runs: {', '.join(left)}. Those of SparkOptions(config=) do"

@@ -181,7 +181,7 @@ class Orders(msgspec.Struct, frozen=True):
     address: str
     owner: str
     nice: int
-    what: JavaOrders | ServerOrders
+    what: JavaOrders | ServerOrders | SailOrders
 
 
 class JavaOrders(msgspec.Struct, tag=True, frozen=True):
@@ -203,6 +203,14 @@ class ServerOrders(msgspec.Struct, tag=True, frozen=True):
     seconds: float
     settings: dict[str, str]
     shared: bool | None
+    sail: bool = False
+
+
+class SailOrders(msgspec.Struct, tag=True, frozen=True):
+    """The Sail that a keeper starts, by a `python` of its own. The rest is as of a server, whose address is not known yet."""
+
+    python: str
+    server: ServerOrders
 
 
 class PrintedText(msgspec.Struct, tag=True, frozen=True):
@@ -223,10 +231,14 @@ class JavaUp(msgspec.Struct, tag=True, frozen=True):
 
 
 class ServerUp(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper: where the server is. The child's sessions there have ids that are made from `root` (`session_id`)."""
+    """From the keeper: where the server is. The child's sessions there have ids that are made from `root` (`session_id`).
+
+    `pid` is the process of one that the keeper has started.
+    """
 
     server: ServerOrders
     root: str
+    pid: int | None = None
 
 
 class Release(msgspec.Struct, tag=True, frozen=True):

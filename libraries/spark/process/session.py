@@ -75,6 +75,8 @@ class SparkOptions:
         spare: keep a second Java, with a session, for the case that the first one dies. It takes as much memory again.
         connect: the address of a Spark Connect server, "sc://host:port", with parameters as in "sc://host:port/;token=...":
             Spark runs there, and no Java here. The extra `falkirk[connect]` is needed.
+        sail: run on a Sail beside the job, a Spark Connect server without Java, and no Spark. The extra `falkirk[sail]` is
+            needed: see docs/spark_sail.md.
         shared: True if that server sees the folder of the job's files, False if rows are to be sent to it and back; None, the
             default: it is found out.
     """
@@ -89,12 +91,13 @@ class SparkOptions:
     spare: bool = False
     connect: str | None = field(default=None, repr=False)  # there may be a token in it
     shared: bool | None = None
+    sail: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.config, Mapping):
             object.__setattr__(self, "config", tuple(sorted((k, str(v)) for k, v in self.config.items())))
         given = self.master
-        if not given and self.connect is None:
+        if not given and not self.remote:
             object.__setattr__(self, "config", tuple(sorted((held() | dict(self.config)).items())))
             object.__setattr__(self, "master", submitted_master())
         elif not given:
@@ -105,6 +108,15 @@ class SparkOptions:
             )
         if not (self.limit > 0 and (self.start_limit is None or self.start_limit > 0) and self.retries >= 0):
             raise SparkError(at_line("limit and start_limit are positive numbers of seconds, and retries is 0 or more"))
+        if self.sail and (self.connect, given, self.memory, self.spare, self.shared) not in (
+            (None, "", None, False, None),
+            (None, "local[*]", None, False, None),
+        ):
+            raise SparkError(
+                at_line(
+                    "sail=True is a Sail beside the job: master=, memory=, spare=, connect= and shared= do not go with it"
+                )
+            )
         if self.connect is None:
             if self.shared is not None:
                 raise SparkError(at_line("shared= is about a Spark Connect server: name it with connect="))
@@ -114,6 +126,11 @@ class SparkOptions:
             raise SparkError(
                 at_line("master=, memory= and spare= are for a Spark that is started here, not with connect=")
             )
+
+    @property
+    def remote(self) -> bool:
+        """True if it is spoken to as a Spark Connect server, rather than as a Java."""
+        return self.connect is not None or self.sail
 
     @property
     def server(self) -> str:

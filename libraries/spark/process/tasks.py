@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from libraries.spark.errors import SparkError, SparkLost
@@ -32,6 +31,7 @@ from libraries.spark.process.fusing import check, jobs, joined
 from libraries.spark.process.protocol import Frames, Kind, Query, Read, RunTask
 from libraries.spark.process.references import referenced
 from libraries.spark.process.region_session import current
+from libraries.spark.process.versions import arrow_schema
 
 _TOO_MUCH = "spark.driver.maxResultSize"
 """A word in Spark's refusal to give all rows at once."""
@@ -114,7 +114,7 @@ class Tasks:
                 del self._running[task.number]
         if rows is not None:
             return self._few(rows, task)
-        files = sorted(Path(task.output).glob("part-*.parquet"))
+        files = sorted(Path(task.output).glob("[!._]*.parquet"))  # a server that is not Spark has names of its own
         self._sizes[task.region] = _PACKED * sum(file.stat().st_size for file in files)
         counted = ((str(file), pq.read_metadata(file).num_rows) for file in files)
         return tuple((file, rows) for file, rows in counted if rows)
@@ -129,7 +129,7 @@ class Tasks:
             if _TOO_MUCH in str(error):
                 return None
             raise
-        return table.cast(to_arrow_schema(found.schema, timezone="UTC"))  # as it is in files
+        return table.cast(arrow_schema(found.schema))  # as it is in files
 
     def _few(self, rows: pa.Table, task: RunTask) -> Written:
         """Rows that are here: as they are, or, if there are more than expected, in files."""
@@ -301,7 +301,7 @@ class Tasks:
         """What came of a step in this run, for the next; None if it is not there. Raises _NoRows if no rows did."""
         if then is None or not query.kept or not os.path.isdir(query.kept):
             return None
-        files = sorted(map(str, Path(query.kept).glob("part-*.parquet")))
+        files = sorted(map(str, Path(query.kept).glob("[!._]*.parquet")))
         files = [file for file in files if pq.read_metadata(file).num_rows]
         if not files:
             raise _NoRows
