@@ -232,6 +232,10 @@ def run(
     if spark_conf and on is None and not alone:
         raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
+    if store is not None:
+        from runtime.supervisor.starting import begin
+
+        begin(store)
     if workers > 1 or (store is not None and not alone) or ui:
         _load_beside(workers)
     from falkirk.run_program import Show, run_program, say
@@ -285,7 +289,9 @@ def stop(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
 ) -> None:
     """Stop the job that uses a store, cleanly: run again with that store, it goes on."""
-    if not os.path.isdir(folder):
+    from runtime.supervisor.starting import starts
+
+    if not os.path.isdir(folder) and not starts(folder):
         raise typer.BadParameter(f"there is no store {folder}", param_hint="DIR")
     from runtime.supervisor.stop import stop_job
 
