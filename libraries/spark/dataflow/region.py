@@ -139,7 +139,9 @@ def _region(
     reads = {}
     if ours and not options.remote:
         new = [each for each in streams if calendar.of(each).over == "new"]
-        reads = {each: Reads.of(name, each, steps, options.config) for each in new if _all_sql(steps, each)}
+        # The same in every process that builds the program: functions, which are not, take no stream of these.
+        known = [each._replace(what="") if callable(each.what) else each for each in steps]
+        reads = {each: Reads.of(name, each, known, options.config) for each in new if _all_sql(steps, each)}
     delivered = [
         deliver(
             stream, Consumer(name, each, runner.warm, reads=reads.get(each), empty=moves), f"{name}-spill-{each}", Spill

@@ -9,6 +9,7 @@ import pytest
 from libraries import spark
 from libraries.spark.dataflow.region import _all_sql
 from libraries.spark.dataflow.views import Viewed, take_apart
+from libraries.spark.files.deliveries import Delivering
 from tests.libraries.spark.local_runner import LocalRunner
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
@@ -49,6 +50,27 @@ def test_spark_may_say_which_columns_are_read_where_all_steps_that_take_a_stream
     assert read({"input": both}, "select * from input") == ["input_x_input", "input_b"]
     assert read({"x": sql, "a": a}, lambda x, a: a) == ["x_input"]
     assert read({"input": spark.view(a, lambda df: df)}, "select k from input") == []
+
+
+def test_query_is_known_alike_in_every_process_whatever_functions_are_behind_it() -> None:
+    one, two = (
+        next(
+            iter(consumers(spark.batch(spark.view(streams()[0], "select k from input"), lambda df: df, name="x")))
+        ).reads
+        for _ in range(2)
+    )
+    assert one is not None
+    assert one == two
+
+
+def consumers(stream: Columns) -> list[Any]:
+    """Those of what is written for the region that gives this stream."""
+    return [
+        each
+        for node in stream.graph.nodes
+        if isinstance(node.factory, Delivering) and node.factory.outputs
+        for each in node.factory.deliveries.consumers
+    ]
 
 
 def refused(match: str, inputs: Any, **arguments: Any) -> None:
