@@ -175,6 +175,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    start_limit: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0,
+            metavar="SECONDS",
+            help="With --on, how long each further executor of the cluster is waited for. [default: 300]",
+            show_default=False,
+        ),
+    ] = None,
     engine: Annotated[
         Literal["falkirk", "spark"],
         typer.Option(
@@ -233,9 +242,15 @@ def run(
         )
     if not alone and on is not None and (store is None or hosts is not None or monitor is not None):
         raise typer.BadParameter("--on goes with --store, and without --hosts and --monitor")
+    if start_limit is not None and on is None:
+        raise typer.BadParameter("--start-limit goes with --on: it is for the executors of a cluster")
     if spark_conf and on is None and not alone:
         raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
+    if store is not None:
+        from runtime.supervisor.starting import begin
+
+        begin(store)
     if workers > 1 or (store is not None and not alone) or ui:
         _load_beside(workers)
     from falkirk.run_program import Show, run_program, say
@@ -267,7 +282,9 @@ def run(
             monitor=monitor,
             ui=page,
             events=events,
-            on=None if on is None and not spark_conf else spark_options(on or "local[*]", spark_conf or []),
+            on=None
+            if on is None and not spark_conf
+            else spark_options(on or "local[*]", spark_conf or [], start_limit),
             engine=engine,
             accept=[name for names in accept or [] for name in names.split(",")],
         )
@@ -288,7 +305,9 @@ def stop(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
 ) -> None:
     """Stop the job that uses a store, cleanly: run again with that store, it goes on."""
-    if not os.path.isdir(folder):
+    from runtime.supervisor.starting import starts
+
+    if not os.path.isdir(folder) and not starts(folder):
         raise typer.BadParameter(f"there is no store {folder}", param_hint="DIR")
     from runtime.supervisor.stop import stop_job
 

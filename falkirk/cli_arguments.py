@@ -31,15 +31,15 @@ def finite(seconds: float | None) -> float | None:
     return seconds
 
 
-def spark_options(master: str, settings: list[str]) -> SparkOptions:
-    """The Spark that `--on` names, with what `--spark-conf KEY=VALUE` sets."""
+def spark_options(master: str, settings: list[str], start_limit: float | None = None) -> SparkOptions:
+    """The Spark that `--on` names, with what `--spark-conf KEY=VALUE` and `--start-limit` set."""
     from libraries.spark.process.session import SparkOptions
 
     pairs = [setting.partition("=") for setting in settings]
     for name, equals, _ in pairs:
         if not name or not equals:
             raise typer.BadParameter(f"--spark-conf {name!r}: write KEY=VALUE")
-    return SparkOptions(master=master, config=tuple((name, value) for name, _, value in pairs))
+    return SparkOptions(master=master, config=tuple((name, value) for name, _, value in pairs), start_limit=start_limit)
 
 
 def parse_arguments(pairs: list[str]) -> dict[str, Any]:

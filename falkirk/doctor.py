@@ -115,6 +115,7 @@ def checks(folder: str) -> Iterator[Callable[[], Finding]]:
     yield lambda: sync_speed(Path(folder))
     yield numba_cache
     yield java
+    yield sail
     yield sockets
     yield self_test
 
@@ -255,6 +256,17 @@ def java() -> Finding:
     if unused:
         return Finding("Java", Verdict.NOTE, text, f"used in place of another one: {'; '.join(unused)}")
     return Finding("Java", Verdict.GOOD, text)
+
+
+def sail() -> Finding:
+    """Sail, for regions that run on it."""
+    from libraries.spark.process.sail import look_for_sail
+
+    good, text = look_for_sail()
+    if good is False:
+        advice = "regions with sail=True need pysail and PySpark 4.2 or older in that Python: see docs/spark_sail.md"
+        return Finding("Sail", Verdict.NOTE, text, advice)
+    return Finding("Sail", Verdict.GOOD, text)
 
 
 def sockets() -> Finding:

@@ -14,12 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from libraries.spark.errors import SparkError
 from libraries.spark.files.epoch_table import EpochTable
+from libraries.spark.process.versions import arrow_schema
 from timely.io.interface import Chunk
 from timely.io.tables.delta_source import Delta
 from timely.io.tables.iceberg_source import Iceberg
@@ -85,7 +86,7 @@ class _Reading:
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = options
-        self._columns: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._columns: pa.Schema = arrow_schema(schema)
 
     def _shares(self, log: Log, version: int, whole: bool) -> list[InputPartition]:
         shares = min(_MOST, len(log.state(version) if whole else log.added(version)))

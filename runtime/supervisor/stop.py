@@ -8,9 +8,11 @@ import time
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreBusy
 from recovery.store.local import LocalStore
+from runtime.supervisor.starting import starts
 from timely.errors import FalkirkError
 
 STOP_FILE = ".stop"
+_LOOK_SECONDS = 0.05
 
 
 class JobStopped(FalkirkError):
@@ -18,14 +20,18 @@ class JobStopped(FalkirkError):
 
 
 def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
-    """Ask the job that uses a store to stop, and wait until it has; False if there is none.
+    """Ask the job that uses a store, or is about to, to stop, and wait until it has; False if there is none.
 
     Raises FalkirkError if it has not stopped after `seconds`, or if the folder is no store.
     """
+    deadline = time.monotonic() + seconds
+    while starts(folder) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    if not os.path.isdir(folder):  # it never began
+        return False
     with LocalStore(folder) as store:
         store_id(store)  # of a folder with other files nothing is touched
         asked = store.folder / STOP_FILE
-        deadline = time.monotonic() + seconds
         there = False
         while True:
             try:
@@ -37,7 +43,6 @@ def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
                     raise FalkirkError(
                         f"the job was asked to stop {seconds:.0f} s ago, and has not; end process {busy.pid} to stop it at once"
                     ) from None
-            if not there:
-                there = True
-                asked.touch(0o600)
-            time.sleep(0.05)
+            there = True
+            asked.touch(0o600)  # again: a job takes away what it finds as it begins
+            time.sleep(_LOOK_SECONDS)

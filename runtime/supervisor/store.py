@@ -13,6 +13,7 @@ from recovery.store.identity import NAME, make_store_id
 from recovery.store.interface import StoreError
 from recovery.store.local import LocalStore
 from recovery.store.reading import survey
+from runtime.supervisor import starting
 from runtime.supervisor.stop import STOP_FILE, JobStopped
 
 _OF_EACH = {NAME, STOP_FILE, ".lock"}
@@ -52,6 +53,7 @@ class JobStore:
         self._stop_file = folder / STOP_FILE
         self._stop_file.unlink(missing_ok=True)
         resources.callback(self._stop_file.unlink, missing_ok=True)
+        starting.begun()
 
     def incarnation(self) -> int:
         """A number for a process that begins: higher than any before."""

@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from libraries.differential.rows import rows_of
 from libraries.spark.cluster.attempt import read_ending
 from libraries.spark.engine.going_on import KeptProgram, read_program
-from libraries.spark.files import pinned, published
+from libraries.spark.files import pinned, published, reads
 from libraries.spark.files.manifest import ManifestEntry, entries_of
 from libraries.spark.files.schemas import read_schema, write_schema
 from libraries.spark.process import batches as spark_batches
@@ -375,12 +375,14 @@ FROM_SPARK: list[Any] = [
     spark.RunProgress(1, 2, 3),
     spark.QueryProgress(1, 2, "waits", 3),
     spark.Done(1, (("f.parquet", 3),)),
-    spark.Done(1, b"rows"),
+    spark.Done(1, b"rows", (("input", ("a", "b")),)),
     spark.RunFailed(1, "text", True),
+    spark.RunFailed(-1, "text", True, "printed", ended=True, lost=True),
     spark.PrintedText("text", False),
 ]
 ON_SPARK = KeptProgram({"sums": {"kind": "distinct"}}, {}, {"state_1": "select 2"})
 NOTED: list[Any] = [pinned._Noted([("names", "folder", [spark.PinnedFile("folder", "a.parquet", 1, 2)])])]
+READS: list[Any] = [reads._Note("query", ("a", "b"), ("a",))]
 OUTCOMES: list[Any] = [
     published.Outcome(False),
     published.Outcome(True, [(7, "", b"rows")]),
@@ -390,7 +392,7 @@ FROM_KEEPER: list[Any] = [
     spark.JavaUp(1, 2, "secret", {"spark.ui.enabled": "false"}, True),
     spark.ServerUp(spark.ServerOrders("sc://host:1", 3.0, {"spark.x": "1"}, None), "root"),
     spark.Release(spark.ServerOrders("sc://host:1", 3.0, {}, True), "root", 2),
-    spark.SparkEnded("it was killed"),
+    spark.SparkEnded("it was killed", killed=True),
     spark.PrintedText("text", True),
 ]
 
@@ -1019,6 +1021,7 @@ TARGETS = {
         Target("from spark", all_packed(FROM_SPARK), plain(spark.FROM_SPARK.decode), msgpack=True),
         Target("from keeper", all_packed(FROM_KEEPER), plain(spark.FROM_KEEPER.decode), msgpack=True),
         Target("files of tables", all_packed(NOTED), plain(pinned._NOTED.decode), msgpack=True),
+        Target("columns that are read", all_packed(READS), plain(reads._NOTE.decode), msgpack=True),
         Target("outcome of a run", all_packed(OUTCOMES), plain(published._OUTCOME.decode), msgpack=True),
         Target("greeting", stay(b"secret" * 4), over_a_socket(greeting)),
         Target("segment", segments, plain(decode_segment), change=change_segment),

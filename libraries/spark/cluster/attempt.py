@@ -14,6 +14,10 @@ from libraries.spark.cluster.session import SparkCluster, said_by_java
 from libraries.spark.errors import SparkError
 
 _LOOK_SECONDS = 0.1
+_QUIET_SECONDS = 3.0
+"""Seconds for which executors may be missing before that is said."""
+
+_SAID_SECONDS = 30.0
 
 Work: TypeAlias = Callable[[Iterable[int]], Iterable[int]]
 """The function of each task."""
@@ -33,14 +37,20 @@ class StageAttempt:
     Args:
         group: the name of Spark's job group, to cancel it by.
         patience: seconds without a further executor after which there are too few.
+        note: told how many there are, while they are waited for.
     """
 
-    def __init__(self, cluster: SparkCluster, work: Work, workers: int, group: str, patience: float) -> None:
+    def __init__(
+        self, cluster: SparkCluster, work: Work, workers: int, group: str, patience: float, note: Callable[[str], None]
+    ) -> None:
         self._cluster = cluster
         self._work = work
         self._workers = workers
         self._group = group
         self._patience = patience
+        self._note = note
+        self.began: float | None = None
+        """The moment from which on Spark could launch all tasks."""
         self._cancelled = False
         self.over = threading.Event()
         self.ending: Ending | None = None
@@ -73,17 +83,26 @@ class StageAttempt:
             self.over.set()
 
     def _wait_for_slots(self) -> bool:
-        most, rose = 0, time.monotonic()
+        most, rose = -1, time.monotonic()
+        quiet = rose + _QUIET_SECONDS
         while (slots := self._cluster.slots()) < self._workers and not self._cancelled:
+            now = time.monotonic()
             if slots > most:
-                most, rose = slots, time.monotonic()
-            if time.monotonic() >= rose + self._patience:
+                most, rose = slots, now
+            if now >= quiet:
+                quiet = now + _SAID_SECONDS
+                self._note(
+                    f"the cluster runs {slots} tasks at a time so far, and {self._workers} workers have to run at once: more "
+                    f"executors are waited for, {rose + self._patience - now:.0f} s from now (--start-limit)"
+                )
+            if now >= rose + self._patience:
                 raise SparkError(
                     f"the Spark cluster {self._cluster.master} runs at most {slots} tasks at a time, and {self._workers} "
                     "workers have to run at once: give fewer workers, or more executors or cores (spark.cores.max, "
                     "spark.executor.cores, spark.task.cpus)"
                 )
             time.sleep(_LOOK_SECONDS)
+        self.began = time.monotonic()
         return not self._cancelled
 
 

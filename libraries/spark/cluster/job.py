@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
@@ -35,12 +36,6 @@ from runtime.supervisor.monitored import OnEvent
 from runtime.supervisor.placement import Task
 from runtime.supervisor.processes import WORKER, Child, Children
 from runtime.supervisor.supervisor import HEARTBEAT_TIMEOUT, Job
-
-_FIRST_SECONDS = 10.0
-"""The first attempt waits so long for one more executor."""
-
-_AGAIN_SECONDS = 60.0
-"""Later ones wait so long: an executor that was lost is started again by the cluster, perhaps on another host."""
 
 _LAUNCH_SECONDS = 120.0
 """Seconds that the tasks of a stage may take to be launched and to call: other jobs of a session may have their places."""
@@ -120,7 +115,8 @@ class BarrierStage:
         self._failed_at = 0.0
         self._called = False
         """True if a process of this attempt has."""
-        self._submitted = 0.0
+        self._said: deque[str] = deque()
+        """What an attempt has to say while it waits."""
         self._raised_at: float | None = None
         """The time at which this attempt was seen to have ended by an error in a task."""
         self._lost_at: float | None = None
@@ -227,7 +223,6 @@ class BarrierStage:
         self.attempts += 1
         self._called = False
         self._raised_at = None
-        self._submitted = time.monotonic()
         workers = self._task.workers
         self._first = tuple(self._task.incarnation() for _ in range(workers))
         self._incarnations = list(self._first)
@@ -237,10 +232,9 @@ class BarrierStage:
         every = self._task.packable(monitor, children.liveness.timeout, self.token)
         beat = children.beat_seconds
         stage = StageTask(every, self._source, self._first, beat, (host, self._calls.port), self.token)
-        patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
         group = f"falkirk-{secrets.token_hex(4)}"
         work = partial(begin, stage.driver, stage.token, packed(stage), encode(Keeping(self._first, beat)))
-        self._attempt = StageAttempt(self._cluster, work, workers, group, patience)
+        self._attempt = StageAttempt(self._cluster, work, workers, group, self._cluster.patience, self._said.append)
 
     def _meet(self) -> None:
         """Have those heard that have called: tasks of this attempt, and their processes."""
@@ -290,9 +284,11 @@ class BarrierStage:
             return []
         if attempt.over.is_set():
             return self._ended(attempt, now)
-        if not self.tasks and not self._called and now - self._submitted > _AGAIN_SECONDS + _LAUNCH_SECONDS:
+        while self._said:
+            self._note(self._said.popleft())
+        if not self.tasks and not self._called and attempt.began is not None and now > attempt.began + _LAUNCH_SECONDS:
             raise SparkError(
-                f"Spark has not launched the {self._task.workers} workers within {now - self._submitted:.0f} s: is the "
+                f"Spark has not launched the {self._task.workers} workers within {now - attempt.began:.0f} s: is the "
                 "cluster busy with something else?"
             )
         return []

@@ -21,6 +21,7 @@ from libraries.spark.process.class_cache import options_to_use
 from libraries.spark.process.java import find_java, home_for_spark
 from libraries.spark.process.session import SparkOptions, check_master, environment, open_session, settings
 from libraries.spark.process.submitted import submitted
+from libraries.spark.process.versions import check_version, installed
 from runtime.scratch import Scratch
 from timely.errors import PACKAGES
 
@@ -39,6 +40,9 @@ _BARRIER = {
     # Tasks that are not wanted any more end at once: the next attempt needs their place.
     "spark.python.task.killTimeout": "1s",
 }
+_EXECUTOR_SECONDS = 300.0
+"""Seconds for which one more executor is waited for, by default: a cluster may have to find machines first."""
+
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 _shipped: weakref.WeakKeyDictionary[SparkContext, Path] = weakref.WeakKeyDictionary()
@@ -55,6 +59,9 @@ class SparkCluster:
         self._resources = ExitStack()
         try:
             options = SparkOptions(master=on) if isinstance(on, str) else on
+            limit = options.start_limit if isinstance(options, SparkOptions) else None
+            self.patience = _EXECUTOR_SECONDS if limit is None else limit
+            """Seconds for which one more executor is waited for."""
             self.session = _open(options, self._resources, _BARRIER) if isinstance(options, SparkOptions) else options
             self.context = _context_of(self.session)
             _ship(self.context)
@@ -109,6 +116,7 @@ def driver(on: On | None, resources: ExitStack) -> SparkSession:
 
 def _open(options: SparkOptions, resources: ExitStack, more: dict[str, str]) -> SparkSession:
     """A new session in this process, which is stopped in the end."""
+    check_version(installed())
     from pyspark.sql import SparkSession
 
     if SparkSession.getActiveSession() is not None:

@@ -15,6 +15,7 @@ from typing import Any
 from libraries.spark.dataflow.views import View, Viewed
 from libraries.spark.files.deliveries import Consumer, Deliveries, Delivering
 from libraries.spark.files.manifest import Calendar
+from libraries.spark.files.reads import Reads
 from libraries.spark.process.session import SparkOptions
 from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Graph, Region
@@ -39,6 +40,8 @@ class Step:
     """All others, in a form that travels."""
     streams: Sequence[str]
     """The names of the streams that it is over."""
+    learns: Mapping[str, Reads]
+    """Of those of which Spark may say which columns are read, where that is noted."""
     calendar: Calendar
     options: SparkOptions
     plain: bool
@@ -78,6 +81,7 @@ class Step:
             paths={**first.paths, **self.paths},
             others={**first.others, **self.others},
             streams=[f"{known}{each}" for each in first.streams],
+            learns={f"{known}{each}": reads for each, reads in first.learns.items()},
         )
 
     def fused_with(self) -> Consumer | None:

@@ -42,7 +42,7 @@ class HandOn(Operator):
         entries = hand_on(context, self._consumer, epoch, worker, run)
         if context.durable:
             safe = Sweep(upto, self._calendar.needed_after(upto) if upto >= 0 else 0, None)
-            files.sweep_inputs(context.folder(f"{self._region}/in"), safe)
+            files.sweep_inputs(context.folder(f"{self._region}/in"), [safe])
         else:  # nothing is ever rolled back
             files.remove_inputs(entry.path for entry in run[1])
         return entries

@@ -33,13 +33,12 @@ from libraries.spark.errors import SparkError
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer, hand_over, write_for
 from libraries.spark.files.manifest import Calendar, Manifest, Manifested, ManifestEntry, Merge, entries_of
-from libraries.spark.files.mentioned import Mentioned
 from libraries.spark.files.pinned import pin_once
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.published import Outcome, name_of, published
 from libraries.spark.files.schemas import read_schema
 from libraries.spark.files.small import Written
-from libraries.spark.files.sweeping import Named, Names, Sweep, last_epoch, named
+from libraries.spark.files.sweeping import Named, Sweep, last_epoch, named
 from timely.data.batch import Batch, is_columns, nbytes
 from timely.data.codec.tables import read_table
 from timely.operators.base import Capability, Context, JobContext, Operator
@@ -154,11 +153,9 @@ class Gather(Operator):
         names: Iterable[str],
         schemas: Mapping[str, bytes],
         tables: Mapping[str, str],
-        query: Mentioned | None,
     ) -> None:
         self._region = region
         self._calendar = calendar
-        self._query = query
         self._names = list(names)
         self._tables = dict(tables)
         self._declared = {name: (-1, schema) for name, schema in schemas.items()}
@@ -254,8 +251,6 @@ class Gather(Operator):
         for entry in entries:
             if entry.input not in self._names:
                 raise SparkError(self._otherwise(ctx, time))
-            if entry.left_out:
-                self._check_columns(ctx, time, entry)
         run: Manifested = (first, entries, schemas, pinned)
         ctx.send([run])
 
@@ -265,17 +260,6 @@ class Gather(Operator):
             "was part of its query, and is not now, or the other way round: let the job do that run with the program as it "
             "was, then change it"
         )
-
-    def _check_columns(self, ctx: Context, time: Time, entry: ManifestEntry) -> None:
-        """Raise SparkError if the query is another than the one for which the file was written, and reads more columns."""
-        unread = self._query.left_out(read_schema(entry.schema).names) if self._query is not None else ()
-        for name in entry.left_out:
-            if name not in unread:
-                raise SparkError(
-                    f"{ctx.name} ({ctx.site}): the rows for its run at epoch {visible(time)[0]} were written for a query that "
-                    f"did not read column {name!r} of {entry.input!r}: let the job do that run with the query as it was, "
-                    "then change it"
-                )
 
 
 class Compute(Operator):
@@ -357,13 +341,16 @@ class Compute(Operator):
     def _start(self, ctx: Context, capability: Capability, run: Manifested, always: bool) -> None:
         epoch, worker, workers, upto = capability.time[0], ctx.worker, ctx.workers, self._upto
         made_up = self._left_out.first() if self._left_out is not None else INF
-        last: Names | None = self._named.at(upto)
-        this: Names | None = named(epoch, run)
-        if self._calendar.over != "all":  # what a run does not name may be what a later one needs in place of a merge
-            last = this = None
-        safe = Sweep(upto, min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0, last)
-        at_once = Sweep(epoch, self._calendar.needed_after(epoch), this)  # nothing is ever rolled back
-
+        last, this = self._named.at(upto), named(epoch, run)
+        safe, at_once = [], []
+        for calendar, names in self._calendar.parts():
+            whole = (
+                calendar.over == "all"
+            )  # else what a run does not name may be what a later one needs in place of a merge
+            needed = min(calendar.needed_after(upto), made_up) if upto >= 0 else 0
+            safe.append(Sweep(upto, needed, last if whole else None, names))
+            # Where nothing is ever rolled back:
+            at_once.append(Sweep(epoch, calendar.needed_after(epoch), this if whole else None, names))
         consumers = [(each.region, each.input, str(each.folder)) for each in self._consumers]
         name = name_of(epoch, run, [workers, self._reads, consumers])
 

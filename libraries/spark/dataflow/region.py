@@ -6,7 +6,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,9 +19,9 @@ from libraries.spark.dataflow.views import View, Viewed, take_apart
 from libraries.spark.errors import SparkError
 from libraries.spark.files.deliveries import Consumer, Deliveries, deliver
 from libraries.spark.files.manifest import Calendar, Over
-from libraries.spark.files.mentioned import Mentioned
 from libraries.spark.files.parquet import carried_schema
 from libraries.spark.files.pinned import local_path
+from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import write_schema
 from libraries.spark.process.session import SparkOptions
 from recovery.policies import Batch, Every, Lazy, interval
@@ -42,7 +42,7 @@ def batch(
     what: Callable[..., DataFrame] | str,
     *,
     every: Every = 1,
-    over: Over = "new",
+    over: Over | Mapping[str, Over] = "new",
     combine: Callable[..., DataFrame] | str | None = None,
     tables: Mapping[str, Any] | None = None,
     schemas: Mapping[str, pa.Schema] | None = None,
@@ -68,7 +68,8 @@ def batch(
             complete earlier after the last run is left to a later one, and to a last one when all input has ended. "end" is one
             run over everything, when all input has ended.
         over: the rows that a run sees: "new" for those since the last run, "all" for everything so far, n for the last n
-            epochs. With a period "new" is not possible. There is no run where nothing has come since the last.
+            epochs; or one of these for each input, by name, where those that are left out are "new". With a period "new" is not
+            possible. There is no run where nothing has come since the last.
         combine: for `over="all"` or n epochs, where results for parts of the rows can be combined to that for all of them, as
             sums can to a sum: a function of, or SQL over, a DataFrame `input` with such results. Then `what` runs over what is
             new only, and `combine` over the results of these runs.
@@ -91,9 +92,9 @@ def batch(
     name = name or first.graph.fresh_name("spark")
     if combine is None:
         return _region(streams, what, every, over, tables, schemas, options, checkpoint, name, runner, keep=keep)
-    if over == "new" or runner is not None:
+    if isinstance(over, Mapping) or over == "new" or runner is not None:
         raise GraphError(f'{user_site()}: combine= is for over="all" or a number of epochs, and for Spark')
-    period, calendar = _calendar(every, over)
+    period, calendar = _calendar(every, over, streams)
     part: Every = 1 if period is not None else every
     if isinstance(calendar.over, int):  # each run is over whole parts
         part = math.gcd(calendar.every, calendar.over)
@@ -105,7 +106,7 @@ def _region(
     inputs: Mapping[str, Columns | View],
     what: Callable[..., DataFrame] | str,
     every: Every,
-    over: Over,
+    over: Over | Mapping[str, Over],
     tables: Mapping[str, Any] | None,
     schemas: Mapping[str, pa.Schema] | None,
     options: SparkOptions,
@@ -118,10 +119,10 @@ def _region(
     """The operators of a region. `moves`: it has a run also where its input, a region, has had one that gave no rows."""
     streams, views, all_tables = take_apart(inputs, tables or {})
     first = next(iter(streams.values()))
-    period, calendar = _calendar(every, over)
+    period, calendar = _calendar(every, over, inputs)
     paths, others = _tables(all_tables)
     steps = [*views, Viewed("", tuple((each, each) for each in inputs), what, tuple(tables or {}))]
-    plain = runner is None and not moves and calendar.over == "new" and period is None and options.connect is None
+    plain = runner is None and not moves and calendar.over == "new" and period is None and not options.remote
     declared = {}
     for each, schema in (schemas or {}).items():
         if each not in streams or not isinstance(schema, pa.Schema):
@@ -129,14 +130,22 @@ def _region(
                 f"{user_site()}: schemas= takes a pyarrow.Schema for the name of an input, not {each!r}: {schema!r}"
             )
         declared[each] = write_schema(_carried(schema))
+    ours = runner is None
     if runner is None:
         from libraries.spark.dataflow.runner import SparkRunner
 
         runner = SparkRunner(name, what, others, options, whole=lambda: step.whole())
     # Rows that later runs read, too, keep all columns: the query may be another one by then.
-    query = _mentioned(steps, streams) if calendar.over == "new" else None
+    reads = {}
+    if ours and not options.remote:
+        new = [each for each in streams if calendar.of(each).over == "new"]
+        # The same in every process that builds the program: functions, which are not, take no stream of these.
+        known = [each._replace(what="") if callable(each.what) else each for each in steps]
+        reads = {each: Reads.of(name, each, known, options.config) for each in new if _all_sql(steps, each)}
     delivered = [
-        deliver(stream, Consumer(name, each, runner.warm, query=query, empty=moves), f"{name}-spill-{each}", Spill)
+        deliver(
+            stream, Consumer(name, each, runner.warm, reads=reads.get(each), empty=moves), f"{name}-spill-{each}", Spill
+        )
         for each, stream in streams.items()
     ]
     spilled = delivered[0].concat(*delivered[1:])
@@ -147,8 +156,8 @@ def _region(
         whole = step.whole()
         listed = whole.paths if step.fused_with() is None else {}  # files of tables are listed once for a run
         if whole is step:
-            return Gather(name, calendar, streams, declared, listed, query)
-        return Gather(name, calendar, whole.streams, {}, listed, _mentioned(whole.queries, whole.streams))
+            return Gather(name, calendar, streams, declared, listed)
+        return Gather(name, calendar, whole.streams, {}, listed)
 
     gathered = spilled.unary(
         f"{name}-gather",
@@ -169,7 +178,7 @@ def _region(
         Lazy(every=checkpoint, log_outputs=True) if periodic else Batch(log_outputs=True)
     )
     step = Step(
-        *(name, graph, graph.region, inputs, steps, all_tables, paths, others, list(streams), calendar, options),
+        *(name, graph, graph.region, inputs, steps, all_tables, paths, others, list(streams), reads, calendar, options),
         *(plain, keep, len(graph.nodes), handed),
     )
     read = graph.add_node(
@@ -184,13 +193,9 @@ def _behind_a_region(graph: Graph, streams: Mapping[str, Columns]) -> bool:
     return any(isinstance(graph.nodes[output.node].factory, Reading) for output in outputs)
 
 
-def _mentioned(steps: Sequence[Viewed], streams: Collection[str]) -> Mentioned | None:
-    """The columns of `streams` that a region's SQL mentions, by those of its steps that take one; None if a function does."""
-    taking = [each for each in steps if any(known in streams for _, known in each.inputs)]
-    texts = [each.what for each in taking if isinstance(each.what, str)]
-    if len(texts) < len(taking):
-        return None
-    return Mentioned("\n".join(texts), [name for each in taking for name, _ in each.inputs])
+def _all_sql(steps: Sequence[Viewed], stream: str) -> bool:
+    """True if the steps that take this stream are SQL, of which Spark knows the columns that they read."""
+    return all(isinstance(each.what, str) for each in steps if stream in dict(each.inputs).values())
 
 
 def _checked(
@@ -228,24 +233,43 @@ def _checked(
     return first
 
 
-def _calendar(every: Every, over: Over) -> tuple[float | None, Calendar]:
+def _calendar(
+    every: Every, over: Over | Mapping[str, Over], inputs: Mapping[str, Columns | View]
+) -> tuple[float | None, Calendar]:
+    """The period of a region in seconds, if it has one, and which runs there are, over what."""
+    if not isinstance(over, Mapping):
+        return _calendar_of(every, over, f"over={over!r}")
+    if unknown := [name for name in over if name not in inputs]:
+        raise GraphError(
+            f"{user_site()}: over= names {unknown[0]!r}, which is no input of the region: it has {', '.join(map(repr, inputs))}"
+        )
+    overs: dict[str, Over] = {}
+    period, calendar = None, Calendar()
+    for name, stream in inputs.items():
+        each = over.get(name, "new")
+        period, calendar = _calendar_of(every, each, f"over={{{name!r}: {each!r}}}")
+        overs |= dict.fromkeys(take_apart({name: stream}, {}).streams, calendar.over)
+    return period, Calendar.of_inputs(calendar.every, overs)
+
+
+def _calendar_of(every: Every, over: Over, said: str) -> tuple[float | None, Calendar]:
     site = user_site()
     if over not in ("new", "all") and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
-        raise GraphError(f'{site}: over={over!r}: must be "new", "all", or a number of epochs from 1 up')
+        raise GraphError(f'{site}: {said}: must be "new", "all", or a number of epochs from 1 up')
     if every == "end":
         if isinstance(over, int):
-            raise GraphError(f'{site}: every="end" is one run over everything: leave over={over!r} away')
+            raise GraphError(f'{site}: every="end" is one run over everything: leave {said} away')
         return None, Calendar(INF, "all")
     chosen = interval(every)
     if chosen.seconds is not None:
         if over == "new":
-            raise GraphError(f'{site}: every={every!r} is a period; say over="all", or over how many epochs a run goes')
+            raise GraphError(
+                f'{site}: every={every!r} is a period; say over="all", or over how many epochs a run goes, for each input'
+            )
         return chosen.seconds, Calendar(1, over)
     assert chosen.epochs is not None
     if isinstance(over, int) and over < chosen.epochs:
-        raise GraphError(
-            f"{site}: over={over} leaves out epochs between two runs, which are {chosen.epochs} epochs apart"
-        )
+        raise GraphError(f"{site}: {said} leaves out epochs between two runs, which are {chosen.epochs} epochs apart")
     return None, Calendar(chosen.epochs, over)
 
 

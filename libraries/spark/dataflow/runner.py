@@ -22,9 +22,11 @@ from libraries.spark.errors import SparkError
 from libraries.spark.files.attempts import claim_attempt
 from libraries.spark.files.parquet import epoch_of
 from libraries.spark.files.pinned_file import PinnedFile
+from libraries.spark.files.reads import Reads
+from libraries.spark.files.schemas import read_schema
 from libraries.spark.files.small import Written
 from libraries.spark.process.host import SparkHost, host_of
-from libraries.spark.process.protocol import Frames, Kind, Query, RunTask
+from libraries.spark.process.protocol import Frames, Kind, Query, Read, RunTask
 from libraries.spark.process.session import SparkOptions
 from timely.operators.base import JobContext
 
@@ -55,6 +57,9 @@ class SparkRunner:
         self._options = options
         self._whole = whole
         self._packed: tuple[list[Query], bytes] | None = None
+        self._reads: dict[str, Reads] = {}
+        """Of streams, where the columns that the run reads are noted."""
+        self._noted: dict[str, tuple[bytes, tuple[str, ...]]] = {}
         self._asks = False
         """True if a function asks for the number of its attempt."""
 
@@ -82,7 +87,7 @@ class SparkRunner:
                 others = self._tables
             else:
                 whole = self._whole()
-                steps, others = list(whole.queries), dict(whole.others)
+                steps, others, self._reads = list(whole.queries), dict(whole.others), dict(whole.learns)
             self._packed = [_query(each) for each in steps], pack(others, "tables=")
             self._asks = any(asks_for("attempt", each.what) for each in steps)
         queries, packed = self._packed
@@ -103,17 +108,28 @@ class SparkRunner:
             pinned=tuple((name, tuple(files)) for name, files in tables.items()),
             output=output,
             rows=rows,
+            learns=tuple(self._reads),
         )
         claim = None
         if self._asks:
             folder = context.folder(f"{self._region}/in")
             claim = partial(claim_attempt, folder, task.epoch, context.durable)
         try:
-            return self.host.run(task, context.report, lambda: context.stopped, context.note, claim)
+            written, read = self.host.run(task, context.report, lambda: context.stopped, context.note, claim)
+            self._note(context, inputs, read)
+            return written
         finally:
             for each in kept:
                 if each.kept:
                     shutil.rmtree(each.kept, ignore_errors=True)
+
+    def _note(self, context: JobContext, inputs: Mapping[str, tuple[bytes, list[str]]], read: Read) -> None:
+        """Note the columns that were read, unless that is known."""
+        for stream, columns in read:
+            known = inputs[stream][0], columns
+            if self._noted.get(stream) != known:
+                self._noted[stream] = known
+                self._reads[stream].note(context, read_schema(known[0]).names, columns)
 
 
 def asks_for(name: str, what: Callable[..., Any] | str) -> bool:

@@ -18,7 +18,6 @@ from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from libraries.spark.dataflow.stream_source import Stream
 from libraries.spark.engine.compiler import Compiled, Kept, Streamed, compile_for_spark
@@ -28,6 +27,7 @@ from libraries.spark.engine.types import EPOCH, quoted
 from libraries.spark.engine.windows import BATCH
 from libraries.spark.process.query_end import has_read_all, noting_the_end
 from libraries.spark.process.tasks import check_types
+from libraries.spark.process.versions import arrow_schema
 from runtime.supervisor.store import JobStore
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
@@ -63,7 +63,7 @@ def opened(node: Node, session: SparkSession) -> Opened:
         raise type(error)(f"{node.kind} {node.name!r} ({node.site}): {error}") from error
     except Exception as error:
         raise explained(error) from error
-    schema = as_polars(to_arrow_schema(frame.schema, timezone="UTC").empty_table()).schema
+    schema = as_polars(arrow_schema(frame.schema).empty_table()).schema
     return Opened(Streamed(node, schema), frame, source)
 
 

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from libraries.spark.files import parquet as files
 from libraries.spark.files.manifest import Manifested, ManifestEntry
-from libraries.spark.files.mentioned import Mentioned
 from libraries.spark.files.published import digest_of_file
+from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import write_schema
 from recovery.policies import Batch
 from timely.dataflow.columns import Columns
@@ -33,14 +33,14 @@ from timely.operators.base import JobContext, Operator
 @dataclass(frozen=True, slots=True)
 class Consumer:
     """A region, whose `input` the files are, or a table. They go into the folder of `region`, or into `folder`, in which they
-    outlive the job. `warm` begins to start Spark. What its `query` cannot read need not be in them; None: all may be read. If
+    outlive the job. `warm` begins to start Spark. Of the columns those need be in them that it `reads`; None: all. If
     `empty`, it is told of a run that gave no rows, by an entry without a path."""
 
     region: str
     input: str
     warm: Callable[[], None] | None = None
     folder: Path | None = None
-    query: Mentioned | None = None
+    reads: Reads | None = None
     empty: bool = False
 
     def place(self, context: JobContext) -> Path:
@@ -142,18 +142,17 @@ def write_for(
     """
     first, *others = consumers
     schema = write_schema(tables[0].schema)
-    left_out = _left_out(consumers, tables[0].column_names)
-    if left_out:
+    digest = files.digest_of(tables)  # of all columns: whoever does it again may know more, or less, of what is read
+    if left_out := _left_out(context, consumers, tables[0].column_names):
         tables = [table.drop_columns(left_out) for table in tables]
-    digest = files.digest_of(tables)
     which = f"{piece}-{digest:016x}"
     stem = files.input_stem(first.input, epoch, worker, which)
     path = files.write_input(first.place(context), stem, tables, first.durable(context))
     rows = sum(len(table) for table in tables)
     with open(path, "rb") as file:  # while it is open it can be copied, even if the first one's rules have removed it
         size = file.seek(0, 2)
-        entries = [[ManifestEntry(first.input, path, rows, size, schema, digest=digest, left_out=left_out)]]
-        there = [_OpenFile(file, which, rows, digest, left_out)]
+        entries = [[ManifestEntry(first.input, path, rows, size, schema, digest=digest)]]
+        there = [_OpenFile(file, which, rows, digest)]
         entries += [_handed(context, each, epoch, worker, there, schema) for each in others]
     return entries
 
@@ -198,7 +197,6 @@ def hand_on(context: JobContext, consumer: Consumer, epoch: int, worker: int, ru
                     f"{number}-{entry.digest:016x}",
                     entry.rows,
                     entry.digest,
-                    entry.left_out,
                 )
                 for number, entry in enumerate(mine)
             ]
@@ -209,20 +207,20 @@ def hand_on(context: JobContext, consumer: Consumer, epoch: int, worker: int, ru
 
 
 class _OpenFile(NamedTuple):
-    """A file that is open, what distinguishes its name, and what is in it, and is not."""
+    """A file that is open, what distinguishes its name, and what is in it."""
 
     file: BinaryIO
     which: str
     rows: int
     digest: int
-    left_out: tuple[str, ...] = ()
 
 
-def _left_out(consumers: Sequence[Consumer], columns: Sequence[str]) -> tuple[str, ...]:
+def _left_out(context: JobContext, consumers: Sequence[Consumer], columns: Sequence[str]) -> tuple[str, ...]:
     """The columns that none of `consumers` reads."""
-    queries = [consumer.query for consumer in consumers]
-    each = [set() if query is None else set(query.left_out(columns)) for query in queries]
-    return tuple(name for name in columns if all(name in others for others in each))
+    if any(each.reads is None for each in consumers):
+        return ()
+    unread = [each.reads.left_out(context, columns) for each in consumers if each.reads is not None]
+    return tuple(name for name in columns if all(name in others for others in unread))
 
 
 def _handed(
@@ -230,10 +228,10 @@ def _handed(
 ) -> list[ManifestEntry]:
     folder, durable = consumer.place(context), consumer.durable(context)
     entries = []
-    for file, which, rows, digest, left_out in written:
+    for file, which, rows, digest in written:
         path = files.link_input(file, folder, files.input_stem(consumer.input, epoch, worker, which), durable)
         size = os.stat(path).st_size
-        entries.append(ManifestEntry(consumer.input, path, rows, size, schema, digest=digest, left_out=left_out))
+        entries.append(ManifestEntry(consumer.input, path, rows, size, schema, digest=digest))
     if durable:
         files.sync_folder(folder)
     return entries

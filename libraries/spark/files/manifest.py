@@ -15,7 +15,7 @@ what that was merged from, which therefore stays as long as some run may need it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -51,8 +51,6 @@ class ManifestEntry(NamedTuple):
     """The files whose rows are in this one."""
     digest: int = 0
     """A number for its rows, whoever wrote them in whatever order: see `libraries.spark.files.parquet.digest_of`."""
-    left_out: tuple[str, ...] = ()
-    """The columns of the schema that are not in it, because no query reads them: see `libraries.spark.files.mentioned`."""
     place: str = ""
     """Of a file of a table the folder, below that of its epoch, that stands for values of its rows."""
     since: int = 0
@@ -72,15 +70,52 @@ Manifested: TypeAlias = tuple[int, list[ManifestEntry], list[tuple[str, bytes]],
 that is a folder the files."""
 
 
+def _reach(over: Over) -> int:
+    match over:
+        case "new":
+            return 0
+        case "all":
+            return INF
+        case length:
+            return length
+
+
 @dataclass(frozen=True, slots=True)
 class Calendar:
     """A run every `every` epochs, over what came since the last one ("new"), over everything, or over the last n epochs.
 
-    With `every` INF there is one, when all input has ended.
+    With `every` INF there is one, when all input has ended. Where inputs differ, `inputs` has each of them, and `over` is that
+    which reaches back furthest.
     """
 
     every: int = 1
     over: Over = "new"
+    inputs: tuple[tuple[str, Over], ...] = ()
+
+    @classmethod
+    def of_inputs(cls, every: int, overs: Mapping[str, Over]) -> Calendar:
+        """A calendar for inputs that differ.
+
+        >>> Calendar.of_inputs(2, {"facts": "new", "rates": "all"}).over, Calendar.of_inputs(2, {"a": "new", "b": 3}).over
+        ('all', 3)
+        >>> Calendar.of_inputs(2, {"a": 3, "b": 3})
+        Calendar(every=2, over=3, inputs=())
+        """
+        widest: Over = max(overs.values(), key=_reach)
+        return cls(every, widest, tuple(overs.items()) if len(set(overs.values())) > 1 else ())
+
+    def of(self, name: str) -> Calendar:
+        """The calendar of an input."""
+        return Calendar(self.every, dict(self.inputs)[name]) if self.inputs else self
+
+    def parts(self) -> list[tuple[Calendar, frozenset[str] | None]]:
+        """The calendars of inputs, each with the names of those that it is for; None: for all."""
+        if not self.inputs:
+            return [(self, None)]
+        return [
+            (Calendar(self.every, over), frozenset(name for name, other in self.inputs if other == over))
+            for over in dict.fromkeys(over for _, over in self.inputs)
+        ]
 
     def due(self, epoch: int) -> int:
         """The first due epoch from `epoch` on.
@@ -132,12 +167,15 @@ class Manifest(TimedBatches):
 
     def _dated(self, first: int, last: int) -> list[tuple[int, ManifestEntry]]:
         """The same, each with the last epoch that has rows in it."""
+        firsts = {name: max(first, self._calendar.of(name).first(last)) for name, _ in self._calendar.inputs}
         found = [
             (time[0], entry)
             for time in sorted(self.times())
             if first <= time[0] <= last
             for entry in sorted(self._at(time))
-            if entry.path and (not entry.replaced or entry.since >= first)
+            if entry.path
+            and time[0] >= (begin := firsts.get(entry.input, first))
+            and (not entry.replaced or entry.since >= begin)
         ]
         replaced = {path for _, entry in found for path in entry.replaced}
         return [(epoch, entry) for epoch, entry in found if entry.path not in replaced]
@@ -153,32 +191,35 @@ class Manifest(TimedBatches):
 
     def ripe(self, last: int) -> list[Merge]:
         """The files up to epoch `last` that are to be merged."""
-        match self._calendar.over:
-            case "new":
-                return []
-            case "all":
-                return self._alike(last)
-            case length:
-                return self._blocks(last, length)
+        merges: list[Merge] = []
+        for calendar, names in self._calendar.parts():
+            match calendar.over:
+                case "new":
+                    pass
+                case "all":
+                    merges += self._alike(last, names)
+                case length:
+                    merges += self._blocks(last, calendar, length, names)
+        return merges
 
-    def _alike(self, last: int) -> list[Merge]:
+    def _alike(self, last: int, names: frozenset[str] | None) -> list[Merge]:
         """Files of about the same size, whatever their epochs."""
         alike: defaultdict[tuple[str, int], list[ManifestEntry]] = defaultdict(list)
         for entry in self.entries(0, last):
-            if entry.size < LARGE:
+            if entry.size < LARGE and (names is None or entry.input in names):
                 alike[entry.input, _magnitude(entry.rows)].append(entry)
         return [Merge(0, last, entries) for entries in alike.values() if len(entries) >= FAN]
 
-    def _blocks(self, last: int, length: int) -> list[Merge]:
+    def _blocks(self, last: int, calendar: Calendar, length: int, names: frozenset[str] | None) -> list[Merge]:
         """The files of complete blocks in which no later run begins for now: the smallest blocks that have enough of them.
 
         What the run at `last` takes from a merge is merged by no smaller one again, which would have rows a second time.
         """
-        needed = self._calendar.needed_after(last)
+        needed = calendar.needed_after(last)
         left = [
             (entry.since if entry.replaced else epoch, entry)
-            for epoch, entry in self._dated(self._calendar.first(last), last)
-            if entry.size < LARGE
+            for epoch, entry in self._dated(calendar.first(last), last)
+            if entry.size < LARGE and (names is None or entry.input in names)
         ]
         merges: list[Merge] = []
         size = FAN
@@ -201,12 +242,17 @@ class Manifest(TimedBatches):
             return
         if self._calendar.over == "all":
             self._settle(inside)
-        first = self._calendar.needed_after(inside[0][0])
+        last = inside[0][0]
+        first = self._calendar.needed_after(last)
+        firsts = {name: self._calendar.of(name).needed_after(last) for name, _ in self._calendar.inputs}
         known: set[str] = set()
         for time in inside:
             names = {entry.input for entry in self._at(time) if entry.schema}
-            if time[0] < first and names <= known:
+            stays = {name for name in names if time[0] >= firsts.get(name, first) or name not in known}
+            if time[0] < first and not stays:
                 self.pop(time)
+            elif firsts and not names <= stays:
+                self.replace(time, [entry for entry in self._at(time) if entry.input in stays])
             known |= names
 
     def _settle(self, inside: Sequence[tuple[int, ...]]) -> None:

@@ -222,16 +222,9 @@ def gathered(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _as(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches as one table. Columns that are not in one of them, because nobody reads them, are null there."""
-    return pa.concat_tables([pa.Table.from_arrays(_arrays(batch, schema), schema=schema) for batch in batches])
-
-
-def _arrays(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
-    there = set(batch.schema.names)
-    return [
-        batch.column(each.name).cast(each.type) if each.name in there else pa.nulls(len(batch), each.type)
-        for each in schema
-    ]
+    """The batches as one table."""
+    tables = [[batch.column(each.name).cast(each.type) for each in schema] for batch in batches]
+    return pa.concat_tables([pa.Table.from_arrays(arrays, schema=schema) for arrays in tables])
 
 
 def write_once(path: Path, content: bytes, durable: bool) -> bytes:
@@ -338,11 +331,12 @@ def output_name(epoch: int) -> str:
     return f"{named_by(epoch)}-{uuid.uuid4().hex}"
 
 
-def sweep_inputs(folder: Path, sweep: Sweep) -> None:
+def sweep_inputs(folder: Path, sweeps: Sequence[Sweep]) -> None:
     """Remove the input files that nobody can need any more, and what is noted of runs that are never done again."""
     for path in folder.glob("[0-9]*"):
         epoch = epoch_of(path)
-        if sweep.takes(epoch, str(path)) if path.suffix == ".parquet" else epoch <= sweep.upto:
+        rows = path.suffix == ".parquet"
+        if any(sweep.takes(epoch, str(path)) if rows else epoch <= sweep.upto for sweep in sweeps):
             with suppress(FileNotFoundError):
                 path.unlink()
 

@@ -22,6 +22,15 @@ def last_epoch(frontier: Frontier) -> int:
     return min((time[0] - 1 for time in frontier.antichain), default=INF)
 
 
+def input_of(path: str) -> str:
+    """The input that a file is of, by its name.
+
+    >>> input_of("in/00000000000000000003-rates-0-1-0f.parquet")
+    'rates'
+    """
+    return path.rpartition("/")[2].split("-", 2)[1]
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """The files that the run of epoch `due` names, which is over the epochs from `first` on."""
@@ -44,15 +53,17 @@ class Sweep:
         upto: up to this epoch nothing is ever rolled back.
         needed: the first epoch that a later run may be over.
         last: what the last run up to `upto` named; None if that is not known.
+        inputs: those whose files these are; None: all.
     """
 
     upto: int
     needed: int
     last: Names | None
+    inputs: frozenset[str] | None = None
 
     def takes(self, epoch: int, path: str) -> bool:
         """True if a file of this epoch goes."""
-        if epoch > self.upto:
+        if epoch > self.upto or (self.inputs is not None and input_of(path) not in self.inputs):
             return False
         last = self.last
         return epoch < self.needed or (last is not None and last.first <= epoch <= last.due and path not in last.paths)

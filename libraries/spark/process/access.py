@@ -69,6 +69,9 @@ class Access(Protocol):
     def gone(self, error: BaseException) -> bool:
         """True if the error says that Spark, or the connection to it, is gone."""
 
+    def lost(self, error: BaseException) -> bool:
+        """True if such an error says nothing of what was run: others have ended Spark, or the connection."""
+
     def intact(self, session: SparkSession) -> bool:
         """False if Spark has lost a session that it had, so that whatever it says now may be due to that.
 

@@ -151,9 +151,9 @@ class SparkChild:
                     self._printed_came.set()
                 case PrintedText():
                     self.tell(message)
-                case SparkEnded(how):
+                case SparkEnded(how, killed):
                     self._ended = True
-                    self.tell(RunFailed(-1, how, again=True, printed=self._printed))
+                    self.tell(RunFailed(-1, how, True, self._printed, ended=True, lost=killed))
                     self._heard.set()
                 case Release():
                     raise AssertionError("a child is not told that: it is for one without a worker")
@@ -165,8 +165,8 @@ class SparkChild:
         assert self._tasks is not None  # nothing is asked for before Spark is ready
         assert self._queries is not None
         try:
-            written = self._tasks.run(task) if isinstance(task, RunTask) else self._queries.run(task)
-            self.tell(Done(task.number, written))
+            done = self._tasks.run(task) if isinstance(task, RunTask) else (self._queries.run(task), ())
+            self.tell(Done(task.number, *done))
         except Exception as error:
             if not self._is_gone(error):
                 self.tell(RunFailed(task.number, self._told(error), again=not hopeless(error)))
@@ -182,7 +182,7 @@ class SparkChild:
                     if not self._ended:
                         self._ended = True
                         text = f"the Spark Connect server does not answer any more: {self._told(error)}"
-                        self.tell(RunFailed(-1, text, again=True))
+                        self.tell(RunFailed(-1, text, again=True, ended=True, lost=access.lost(error)))
         return self._ended
 
     def _wait_for_the_end(self) -> None:
@@ -195,7 +195,8 @@ class SparkChild:
         text = told(error)
         if isinstance(self._up, ServerUp) and isinstance(error, PySparkNotImplementedError | PySparkAttributeError):
             where = self._up.server.url.partition("/;")[0]
-            text += f". This comes of SparkOptions(connect={where!r}): take a Spark of the job's own for it"
+            asked = "sail=True" if self._up.server.sail else f"connect={where!r}"
+            text += f". This comes of SparkOptions({asked}): take a Spark of the job's own for it"
         return self._without_secrets(text)
 
     def _without_secrets(self, text: str) -> str:

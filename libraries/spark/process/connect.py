@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import os
 import random
 import re
 import shutil
@@ -27,9 +28,8 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import DataFrame
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
-from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 from pyspark.sql.connect.session import SparkSession as ConnectSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files.parquet import carried_schema, gathered, write_output
@@ -40,6 +40,7 @@ from libraries.spark.process.failures import told
 from libraries.spark.process.java_access import read_files, read_table_files
 from libraries.spark.process.own_files import own_options, write_files
 from libraries.spark.process.protocol import Frames, Release, RunTask, ServerOrders, ServerUp, session_id
+from libraries.spark.process.versions import arrow_schema, check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,8 @@ class ConnectAccess:
         self._root = up.root
         self._opens = opens
         self._numbers = itertools.count()
-        self._shared = up.server.shared
+        self._reads = self._writes = up.server.shared
+        """Whether the server reads the job's files, and whether it writes them as Spark does; None: that is not known yet."""
         self._running: dict[int, Any] = {}
         self._stages: dict[str, dict[int, tuple[int, int]]] = {}
         """Of each session the tasks of its stages that are done, and all."""
@@ -98,7 +100,7 @@ class ConnectAccess:
         self._over = False
         """The server has ended, or is about to."""
         self.version = self._first()
-        self.jvm: int | None = None
+        self.jvm = up.pid
         self.page: str | None = None
 
     def new_session(self) -> SparkSession:
@@ -137,8 +139,7 @@ class ConnectAccess:
 
     @contextmanager
     def running(self, session: SparkSession, task: RunTask) -> Iterator[None]:
-        if self._shared is None:
-            self._shared = self._sees(session, Path(f"{task.output}-probe"))
+        self._probe(session, Path(f"{task.output}-probe"))
         with self._lock:
             self._running[task.number] = session
         self._stages[session.client._session_id].clear()
@@ -161,14 +162,14 @@ class ConnectAccess:
         return sum(done for done, _ in stages), sum(total for _, total in stages)
 
     def read(self, session: SparkSession, frames: Frames) -> DataFrame:
-        if self._shared or not frames.files:
+        if self._reads or not frames.files:
             return read_files(session, frames)
         arrow = read_schema(frames.schema)
         schema = from_arrow_schema(arrow, prefer_timestamp_ntz=True)
         return _all(session.createDataFrame(table, schema) for table in gathered(frames.files, arrow))
 
     def read_table(self, session: SparkSession, name: str, files: Sequence[PinnedFile]) -> DataFrame:
-        if self._shared:
+        if self._reads:
             return read_table_files(session, files)
         parts = []
         for base in dict.fromkeys(file.base for file in files):
@@ -179,19 +180,28 @@ class ConnectAccess:
         return functools.reduce(DataFrame.unionByName, parts)
 
     def write(self, frame: DataFrame, output: str, rows: int) -> None:
-        if self._shared:
+        if self._writes:
             write_files(frame, output, rows, self.own_options)
+            if not os.path.isdir(output):
+                raise SparkError(
+                    f"the Spark Connect server has written into {output}, and nothing is there: it does not see the job's "
+                    "files, as shared=True says. Leave that out, or have both see one folder (FALKIRK_FILES)"
+                )
             return
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        schema = arrow_schema(frame.schema)
         write_output(Path(output), _tables(frame, schema), rows)
 
     @contextmanager
     def publishing(
         self, session: SparkSession, publisher: Publisher
     ) -> Iterator[Callable[[DataStreamWriter], StreamingQuery]]:
-        if self._shared is None:
-            self._shared = self._sees(session, publisher.folder / f".probe-{uuid.uuid4().hex}")
-        if not self._shared:
+        if self._server.sail:
+            raise SparkError(
+                "Sail has no streaming queries: take Spark for this source, with other SparkOptions; regions of the same job "
+                "may run on Sail"
+            )
+        self._probe(session, publisher.folder / f".probe-{uuid.uuid4().hex}")
+        if not self._writes:
             raise SparkError(
                 "a streaming query keeps its checkpoint and its batches among the job's files, which the Spark Connect "
                 "server does not see: have both see one folder (FALKIRK_FILES), or take a Spark of the job's own"
@@ -203,6 +213,9 @@ class ConnectAccess:
         if _stopping(error):
             self._wait_for_the_end()
             return True
+        return _silent(error)
+
+    def lost(self, error: BaseException) -> bool:
         return _silent(error)
 
     def intact(self, session: SparkSession) -> bool:
@@ -224,9 +237,13 @@ class ConnectAccess:
                 session = self.new_session()
                 version = session.version
                 self.release(session)
+                if found := re.match(r"(\d+)\.(\d+)", version):
+                    check_version((int(found[1]), int(found[2])), f"the Spark Connect server {where} has")
                 self._over = False
                 return version
             except Exception as error:
+                if isinstance(error, SparkError):
+                    raise
                 if _status(error) in _REFUSED:
                     raise SparkError(f"the Spark Connect server {where} refuses: {told(error)}") from error
                 if not self.gone(error):
@@ -269,20 +286,28 @@ class ConnectAccess:
                 raise SparkLost("nobody wants more of the query")
             pause = min(2 * pause, _MOST_BUSY_SECONDS)
 
-    def _sees(self, session: SparkSession, folder: Path) -> bool:
-        """True if the server reads and writes the files that are here."""
+    def _probe(self, session: SparkSession, folder: Path) -> None:
+        """Find out whether the server reads the files that are here, and whether it writes them, named as Spark's are.
+
+        One that is not Spark may heed none of the options of our own files, and rows from it come back over the connection.
+        """
+        if self._reads is not None:
+            return
         token = uuid.uuid4().hex
         folder.mkdir()
+        reads = writes = False
         try:
             (folder / "token").write_text(token)
-            session.read.text(str(folder / "token")).write.text(str(folder / "back"))
-            return any(token in path.read_text() for path in (folder / "back").glob("part-*"))
+            frame = session.read.text(str(folder / "token"))
+            reads = [row[0] for row in frame.collect()] == [token]
+            frame.write.text(str(folder / "back"))
+            writes = reads and any(token in path.read_text() for path in (folder / "back").glob("part-*"))
         except Exception as error:
             if self.gone(error) or not self.intact(session):
                 raise
-            return False
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+        self._reads, self._writes = reads, writes
 
 
 def release(message: Release) -> None:
@@ -312,10 +337,12 @@ def _interrupt(session: Any) -> bool:
 
 
 def _runs(session: Any) -> bool:
-    """True if something runs in a session, whether or not it was interrupted."""
+    """True if something runs in a session, whether or not it was interrupted, as far as PySpark and the server tell."""
     try:
+        from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
+
         found = session.client._get_operation_statuses().operation_statuses
-    except Exception:  # there is no such session
+    except Exception:  # there is no such session, or one of the two is older than 4.2
         return False
     return any(each.state == GetStatusResponse.OperationStatus.OPERATION_STATE_RUNNING for each in found)
 

@@ -35,6 +35,7 @@ from libraries.spark.process.protocol import (
     Follow,
     PrintedText,
     QueryProgress,
+    Read,
     Ready,
     RunFailed,
     RunProgress,
@@ -44,6 +45,7 @@ from libraries.spark.process.protocol import (
     encode,
 )
 from libraries.spark.process.session import SparkOptions, check_master, left_out
+from libraries.spark.process.tries import Losses, Tries
 from runtime.control import receive_bytes, send_bytes
 
 _LOOK_SECONDS = 0.1
@@ -77,7 +79,7 @@ class _Waiting:
     done: int = 0
     total: int = 0
     query: QueryProgress | None = None
-    written: Written | None = None
+    result: tuple[Written, Read] | None = None
     failure: RunFailed | None = None
 
 
@@ -85,11 +87,19 @@ class _Innocent(SparkLost):
     """Another run had the process killed."""
 
 
+class _Killed(SparkLost):
+    """The process of this number was ended, by none of ours, and whatever runs there."""
+
+    def __init__(self, text: str, process: int) -> None:
+        super().__init__(text)
+        self.process = process
+
+
 class SparkHost:
     """Spark with the given options, for all threads of this process."""
 
     def __init__(self, options: SparkOptions) -> None:
-        self._options = options
+        self.options = options
         self._lock = threading.Lock()
         self._process: _SparkProcess | None = None
         self._numbers = itertools.count()
@@ -99,6 +109,7 @@ class SparkHost:
         """The address of Spark's page, of which it was told."""
         self._said = False
         """True once it was told of settings that do not hold."""
+        self._losses = Losses()
         self.starts = 0
         """Number of processes that were started so far."""
 
@@ -119,7 +130,7 @@ class SparkHost:
         stopped: Callable[[], bool] = lambda: False,
         note: Callable[[str], None] = lambda text: None,
         claim: Callable[[], int] | None = None,
-    ) -> Written:
+    ) -> tuple[Written, Read]:
         """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
 
         Args:
@@ -134,24 +145,22 @@ class SparkHost:
             Given: when it is not wanted any more.
         """
         self._note = note
-        reasons: list[str] = []
+        tries = Tries(self.options.retries, self._losses)
         for number in range(_MOST_ATTEMPTS):
             claimed = number if claim is None else claim()
             attempt = msgspec.structs.replace(
                 task, output=f"{task.output}-{number}", attempt=claimed, first=number == 0
             )
             try:
-                return self._attempt(attempt, report, stopped, len(reasons))
-            except _Innocent as error:
-                last = str(error)
+                result = self._attempt(attempt, report, stopped, tries.failures)
+                tries.done()
+                return result
             except SparkLost as error:
-                last = str(error)
-                reasons.append(last)
+                last = error
             shutil.rmtree(attempt.output, ignore_errors=True)
-            if len(reasons) > self._options.retries:
-                break
+            self._count(tries, last)
             note(f"an attempt at the run has failed, and another one follows: {last}")
-        raise SparkError(f"Spark has failed {_times(len(reasons))} on what was asked of it. The last time: {last}")
+        raise SparkError(f"{_MOST_ATTEMPTS} attempts at the run have failed. The last time: {last}")
 
     def stop(self) -> None:
         """End Spark. The next `run` starts it again."""
@@ -160,6 +169,17 @@ class SparkHost:
         if process is not None:
             process.leave()
 
+    def _count(self, tries: Tries, error: SparkLost) -> None:
+        """Count what has gone wrong. Raises SparkError if that was enough."""
+        with self._lock:
+            match error:
+                case _Innocent():
+                    pass
+                case _Killed(process=process):
+                    tries.lost(process, str(error))
+                case _:
+                    tries.failed(str(error))
+
     def _warm(self) -> None:
         with suppress(SparkError, SparkLost):
             self._there()
@@ -167,10 +187,10 @@ class SparkHost:
     def _there(self) -> _SparkProcess:
         with self._lock:
             if self._process is None or self._process.ended:
-                if self._options.connect is None:
-                    check_master(self._options.master)
-                self._process = _SparkProcess(self._options, self._show, lambda text: self._note(text))
+                if not self.options.remote:
+                    check_master(self.options.master)
                 self.starts += 1
+                self._process = _SparkProcess(self.starts, self.options, self._show, lambda text: self._note(text))
             return self._process
 
     def _show(self, text: str) -> None:
@@ -198,23 +218,22 @@ class SparkHost:
             SparkError: for what trying again does not help, or did not help: `retries` counts failures with no new batch.
         """
         self._note = note
-        reasons: list[str] = []
+        tries = Tries(self.options.retries, self._losses)
         batches = 0
         while not stopped():
             waiting = _Waiting()
             try:
-                self._follow(task, waiting, consumed, stopped, note, report, len(reasons))
+                self._follow(task, waiting, consumed, stopped, note, report, tries.failures)
                 return
             except (Given, _Innocent):
                 continue
             except SparkLost as error:
-                if waiting.done > batches:
-                    batches = waiting.done
-                    reasons.clear()
-                reasons.append(str(error))
-            if len(reasons) > self._options.retries:
-                raise SparkError(f"the query has failed {_times(len(reasons))}. The last time: {reasons[-1]}")
-            note(f"the query has failed, and begins again where it was: {reasons[-1]}")
+                last = error
+            if waiting.done > batches:
+                batches = waiting.done
+                tries.done()
+            self._count(tries, last)
+            note(f"the query has failed, and begins again where it was: {last}")
 
     def _follow(
         self,
@@ -261,16 +280,16 @@ class SparkHost:
 
     def _attempt(
         self, task: RunTask, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
-    ) -> Written:
+    ) -> tuple[Written, Read]:
         again = f", attempt {failed + 1}" if failed else ""
         process = self._ready(report, stopped, failed)
         task = msgspec.structs.replace(task, number=next(self._numbers))
         waiting = _Waiting()
         process.begin(task, waiting)
-        deadline, before = time.monotonic() + self._options.limit, (0, 0)
+        deadline, before = time.monotonic() + self.options.limit, (0, 0)
         while not waiting.over.wait(_LOOK_SECONDS):
             if (waiting.done, waiting.total) != before:
-                deadline, before = time.monotonic() + self._options.limit, (waiting.done, waiting.total)
+                deadline, before = time.monotonic() + self.options.limit, (waiting.done, waiting.total)
             report(f"Spark{again}: task", waiting.done, waiting.total)
             if stopped():
                 process.tell(Cancel(task.number))
@@ -279,7 +298,7 @@ class SparkHost:
                 process.forget(task.number)
                 process.kill("a run did not get on")
                 raise SparkLost(
-                    f"none of its tasks was done within limit={self._options.limit:g} s, which counts as hanging; "
+                    f"none of its tasks was done within limit={self.options.limit:g} s, which counts as hanging; "
                     "give a larger limit if a task needs more"
                 )
         return process.outcome(waiting)
@@ -290,7 +309,7 @@ class SparkHost:
         """Spark, once it has started, or has failed to."""
         again = f", attempt {failed + 1}" if failed else ""
         process = self._there()
-        limit = self._options.start_limit if self._options.connect is None else None  # a server is waited for by others
+        limit = self.options.start_limit if not self.options.connect else None  # a server is waited for by others
         deadline = time.monotonic() + limit if limit is not None else math.inf
         while not process.up.wait(_LOOK_SECONDS):
             report(f"Spark starts{again}", 0, 0)
@@ -299,7 +318,7 @@ class SparkHost:
             if time.monotonic() > deadline:
                 process.kill("it did not start in time")
                 raise SparkLost(f"Spark did not start within {limit:g} s{process.last_words()}")
-        if not self._said and self._options.connect is None and (left := left_out(self._options)):
+        if not self._said and not self.options.remote and (left := left_out(self.options)):
             self._note(
                 "these settings of spark-defaults.conf, or of spark-submit, do not hold here, as answers rest on them, "
                 f"or a job says where it runs: {', '.join(left)}. Those of SparkOptions(config=) do"
@@ -311,20 +330,19 @@ class SparkHost:
         return process
 
 
-def _times(number: int) -> str:
-    return f"{number} times" if number > 1 else "once"
-
-
 class _SparkProcess:
     """One process that speaks to Spark, until it ends. Raises SparkError if there can be none."""
 
-    def __init__(self, options: SparkOptions, show: Callable[[str], None], note: Callable[[str], None]) -> None:
+    def __init__(
+        self, number: int, options: SparkOptions, show: Callable[[str], None], note: Callable[[str], None]
+    ) -> None:
         self.up = threading.Event()
         """Spark has started, or will never start."""
         self.ready: Ready | None = None
         self.ended = False
         self.own_death = True
         """True if it ended by itself, rather than by `kill`."""
+        self._number = number
         self._options = options
         self._show = show
         self._note = note
@@ -351,15 +369,17 @@ class _SparkProcess:
             self._waiting[task.number] = waiting
         self.tell(task)
 
-    def outcome(self, waiting: _Waiting) -> Written:
+    def outcome(self, waiting: _Waiting) -> tuple[Written, Read]:
         """The result of a task that is over. Raises the error with which it failed."""
-        if waiting.written is not None:
-            return waiting.written
+        if waiting.result is not None:
+            return waiting.result
         assert waiting.failure is not None
         if not waiting.failure.again:
             raise SparkError(waiting.failure.text)
         if waiting.failure.number < 0 and not self.own_death:
             raise _Innocent(waiting.failure.text)
+        if waiting.failure.lost:
+            raise _Killed(waiting.failure.text, self._number)
         raise SparkLost(waiting.failure.text)
 
     def forget(self, number: int) -> None:
@@ -368,16 +388,16 @@ class _SparkProcess:
             self._waiting.pop(number, None)
 
     def kill(self, why: str) -> None:
-        """End it, Java and all."""
+        """End it, Java and all; first, for whoever hears that it has ended begins another one."""
         self.own_death = False
-        self._end(RunFailed(-1, f"Spark's process was ended: {why}", again=True))
         self._ask(END)
+        self._end(RunFailed(-1, f"Spark's process was ended: {why}", again=True))
 
     def leave(self) -> None:
         """End it, and all that was started for it."""
         self.own_death = False
-        self._end(RunFailed(-1, "Spark's process was ended: it was stopped", again=True))
         self._ask(LEAVE)
+        self._end(RunFailed(-1, "Spark's process was ended: it was stopped", again=True))
 
     def last_words(self) -> str:
         """The end of what was printed until now, for an error message."""
@@ -408,28 +428,31 @@ class _SparkProcess:
                     self._printed.append(text)
                     if self.ready is not None:  # what it says while it starts counts if it fails to
                         self._show(text)
-                case Done(number, written):
-                    self._over(number, written, None)
+                case Done(number, written, read):
+                    self._over(number, (written, read), None)
                 case RunFailed(number) if number >= 0:
                     self._over(number, None, message)
                 case RunFailed():
                     self._give_up(message)
-        self._end(RunFailed(-1, "the Python process that speaks to Spark has died", again=True))
+        self._end(RunFailed(-1, "the Python process that speaks to Spark has died", again=True, lost=True))
 
     def _give_up(self, failed: RunFailed) -> None:
-        """Spark has not started, or its Java has ended."""
+        """Spark has not started, or its Java has ended.
+
+        A Java without a session is ended before anybody hears of it: who does has another one started, that must live.
+        """
         text, again = failed.text, failed.again
         if self.ready is None:
             text, again = f"Spark did not start: {text}", again and _REFUSAL.search(failed.printed) is None
-        self._end(RunFailed(-1, f"{text}{_last_words(failed.printed)}", again))
-        if self.ready is None:
-            self._ask(END)
+            if not failed.ended:
+                self._ask(END)
+        self._end(RunFailed(-1, f"{text}{_last_words(failed.printed)}", again, lost=failed.lost))
 
-    def _over(self, number: int, written: Written | None, failure: RunFailed | None) -> None:
+    def _over(self, number: int, result: tuple[Written, Read] | None, failure: RunFailed | None) -> None:
         with self._lock:
             waiting = self._waiting.pop(number, None)
         if waiting is not None:
-            waiting.written, waiting.failure = written, failure
+            waiting.result, waiting.failure = result, failure
             waiting.over.set()
 
     def _end(self, failure: RunFailed) -> None:

@@ -125,6 +125,9 @@ class JavaAccess:
     def gone(self, error: BaseException) -> bool:
         return lost_java(error)
 
+    def lost(self, error: BaseException) -> bool:
+        return True  # the keeper says how Java has ended
+
     def intact(self, session: SparkSession) -> bool:
         return True  # it is lost with its Java only
 

@@ -36,7 +36,7 @@ from pathlib import Path
 
 import msgspec
 
-from libraries.spark.process.kept import Kept, KeptJava, KeptServer, end_of
+from libraries.spark.process.kept import Kept, KeptJava, KeptSail, KeptServer, end_of
 from libraries.spark.process.protocol import (
     ASKS,
     END,
@@ -48,8 +48,7 @@ from libraries.spark.process.protocol import (
     JavaOrders,
     Orders,
     PrintedText,
-    ServerOrders,
-    SparkEnded,
+    SailOrders,
     encode,
 )
 from runtime.control import frame
@@ -138,7 +137,7 @@ class Keeper:
         self._shown = 0.0
         self._wanted = True
         import_module(CHILD)  # while Java starts
-        if isinstance(orders.what, ServerOrders):
+        if not isinstance(orders.what, JavaOrders):
             import_module(_CONNECT)
         gc.collect()
         gc.freeze()
@@ -200,8 +199,13 @@ class Keeper:
         return True
 
     def _begun(self) -> Kept:
-        what = self._orders.what
-        return KeptJava(what) if isinstance(what, JavaOrders) else KeptServer(what)
+        match self._orders.what:
+            case JavaOrders() as java:
+                return KeptJava(java)
+            case SailOrders() as sail:
+                return KeptSail(sail)
+            case server:
+                return KeptServer(server)
 
     def _all_kept(self) -> list[Kept]:
         return [self._kept] if self._spare is None else [self._kept, self._spare]
@@ -272,7 +276,7 @@ class Keeper:
                 child.tell(PrintedText(printed, kept=False))
             if kept.ended and not child.bereft:
                 child.bereft = True
-                child.tell(PrintedText(kept.printed.kept, kept=True), SparkEnded(kept.how_it_ended()))
+                child.tell(PrintedText(kept.printed.kept, kept=True), kept.how_it_ended())
             child.tell()
         if lived and self._kept.ended and any(child.knows and child.kept is self._kept for child in self._children):
             self._replace()

@@ -19,8 +19,10 @@ import msgspec
 from libraries.spark.errors import SparkError
 from libraries.spark.process.class_cache import options_to_use
 from libraries.spark.process.java import find_java
-from libraries.spark.process.protocol import FOLDER, JavaOrders, Orders, ServerOrders
+from libraries.spark.process.protocol import FOLDER, JavaOrders, Orders, SailOrders, ServerOrders
+from libraries.spark.process.sail import VARIABLE, sail_python
 from libraries.spark.process.session import SparkOptions, environment, python_path, session_settings, settings
+from libraries.spark.process.versions import check_version, installed
 from runtime.scratch import OWNER, Scratch, for_sockets, job_folder
 from runtime.supervisor.forked import Forked, start_alone
 
@@ -86,7 +88,8 @@ def _folder() -> Path:
 
 
 def _start(options: SparkOptions, folder: Path, address: Path) -> Forked | subprocess.Popen[bytes]:
-    what, variables = _server(options) if options.connect is not None else _java(options)
+    check_version(installed())
+    what, variables = (_sail if options.sail else _server if options.remote else _java)(options)
     orders = Orders(address=str(address), owner=str(folder / OWNER), nice=options.nice, what=what)
     reads, writes = os.pipe()
     try:
@@ -111,21 +114,32 @@ def _started(standard: tuple[int, int, int], variables: dict[str, str]) -> Forke
 
 def _java(options: SparkOptions) -> tuple[JavaOrders, dict[str, str]]:
     java = find_java()
-    made = settings(options, Path(FOLDER), again=True)
+    made = settings(options, Path(FOLDER))
     orders = JavaOrders(settings=made, java_home=str(java.home), vector=java.vector, spare=options.spare)
     return orders, environment(options, java.home, java_options=options_to_use(java))
 
 
+def _sail(options: SparkOptions) -> tuple[SailOrders, dict[str, str]]:
+    python = sail_python()
+    if python is None:
+        raise SparkError(
+            "SparkOptions(sail=True) needs Sail, which is not installed: pip install 'falkirk[sail]', or name a Python that "
+            f"has pysail and pyspark-client by the variable {VARIABLE}"
+        )
+    server, variables = _server(options)
+    return SailOrders(python, msgspec.structs.replace(server, sail=True)), variables
+
+
 def _server(options: SparkOptions) -> tuple[ServerOrders, dict[str, str]]:
-    assert options.connect is not None
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
+        asked = "sail=True" if options.sail else f"connect={options.server!r}"
         raise SparkError(
-            f"SparkOptions(connect={options.server!r}) needs packages that are not installed ({', '.join(missing)}): "
+            f"SparkOptions({asked}) needs packages that are not installed ({', '.join(missing)}): "
             "pip install 'falkirk[connect]'"
         )
     orders = ServerOrders(
-        url=options.connect,
+        url=options.connect or "",
         seconds=_SERVER_SECONDS if options.start_limit is None else options.start_limit,
         settings=session_settings(options),
         shared=options.shared,

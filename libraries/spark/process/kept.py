@@ -14,13 +14,26 @@ from typing import NamedTuple
 
 import msgspec
 
+from libraries.spark.process import sail_server
 from libraries.spark.process.java import Java, home_for_spark
 from libraries.spark.process.printed import Printed
-from libraries.spark.process.protocol import FOLDER, FromKeeper, JavaOrders, JavaUp, Release, ServerOrders, ServerUp
+from libraries.spark.process.protocol import (
+    FOLDER,
+    FromKeeper,
+    JavaOrders,
+    JavaUp,
+    Release,
+    SailOrders,
+    ServerOrders,
+    ServerUp,
+    SparkEnded,
+)
 from runtime.scratch import Scratch
 
 _CHUNK = 1 << 16
 _PIPE_BYTES = 1 << 20
+_SIGNALS = 128
+"""The code with which a shell ends, less the number of the signal that has ended what it had started."""
 
 
 class Kept:
@@ -56,8 +69,8 @@ class Kept:
         """The message by which another child cleans up after one that opened so many sessions; None: none need do so."""
         return None
 
-    def how_it_ended(self) -> str:
-        """Its end, in words."""
+    def how_it_ended(self) -> SparkEnded:
+        """Its end."""
         raise NotImplementedError
 
     def look(self) -> None:
@@ -127,51 +140,27 @@ class KeptServer(Kept):
     def farewell(self, root: str, count: int) -> FromKeeper | None:
         return Release(self._orders, root, count) if count else None
 
-    def how_it_ended(self) -> str:
-        return "the connection to the Spark Connect server was ended"
+    def how_it_ended(self) -> SparkEnded:
+        return SparkEnded("the connection to the Spark Connect server was ended", killed=True)
 
 
-class KeptJava(Kept):
-    """One Java with Spark in it, started as PySpark does it in `launch_gateway`.
+class KeptProcess(Kept):
+    """A process that the keeper has started, which ends with its standard input, and its folder."""
 
-    PySpark starts a shell, and that a Java that says how the one of Spark is to be started. One in the place of another, whose
-    `start` is given, is started as that one was, without these.
-    """
+    called: str
+    process: subprocess.Popen[bytes]
 
-    def __init__(self, orders: JavaOrders, start: Start | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._orders = orders
-        self._start = start
         self._scratch = Scratch("spark")
-        folder = self._scratch.path
-        self._gateway = folder / "gateway"
-        self._up: JavaUp | None = None
-        self._used = False
-        """True once a child was told of it."""
-        settings = {name: value.replace(FOLDER, str(folder)) for name, value in orders.settings.items()}
-        own = "SPARK_HOME" not in os.environ and settings["spark.master"].startswith("local[")  # executors need it
-        home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder, installed=own)
-        spark = find_spec("pyspark")
-        root = os.environ.get("SPARK_HOME") or os.path.dirname((spark and spark.origin) or "")
-        told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-        arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        command, environment = [f"{root}/bin/spark-submit", *told, *arguments], {**os.environ, "SPARK_HOME": root}
-        if start is not None:
-            command, environment = start.in_folder(f"{home}/bin/java", str(folder))
+        self._ending: int | None = None
+        self._up: JavaUp | ServerUp | None = None
+
+    def _run(self, command: list[str], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=self.input,
-            stderr=self.input,
-            env=environment
-            | {
-                "JAVA_HOME": str(home),
-                "SPARK_CONNECT_MODE": "0",
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._gateway),
-            },
+            command, stdin=subprocess.PIPE, stdout=self.input, stderr=self.input, env=environment
         )
         self._ending = end_of(self.process.pid)
-        self._settings = settings
 
     @property
     def files(self) -> list[int]:
@@ -181,27 +170,11 @@ class KeptJava(Kept):
     def starts(self) -> bool:
         return self._up is None and not self.ended
 
-    def again(self) -> Kept:
-        return KeptJava(self._orders, self._start if self._up is not None else None)
-
     def look(self) -> None:
-        """Take in what was printed, whether it is up, and whether it has ended."""
         super().look()
-        if self._up is None and self._gateway.exists():
-            data = self._gateway.read_bytes()
-            port, length = struct.unpack_from(">ii", data)
-            self._up = JavaUp(self.process.pid, port, data[8 : 8 + length].decode(), self._settings)
-            self._gateway.unlink()
-            self._start = self._start or Start.of(self.process.pid, str(self._scratch.path))
         if not self.ended and self.process.poll() is not None:
             super().look()
             super().end()
-
-    def greeting(self, root: str) -> FromKeeper | None:
-        if self._up is None:
-            return None
-        used, self._used = self._used, True
-        return msgspec.structs.replace(self._up, used=used)
 
     def end(self) -> None:
         """Kill it, unless it has ended, and take its files away."""
@@ -222,8 +195,94 @@ class KeptJava(Kept):
         with suppress(OSError):
             self.process.stdin.close()
 
-    def how_it_ended(self) -> str:
+    def how_it_ended(self) -> SparkEnded:
         code = self.process.returncode
-        return "Spark's Java process " + (
-            f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
-        )
+        number = -code if code < 0 else code - _SIGNALS  # of what a shell had started
+        if number > 0:
+            return SparkEnded(f"{self.called} was killed by signal {number}", killed=True)
+        return SparkEnded(f"{self.called} has ended with code {code}")
+
+
+class KeptSail(KeptProcess):
+    """One Sail, and the sessions of this job there."""
+
+    called = "Sail's process"
+
+    def __init__(self, orders: SailOrders) -> None:
+        super().__init__()
+        self._orders = orders
+        self._port = self._scratch.path / "port"
+        environment = {"RUST_LOG": "error"} | os.environ
+        del environment["PYTHONPATH"]  # its Python may be another one
+        self._run([orders.python, str(Path(sail_server.__file__)), str(self._port)], environment)
+
+    def again(self) -> Kept:
+        return KeptSail(self._orders)
+
+    def look(self) -> None:
+        if self._up is None and self._port.exists():
+            url = f"sc://127.0.0.1:{self._port.read_text()}"
+            self._up = ServerUp(msgspec.structs.replace(self._orders.server, url=url), "", self.process.pid)
+        super().look()
+
+    def greeting(self, root: str) -> FromKeeper | None:
+        return None if self._up is None else msgspec.structs.replace(self._up, root=root)
+
+    def farewell(self, root: str, count: int) -> FromKeeper | None:
+        if self.ended or not count or not isinstance(self._up, ServerUp):
+            return None
+        return Release(self._up.server, root, count)
+
+
+class KeptJava(KeptProcess):
+    """One Java with Spark in it, started as PySpark does it in `launch_gateway`.
+
+    PySpark starts a shell, and that a Java that says how the one of Spark is to be started. One in the place of another, whose
+    `start` is given, is started as that one was, without these.
+    """
+
+    called = "Spark's Java process"
+
+    def __init__(self, orders: JavaOrders, start: Start | None = None) -> None:
+        super().__init__()
+        self._orders = orders
+        self._start = start
+        folder = self._scratch.path
+        self._gateway = folder / "gateway"
+        self._used = False
+        """True once a child was told of it."""
+        settings = {name: value.replace(FOLDER, str(folder)) for name, value in orders.settings.items()}
+        own = "SPARK_HOME" not in os.environ and settings["spark.master"].startswith("local[")  # executors need it
+        home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder, installed=own)
+        spark = find_spec("pyspark")
+        root = os.environ.get("SPARK_HOME") or os.path.dirname((spark and spark.origin) or "")
+        told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        command, environment = [f"{root}/bin/spark-submit", *told, *arguments], {**os.environ, "SPARK_HOME": root}
+        if start is not None:
+            command, environment = start.in_folder(f"{home}/bin/java", str(folder))
+        own_variables = {
+            "JAVA_HOME": str(home),
+            "SPARK_CONNECT_MODE": "0",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._gateway),
+        }
+        self._run(command, environment | own_variables)
+        self._settings = settings
+
+    def again(self) -> Kept:
+        return KeptJava(self._orders, self._start if self._up is not None else None)
+
+    def look(self) -> None:
+        if self._up is None and self._gateway.exists():
+            data = self._gateway.read_bytes()
+            port, length = struct.unpack_from(">ii", data)
+            self._up = JavaUp(self.process.pid, port, data[8 : 8 + length].decode(), self._settings)
+            self._gateway.unlink()
+            self._start = self._start or Start.of(self.process.pid, str(self._scratch.path))
+        super().look()
+
+    def greeting(self, root: str) -> FromKeeper | None:
+        if self._up is None:
+            return None
+        used, self._used = self._used, True
+        return msgspec.structs.replace(self._up, used=used)

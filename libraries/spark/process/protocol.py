@@ -19,6 +19,9 @@ SERVE, END, LEAVE = b"S", b"E", b"L"
 
 Kind: TypeAlias = Literal["region", "source", "sink"]
 
+Read: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
+"""Of inputs, by name, the columns that a query reads."""
+
 ASKS, OPENS, SETTLED = b"?", b"+", b"!"
 """Bytes from a child to the keeper: what was printed last? I open one more session on the server. I have a session."""
 
@@ -57,7 +60,7 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
     `tables` is a pickle of what else the queries may use, by name, and `pinned` are tables whose files are known. Files hold at
     most `rows` rows, or (0) any number. The function may ask for `epoch`, and for `attempt`, which no other attempt at it has;
     `first` is the first one of this worker. For a "source" it is given a session instead of inputs; that of a "sink" writes by
-    itself, and nothing comes out.
+    itself, and nothing comes out. Of an input that it `learns` files may lack columns, and the outcome says which are read.
     """
 
     number: int
@@ -72,6 +75,7 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
     pinned: tuple[tuple[str, tuple[PinnedFile, ...]], ...]
     output: str
     rows: int
+    learns: tuple[str, ...] = ()
 
 
 class Follow(msgspec.Struct, tag=True, frozen=True):
@@ -142,22 +146,29 @@ class QueryProgress(msgspec.Struct, tag=True, frozen=True):
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
-    """From the child: a run is over; what came of it. Of a streaming query nothing does."""
+    """From the child: a run is over; what came of it, and of inputs the columns that it read, where that is known.
+
+    Of a streaming query nothing comes.
+    """
 
     number: int
     written: Written
+    read: Read = ()
 
 
 class RunFailed(msgspec.Struct, tag=True, frozen=True):
     """From the child: a run has failed, or (number -1) Spark did not start, or is gone. `again`: it may help to try again.
 
-    `printed` is what Java printed, where it is gone.
+    `printed` is what Java printed, where it is gone. `ended`: there is no Java any more to be ended. `lost`: it was killed, or
+    a server does not answer, whatever was run.
     """
 
     number: int
     text: str
     again: bool
     printed: str = ""
+    ended: bool = False
+    lost: bool = False
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -170,7 +181,7 @@ class Orders(msgspec.Struct, frozen=True):
     address: str
     owner: str
     nice: int
-    what: JavaOrders | ServerOrders
+    what: JavaOrders | ServerOrders | SailOrders
 
 
 class JavaOrders(msgspec.Struct, tag=True, frozen=True):
@@ -192,6 +203,14 @@ class ServerOrders(msgspec.Struct, tag=True, frozen=True):
     seconds: float
     settings: dict[str, str]
     shared: bool | None
+    sail: bool = False
+
+
+class SailOrders(msgspec.Struct, tag=True, frozen=True):
+    """The Sail that a keeper starts, by a `python` of its own. The rest is as of a server, whose address is not known yet."""
+
+    python: str
+    server: ServerOrders
 
 
 class PrintedText(msgspec.Struct, tag=True, frozen=True):
@@ -212,10 +231,14 @@ class JavaUp(msgspec.Struct, tag=True, frozen=True):
 
 
 class ServerUp(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper: where the server is. The child's sessions there have ids that are made from `root` (`session_id`)."""
+    """From the keeper: where the server is. The child's sessions there have ids that are made from `root` (`session_id`).
+
+    `pid` is the process of one that the keeper has started.
+    """
 
     server: ServerOrders
     root: str
+    pid: int | None = None
 
 
 class Release(msgspec.Struct, tag=True, frozen=True):
@@ -227,9 +250,10 @@ class Release(msgspec.Struct, tag=True, frozen=True):
 
 
 class SparkEnded(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper: Spark has ended; how, in words."""
+    """From the keeper: Spark has ended; how, in words; and whether it was killed."""
 
     how: str
+    killed: bool = False
 
 
 ToSpark = RunTask | Follow | Consumed | Cancel

@@ -31,7 +31,6 @@ from timely.errors import at_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_THREADS = re.compile(r"local(?:\[(\*|\d+)\])?")
 _LOCAL = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
 _MOST_HEAP = 4 << 30
 _STARTED_BY_EXECUTOR = "PYTHON_WORKER_FACTORY_"
@@ -53,7 +52,6 @@ _SERVER = re.compile(r"sc://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(?::\d{1,5})?(?
 _PUBLIC = ("use_ssl", "user_id", "session_id", "user_agent")
 """Parameters of a server's address that are not secret."""
 
-_TRIES_OF_A_TASK = 4
 _CONNECT_SECONDS = 3.0
 
 
@@ -72,11 +70,13 @@ class SparkOptions:
         limit: seconds in which a run of a region must get on by a task at least; one that does not counts as hanging.
         retries: how often a run that failed is tried again.
         start_limit: seconds that Spark may take to start; one that takes longer is ended, and begun anew. None, the default:
-            as long as its process lives.
+            as long as its process lives. A whole job on a cluster waits so long for each further executor, by default 300 s.
         nice: by how much the priority of Spark's process is lowered, so that the streaming regions stay quick.
         spare: keep a second Java, with a session, for the case that the first one dies. It takes as much memory again.
         connect: the address of a Spark Connect server, "sc://host:port", with parameters as in "sc://host:port/;token=...":
             Spark runs there, and no Java here. The extra `falkirk[connect]` is needed.
+        sail: run on a Sail beside the job, a Spark Connect server without Java, and no Spark. The extra `falkirk[sail]` is
+            needed: see docs/spark_sail.md.
         shared: True if that server sees the folder of the job's files, False if rows are to be sent to it and back; None, the
             default: it is found out.
     """
@@ -93,12 +93,13 @@ class SparkOptions:
     spare: bool = False
     connect: str | None = field(default=None, repr=False)  # there may be a token in it
     shared: bool | None = None
+    sail: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.config, Mapping):
             object.__setattr__(self, "config", tuple(sorted((k, str(v)) for k, v in self.config.items())))
         given = self.master
-        if not given and self.connect is None:
+        if not given and not self.remote:
             object.__setattr__(self, "config", tuple(sorted((held() | dict(self.config)).items())))
             object.__setattr__(self, "master", submitted_master())
         elif not given:
@@ -109,6 +110,15 @@ class SparkOptions:
             )
         if not (self.limit > 0 and (self.start_limit is None or self.start_limit > 0) and self.retries >= 0):
             raise SparkError(at_line("limit and start_limit are positive numbers of seconds, and retries is 0 or more"))
+        if self.sail and (self.connect, given, self.memory, self.spare, self.shared) not in (
+            (None, "", None, False, None),
+            (None, "local[*]", None, False, None),
+        ):
+            raise SparkError(
+                at_line(
+                    "sail=True is a Sail beside the job: master=, memory=, spare=, connect= and shared= do not go with it"
+                )
+            )
         if self.connect is None:
             if self.shared is not None:
                 raise SparkError(at_line("shared= is about a Spark Connect server: name it with connect="))
@@ -118,6 +128,11 @@ class SparkOptions:
             raise SparkError(
                 at_line("master=, memory= and spare= are for a Spark that is started here, not with connect=")
             )
+
+    @property
+    def remote(self) -> bool:
+        """True if it is spoken to as a Spark Connect server, rather than as a Java."""
+        return self.connect is not None or self.sail
 
     @property
     def server(self) -> str:
@@ -135,18 +150,17 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
-def settings(options: SparkOptions, folder: Path, again: bool = False, level: str = "ERROR") -> dict[str, str]:
+def settings(options: SparkOptions, folder: Path, level: str = "ERROR") -> dict[str, str]:
     """The settings of a session.
 
     Args:
         options: what the user has said.
         folder: for what Spark keeps on this machine while it runs.
-        again: whether a task that fails is tried again, also where the master is local.
         level: of what Spark logs, unless the user has said that.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     made = {
-        "spark.master": with_tries(options.master) if again else options.master,
+        "spark.master": options.master,
         "spark.app.name": "falkirk",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -193,7 +207,7 @@ def left_out(options: SparkOptions) -> list[str]:
     return sorted(
         name
         for name, value in found.items()
-        if not holds(name) and made.get(name) not in (value, with_tries(value)) and name not in dict(options.config)
+        if not holds(name) and made.get(name) != value and name not in dict(options.config)
     )
 
 
@@ -221,16 +235,6 @@ def session_settings(options: SparkOptions) -> dict[str, str]:
         "spark.sql.connect.serverStacktrace.enabled": "false",
         "spark.sql.pyspark.jvmStacktrace.enabled": "false",
     } | dict(options.config)
-
-
-def with_tries(master: str) -> str:
-    """The master, where tasks are tried again as on a cluster: a local one gives up with the first Python process that dies.
-
-    >>> with_tries("local[*]"), with_tries("local"), with_tries("local[2,1]")
-    ('local[*,4]', 'local[1,4]', 'local[2,1]')
-    """
-    threads = _THREADS.fullmatch(master)
-    return f"local[{threads[1] or 1},{_TRIES_OF_A_TASK}]" if threads else master
 
 
 def environment(

@@ -18,19 +18,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import pinned
 from libraries.spark.files.parquet import carried_schema, sound, write_output
-from libraries.spark.files.schemas import write_schema
+from libraries.spark.files.schemas import read_schema, write_schema
 from libraries.spark.files.small import SMALL, Written, packed
 from libraries.spark.process.access import Access
 from libraries.spark.process.failures import own, told
 from libraries.spark.process.fusing import check, jobs, joined
-from libraries.spark.process.protocol import Frames, Kind, Query, RunTask
+from libraries.spark.process.protocol import Frames, Kind, Query, Read, RunTask
+from libraries.spark.process.references import referenced
 from libraries.spark.process.region_session import current
+from libraries.spark.process.versions import arrow_schema
 
 _TOO_MUCH = "spark.driver.maxResultSize"
 """A word in Spark's refusal to give all rows at once."""
@@ -58,6 +59,8 @@ class Tasks:
         """Of each region its tables, as a pickle and as they were in it; those that are small are DataFrames already."""
         self._apart: dict[str, tuple[Query, ...]] = {}
         """Of regions the steps that are fused, and yet are done by themselves: one query would not be the same."""
+        self._referenced: dict[tuple[Query | bytes, ...], dict[str, frozenset[str]]] = {}
+        """Of a step, and the columns that there are, those that it reads of each input."""
         self._sizes: dict[str, float] = {}
         """Of each region the bytes that came of its last run, about."""
         self._running: dict[int, tuple[int, int]] = {}
@@ -66,15 +69,17 @@ class Tasks:
         """Of each sink a lock, which a run of it holds."""
         self._lock = threading.Lock()
 
-    def run(self, task: RunTask) -> Written:
-        """The result of the run: files, or the rows, where few are expected.
+    def run(self, task: RunTask) -> tuple[Written, Read]:
+        """The result of the run: files, or the rows, where few are expected; and the columns that it read, if that is known.
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
         with self._alone(task) if task.kind == "sink" else nullcontext():
-            return self._run(task)
+            read: dict[str, frozenset[str]] = {}
+            written = self._run(task, read)
+        return written, tuple((name, tuple(sorted(columns))) for name, columns in read.items())
 
-    def _run(self, task: RunTask) -> Written:
+    def _run(self, task: RunTask, read: dict[str, frozenset[str]]) -> Written:
         session = self._session(task.region)
         one_query = False
         with self._lock:
@@ -82,7 +87,7 @@ class Tasks:
         try:
             with current(self._access, session), self._access.running(session, task):
                 try:
-                    found = self._found(task)
+                    found = self._found(task, read)
                     one_query = self._together(task)
                 except _NoRows:
                     return ()
@@ -109,7 +114,7 @@ class Tasks:
                 del self._running[task.number]
         if rows is not None:
             return self._few(rows, task)
-        files = sorted(Path(task.output).glob("part-*.parquet"))
+        files = sorted(Path(task.output).glob("[!._]*.parquet"))  # a server that is not Spark has names of its own
         self._sizes[task.region] = _PACKED * sum(file.stat().st_size for file in files)
         counted = ((str(file), pq.read_metadata(file).num_rows) for file in files)
         return tuple((file, rows) for file, rows in counted if rows)
@@ -124,7 +129,7 @@ class Tasks:
             if _TOO_MUCH in str(error):
                 return None
             raise
-        return table.cast(to_arrow_schema(found.schema, timezone="UTC"))  # as it is in files
+        return table.cast(arrow_schema(found.schema))  # as it is in files
 
     def _few(self, rows: pa.Table, task: RunTask) -> Written:
         """Rows that are here: as they are, or, if there are more than expected, in files."""
@@ -191,7 +196,7 @@ class Tasks:
             self._sessions.pop(region, None)
             self._tables.pop(region, None)
 
-    def _found(self, task: RunTask) -> Any:
+    def _found(self, task: RunTask, read: dict[str, frozenset[str]]) -> Any:
         """The DataFrame of the user's function or query; of a sink's function whatever it returns.
 
         Steps that are fused are one query in the first attempt, and if it fails, are done by themselves in the next: what comes
@@ -200,23 +205,24 @@ class Tasks:
         _check(task)
         if self._together(task):
             try:
-                return self._done(task, together=True)
+                return self._done(task, read, together=True)
             except Exception as error:  # whatever it is, it is told by the step whose it is
                 if self._access.gone(error):
                     raise
                 self._apart[task.region] = _steps(task)
-        return self._done(task, together=False)
+        return self._done(task, read, together=False)
 
     def _together(self, task: RunTask) -> bool:
         """True if steps of the run are one query."""
         return bool(_fused(task)) and task.first and self._apart.get(task.region) != _steps(task)
 
-    def _done(self, task: RunTask, together: bool) -> Any:
-        """What comes of the last step, each done in the session of its region.
+    def _done(self, task: RunTask, read: dict[str, frozenset[str]], together: bool) -> Any:
+        """What comes of the last step, each done in the session of its region. `read` is given the columns that are read.
 
         Raises Apart if steps that are to be one query must not be, and _NoRows.
         """
-        inputs = {each.name: each for each in task.inputs}
+        read.clear()
+        inputs = {each.name: _there(each) if each.name in task.learns else each for each in task.inputs}
         known: dict[str, Any] = {}
         tables: dict[str, dict[str, DataFrame]] = {}
         before: tuple[SparkSession, str] | None = None
@@ -234,6 +240,7 @@ class Tasks:
                         known[each] = self._access.read(session, inputs[each])
                 if region not in tables:
                     tables[region] = self._tables_of(session, task, region)
+                self._learn(session, task, query, inputs, known | tables[region], read)
                 begun = jobs(session, task.number) if before is not None else 0
                 found = _answer(session, task, query, known, tables[region], "region" if then else task.kind)
                 if before is not None:
@@ -254,11 +261,47 @@ class Tasks:
                     known[query.name] = self._kept(task, query, then)
         raise AssertionError  # there is a last step
 
+    def _learn(
+        self,
+        session: SparkSession,
+        task: RunTask,
+        query: Query,
+        there: dict[str, Frames],
+        others: dict[str, Any],
+        read: dict[str, frozenset[str]],
+    ) -> None:
+        """Add the columns that a step reads of what the task learns. Raises SparkError if one was not written."""
+        learnt = {within: each for within, each in query.inputs if each in task.learns}
+        if not learnt or query.sql is None:
+            return
+        whole = {frames.name: frames.schema for frames in task.inputs}
+        step = msgspec.structs.replace(query, region=query.region or task.region, kept="")
+        key: tuple[Query | bytes, ...] = step, *(whole[each] for each in learnt.values())
+        if (found := self._referenced.get(key)) is None:
+            names = [(within, each) for within, each in query.inputs if within not in learnt]
+            for within, each in (*names, *((name, name) for name in query.tables)):
+                others[each].createOrReplaceTempView(within)
+            schemas = {within: read_schema(whole[each]) for within, each in learnt.items()}
+            try:
+                found = self._referenced[key] = referenced(session, query.sql, schemas)
+            except Exception:  # the query is wrong, which it says itself, or is not one to be analysed before it is run
+                if any(there[each].schema != whole[each] for each in learnt.values()):
+                    raise
+                found = {within: frozenset(schema.names) for within, schema in schemas.items()}
+        for within, each in learnt.items():
+            missing = found[within].difference(read_schema(there[each].schema).names)
+            if missing:
+                raise SparkError(
+                    f"the query reads column {min(missing)!r} of {within!r}, and the rows for this run were written for one "
+                    "that did not: let the job do that run with the query as it was, then change it"
+                )
+            read[each] = read.get(each, frozenset()) | found[within]
+
     def _kept(self, task: RunTask, query: Query, then: Query | None) -> DataFrame | None:
         """What came of a step in this run, for the next; None if it is not there. Raises _NoRows if no rows did."""
         if then is None or not query.kept or not os.path.isdir(query.kept):
             return None
-        files = sorted(map(str, Path(query.kept).glob("part-*.parquet")))
+        files = sorted(map(str, Path(query.kept).glob("[!._]*.parquet")))
         files = [file for file in files if pq.read_metadata(file).num_rows]
         if not files:
             raise _NoRows
@@ -283,6 +326,17 @@ class Tasks:
         }
         files = ((name, files) for name, files in task.pinned if name in names)
         return found | {name: self._access.read_table(session, name, each) for name, each in files}
+
+
+def _there(frames: Frames) -> Frames:
+    """An input with those columns that are in all of its files."""
+    schema = read_schema(frames.schema)
+    names = set(schema.names).intersection(*(pq.read_schema(file).names for file in frames.files))
+    if len(names) == len(schema):
+        return frames
+    return msgspec.structs.replace(
+        frames, schema=write_schema(pa.schema([each for each in schema if each.name in names]))
+    )
 
 
 class _NoRows(Exception):

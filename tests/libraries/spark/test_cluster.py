@@ -397,7 +397,7 @@ def test_program_from_memory_runs_with_one_worker_and_with_too_many_says_so(
 
     result = falkirk.run(build, workers=1, store=tmp_path / "one", on=cluster.session)
     assert sorted(n for _, batch in result.captured("squares") for n in batch) == [n * n for n in range(20)]
-    monkeypatch.setattr("libraries.spark.cluster.job._FIRST_SECONDS", 0.5)
+    monkeypatch.setattr("libraries.spark.cluster.session._EXECUTOR_SECONDS", 0.5)
     with pytest.raises(SparkError, match="runs at most 2 tasks at a time, and 3 workers"):
         falkirk.run(build, workers=3, store=tmp_path / "three", on=cluster.session)
 

@@ -10,14 +10,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+from libraries import spark
 from libraries.spark.process.host import SparkHost, host_of
 from libraries.spark.process.java import find_java
 from libraries.spark.process.kept import Start
 from libraries.spark.process.protocol import FOLDER
 from libraries.spark.process.session import SparkOptions
+from runtime.run import run
+from tests.support.beside import run_beside
 from tests.support.processes import children, gone, parent, wait_for
+from timely.dataflow.dataflow import Dataflow
+from timely.io import Batches
+from timely.io.memory import rows_of
 
 _SAYS = "import os, sys; print(sys.argv[1:], os.environ.get('WHERE'), flush=True); sys.stdin.read()"
 
@@ -91,6 +98,26 @@ def host(request: pytest.FixtureRequest) -> Iterator[SparkHost]:
     host = host_of(SparkOptions(memory="702m", nice=0, retries=0, spare=getattr(request, "param", False)))
     yield host
     host.stop()
+
+
+@pytest.mark.spark
+def test_java_that_is_killed_while_it_starts_costs_a_start_and_no_try(counted_java: Path, host: SparkHost) -> None:
+    flow = Dataflow("started")
+    rows = flow.columns("in", Batches([pl.DataFrame({"k": [1, 2]})]))
+    spark.batch(rows, "select sum(k) as s from input", options=host.options, name="sum").capture("out")
+    killed = 3
+
+    def kill() -> None:
+        known: set[Path] = set()
+        for _ in range(killed):
+            wait_for(lambda: set(counted_java.glob("spark-*")) - known)
+            (started,) = set(counted_java.glob("spark-*")) - known
+            known.add(started)
+            os.kill(int(started.name.removeprefix("spark-")), signal.SIGKILL)
+
+    ((_, batch),) = run_beside(lambda: run(flow), kill).captured("out")
+    assert rows_of(batch) == [{"s": 3}]
+    assert len(list(counted_java.glob("spark-*"))) == killed + 1, "none was ended by ourselves"
 
 
 def javas(keeper: int) -> set[int]:

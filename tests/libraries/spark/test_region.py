@@ -393,6 +393,126 @@ def test_two_inputs_of_which_one_is_empty_at_times_and_a_region_behind_a_region(
     assert sums == {2: sum(upto[:3]), 5: sum(upto[3:])}
 
 
+def priced(facts: pa.Table, rates: pa.Table, days: pa.Table) -> pa.Table:
+    """For each run the sums of what it is over."""
+    return pa.table(
+        {
+            "facts": [sum(facts["n"].to_pylist())],
+            "rates": [sum(rates["n"].to_pylist())],
+            "days": [sum(days["n"].to_pylist())],
+        }
+    )
+
+
+NAMES = "facts", "rates", "days"
+
+
+def over_each(given: dict[str, list[int]], every: int, over: dict[str, Any], runner: LocalRunner) -> Dataflow:
+    """Regions whose inputs have a number at each epoch, or 0 for no row."""
+    flow = Dataflow("each")
+    schema = pa.schema([("n", pa.int64())])
+    streams = {
+        name: flow.columns(f"in-{name}", Batches([pa.table({"n": [n] if n else []}, schema) for n in given[name]]))
+        for name in NAMES
+    }
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        found = spark.batch(
+            streams,
+            priced,
+            every=every,
+            over=over,
+            schemas=dict.fromkeys(NAMES, schema),
+            name="priced",
+            runner=runner,
+            checkpoint=2,
+        )
+    found.capture("out")
+    return flow
+
+
+def sums_of(world: World) -> dict[int, dict[str, int]]:
+    world.run()
+    return {time[0]: row for (_, time), rows in sorted(world.outside.result().items()) for row in rows_of(rows)}
+
+
+EACH = st.one_of(st.sampled_from(["new", "all"]), st.integers(3, 5))
+
+
+@settings(max_examples=25)
+@given(
+    given=st.integers(1, 9).flatmap(
+        lambda epochs: st.fixed_dictionaries(
+            {name: st.lists(st.integers(0, 9), min_size=epochs, max_size=epochs) for name in NAMES}
+        )
+    ),
+    every=st.integers(1, 3),
+    over=st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, EACH)),
+    workers=st.integers(1, 2),
+    seed=st.integers(0, 99),
+)
+def test_each_input_has_the_rows_that_it_is_told_to(
+    given: dict[str, list[int]], every: int, over: dict[str, Any], workers: int, seed: int
+) -> None:
+    right = {}
+    for due in range(every - 1, len(given["facts"]) + every, every):
+        if not any(given[name][at] for name in NAMES for at in range(due - every + 1, min(due + 1, len(given[name])))):
+            continue
+        row = {}
+        for name in NAMES:
+            which = over.get(name, "new")
+            length = {"new": every, "all": due + 1}.get(str(which)) or int(which)
+            row[name] = sum(given[name][max(0, due - length + 1) : due + 1])
+        right[due] = row
+    assert sums_of(World(lambda: over_each(given, every, over, LocalRunner(priced)), workers, seed, ())) == right
+
+
+@pytest.mark.parametrize("over", [{"rates": "all"}, {"rates": "all", "days": 3}, {"rates": 9, "days": 3}], ids=str)
+def test_each_input_has_its_rows_whatever_fails(over: dict[str, Any]) -> None:
+    given = {"facts": list(range(1, 25)), "rates": [7 * n % 5 for n in range(24)], "days": [n % 3 for n in range(24)]}
+    simulation = Simulation(lambda: over_each(given, 1, over, LocalRunner(priced)), 2)
+    for seed in range(tries(3)):
+        failure = simulation.run(seed)
+        assert failure is None, f"seed {seed}: {failure and failure.error}"
+    assert simulation.tally.rounds > 3
+
+
+def test_files_of_an_input_over_what_is_new_go_though_another_is_over_everything() -> None:
+    there: list[Counter[str]] = []
+
+    class Looking(LocalRunner):
+        def run(self, context: Any, inputs: Any, tables: Any, output: str, rows: int) -> Any:
+            folder = Path(output).parent.parent / "in"
+            there.append(Counter(path.name.split("-")[1] for path in folder.glob("*.parquet")))
+            return super().run(context, inputs, tables, output, rows)
+
+    epochs = 100
+    given = dict.fromkeys(NAMES, [1] * epochs)
+    flow = over_each(given, 1, {"rates": "all", "days": 3}, Looking(priced))
+    with Session(flow) as session:
+        session.run()
+        held = session.captured("out")
+    assert [row for _, batch in held for row in rows_of(batch)] == [
+        {"facts": 1, "rates": epoch + 1, "days": min(3, epoch + 1)} for epoch in range(epochs)
+    ]
+    last = there[-1]
+    ahead = epochs - len(there) + 20  # spilled, and not due yet
+    assert last["rates"] < 4 * manifest.FAN + ahead
+    assert last["facts"] <= ahead
+    assert last["days"] <= 3 + ahead
+
+
+def test_manifest_forgets_of_each_input_what_no_run_needs() -> None:
+    held = Manifest(Calendar.of_inputs(1, {"a": "new", "b": "all", "c": 2}))
+    for epoch in range(5):
+        held.add((epoch,), [ManifestEntry(name, f"{name}{epoch}", 1, 1, b"S") for name in "abc"])
+    held.add((5,), [ManifestEntry("b", "b5", 1, 1, b"S")])
+    assert [entry.path for entry in held.entries(0, 4)] == ["b0", "b1", "b2", "b3", "c3", "a4", "b4", "c4"]
+    held.compact(Frontier.lexicographic((5,)))
+    assert held.schemas() == {"a": (4, b"S"), "b": (5, b"S"), "c": (4, b"S")}
+    left = [entry.path for time in sorted(held.times()) for entry in held._at(time)]
+    assert sorted(left) == ["a4", "b0", "b1", "b2", "b3", "b4", "b5", "c4"]
+
+
 def test_input_without_rows_yet_needs_its_columns_to_be_declared() -> None:
     def build(**more: Any) -> Dataflow:
         flow = Dataflow("two")

@@ -594,7 +594,20 @@ def test_what_leads_to_spark_is_closed_to_other_users(one_spark: SparkHost) -> N
     assert not any(b"SECRET" in each for each in told)
 
 
-def test_python_process_that_dies_costs_a_task_and_not_the_run(tmp_path: Path) -> None:
+def test_function_that_raises_in_a_task_is_called_once_for_it(tmp_path: Path) -> None:
+    calls = str(tmp_path / "calls")
+
+    def raises(batches: Any) -> Any:
+        with open(calls, "a") as file:
+            file.write("called\n")
+        raise ValueError("a bad function")
+
+    with pytest.raises(FalkirkError, match=r"(?s)'history'.*ValueError.*a bad function"):
+        run(region([frame(100)], lambda df: df.coalesce(1).mapInArrow(raises, df.schema)))
+    assert Path(calls).read_text() == "called\n"
+
+
+def test_python_process_that_dies_costs_an_attempt_at_the_run(tmp_path: Path) -> None:
     died = str(tmp_path / "died")
 
     def dies_once(batches: Any) -> Any:

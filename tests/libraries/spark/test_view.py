@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from libraries import spark
-from libraries.spark.dataflow.region import _mentioned
+from libraries.spark.dataflow.region import _all_sql
 from libraries.spark.dataflow.views import Viewed, take_apart
+from libraries.spark.files.deliveries import Delivering
 from tests.libraries.spark.local_runner import LocalRunner
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
@@ -35,23 +36,41 @@ def test_views_are_taken_apart_into_streams_and_steps_from_the_first_to_the_last
     assert taken.tables == {"names": names, "old": 7}
 
 
-def test_columns_are_those_that_the_steps_mention_which_take_streams() -> None:
+def test_spark_may_say_which_columns_are_read_where_all_steps_that_take_a_stream_are_sql() -> None:
     a, b = streams()
     sql = spark.view(a, "select k, p from input where p > 0")
     both = spark.view({"x": sql, "b": b}, "select k, v from x join b using (k)")
-    columns = ["k", "p", "v", "wide"]
 
-    def left_out(inputs: Any, what: Any) -> Any:
+    def read(inputs: Any, what: Any) -> list[str]:
         taken = take_apart(inputs, {})
         own = Viewed("", tuple((name, name) for name in inputs), what, ())
-        query = _mentioned([*taken.views, own], taken.streams)
-        return query and query.left_out(columns)
+        return [each for each in taken.streams if _all_sql([*taken.views, own], each)]
 
-    assert left_out({"input": sql}, lambda df: df) == ("v", "wide"), "a function sees what comes of the view"
-    assert left_out({"input": both}, "select * from input") == ("wide",)
-    assert left_out({"x": sql, "a": a}, "select x.k, wide from x join a using (k)") == ("v",)
-    assert left_out({"x": sql, "a": a}, lambda x, a: a) is None
-    assert left_out({"input": spark.view(a, lambda df: df)}, "select k from input") is None
+    assert read({"input": sql}, lambda df: df) == ["input_input"], "a function sees what comes of the view"
+    assert read({"input": both}, "select * from input") == ["input_x_input", "input_b"]
+    assert read({"x": sql, "a": a}, lambda x, a: a) == ["x_input"]
+    assert read({"input": spark.view(a, lambda df: df)}, "select k from input") == []
+
+
+def test_query_is_known_alike_in_every_process_whatever_functions_are_behind_it() -> None:
+    one, two = (
+        next(
+            iter(consumers(spark.batch(spark.view(streams()[0], "select k from input"), lambda df: df, name="x")))
+        ).reads
+        for _ in range(2)
+    )
+    assert one is not None
+    assert one == two
+
+
+def consumers(stream: Columns) -> list[Any]:
+    """Those of what is written for the region that gives this stream."""
+    return [
+        each
+        for node in stream.graph.nodes
+        if isinstance(node.factory, Delivering) and node.factory.outputs
+        for each in node.factory.deliveries.consumers
+    ]
 
 
 def refused(match: str, inputs: Any, **arguments: Any) -> None:

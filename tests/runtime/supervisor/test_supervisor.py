@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ from runtime.control import Stats
 from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.result import Gathered
+from runtime.supervisor.starting import begin, begun, starts
+from runtime.supervisor.stop import stop_job
 from runtime.supervisor.supervisor import Job
 from runtime.workspace import Workspace
 from tests.runtime.job_under_test import build, check
@@ -152,6 +155,56 @@ def test_falkirk_stop_stops_a_job_that_can_go_on(tmp_path: Path) -> None:
     watched = Watched(tmp_path, 1)
     watched.run(lambda: None)
     check(tmp_path, RECORDS)
+
+
+SLOW = """
+import time
+from pathlib import Path
+import falkirk
+from timely.io import Iterable
+
+HERE = Path(__file__).parent
+(HERE / "began").touch()
+while not (HERE / "go").exists():
+    time.sleep(0.01)
+flow = falkirk.Dataflow("slow")
+flow.source("numbers", Iterable(range(10**9), batch=10, epoch_every=10)).map(lambda n: n).probe("done")
+"""
+
+
+def test_job_that_still_starts_is_stopped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "app.py").write_text(SLOW)
+    store = tmp_path / "store"
+    asked = threading.Event()
+
+    def noted(folder: Any) -> bool:
+        asked.set()
+        return starts(folder)
+
+    monkeypatch.setattr("runtime.supervisor.stop.starts", noted)
+    stopped: list[bool] = []
+    asks = threading.Thread(target=lambda: stopped.append(stop_job(store, 300.0)))
+    command_ = [sys.executable, "-m", "falkirk", "run", "-q", str(tmp_path / "app.py"), "--store", str(store)]
+    with subprocess.Popen(command_, cwd=ROOT) as job:
+        wait_for((tmp_path / "began").exists)
+        assert starts(store)
+        assert not store.exists()
+        asks.start()
+        asked.wait()
+        (tmp_path / "go").touch()
+        asks.join()
+    assert stopped == [True]
+    assert job.returncode == 143
+    assert not starts(store)
+
+
+def test_there_is_no_job_to_be_stopped_where_one_has_died_as_it_started(tmp_path: Path) -> None:
+    begin(tmp_path / "store")
+    assert starts(tmp_path / "store")
+    assert not starts(tmp_path / "other")
+    begun()
+    assert not stop_job(tmp_path / "store")
+    assert not (tmp_path / "store").exists()
 
 
 class Tally:
