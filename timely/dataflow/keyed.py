@@ -10,7 +10,7 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
-from timely.operators.keyed import PLUS, Combine, Fold, KeyedJoin, Reduce, combiner, greatest, least, pairs_of
+from timely.operators.keyed import PLUS, Combine, Fold, KeyedJoin, Reduce, combiner, greatest, least, pairs_of, starting
 
 if TYPE_CHECKING:
     from timely.dataflow.stream import Stream
@@ -142,7 +142,7 @@ class Keyed(Wire):
         check_callable(step, "fold")
         if order_by is not None:
             check_callable(order_by, "fold(order_by=)")
-        make = start if callable(start) else lambda: start
+        make = starting(start)
         running = check_over(over, "fold")
         return self._keyed_operator(
             "fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running, order_by)

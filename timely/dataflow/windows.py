@@ -13,7 +13,7 @@ from timely.dataflow.wire import Wire, check_at_root, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Exchange
-from timely.operators.keyed import PLUS, Combine, greatest, least, pairs_of
+from timely.operators.keyed import PLUS, Combine, checked, greatest, least, pairs_of, starting
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, RecordLateness, RecordTimes
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window, behind
 from timely.operators.windows import (
@@ -225,7 +225,7 @@ class Windowed:
         [((2,), [(('ann', Window(start=0, end=10)), 4)]), ((END,), [(('ann', Window(start=10, end=20)), 12)])]
         """
         check_callable(combine, "reduce")
-        return self._aggregate("reduce", name, reducing(PLUS if combine is operator.add else combine))
+        return self._aggregate("reduce", name, reducing(PLUS if combine is operator.add else checked(combine)))
 
     def fold(
         self,
@@ -258,8 +258,7 @@ class Windowed:
                 f"{user_site()}: fold over session windows needs merge=function of two accumulators, as a record may join "
                 "two sessions; or collect() the values and fold the list"
             )
-        make = start if callable(start) else lambda: start
-        return self._aggregate("fold", name, folding(make, step, merge))
+        return self._aggregate("fold", name, folding(starting(start), step, merge))
 
     def collect(self, name: str | None = None) -> Keyed:
         """The list of the values, by event time, and where that is equal in an order that every run agrees on.

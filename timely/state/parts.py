@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from timely.state.interface import Rows, Run, Scan, Scannable, State, StateSize, is_transient, without_past
+from timely.state.interface import (
+    Event,
+    Rows,
+    Run,
+    Scan,
+    Scannable,
+    State,
+    StateSize,
+    is_transient,
+    without_past,
+    written_in,
+)
 from timely.time import Frontier
 
 
@@ -22,6 +33,12 @@ class Parts:
     """
 
     def __init__(self, *parts: State) -> None:
+        for part in parts:
+            if isinstance(part, type) or not callable(getattr(part, "snapshot", None)):
+                kind = part.__name__ if isinstance(part, type) else type(part).__name__
+                raise TypeError(
+                    f"Parts takes states, such as KeyedState() or TimedBatches(), one after the other, not {kind}"
+                )
         self.parts = parts
         self.transient = all(map(is_transient, parts))
 
@@ -65,6 +82,11 @@ class Parts:
         """Every part may merge what is inside `frontier`."""
         for part in self.parts:
             part.compact(frontier)
+
+    def written_in(self, event: Event) -> None:
+        """See `timely.state.interface.written_in`, of every part."""
+        for part in self.parts:
+            written_in(part, event)
 
     def without_past(self) -> bool:
         """See `timely.state.interface.without_past`, of every part."""
