@@ -252,6 +252,11 @@ class WorkerRecorder:
                 "kept then"
             )
 
+    def kept_state(self, processor: int, event: Time, time: Time) -> None:
+        """State is kept under another time than that of the event which wrote it. A checkpoint has it, where there are any."""
+        if not self._layout.processors[processor].chain:
+            raise self._too_far(processor, event, time, "keeps state")
+
     def completed(self, processor: int) -> None:
         """An operator with state has handled an event. What is new its state knows itself."""
         if (keeps := self.beside.get(processor)) is not None:

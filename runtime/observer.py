@@ -64,6 +64,7 @@ class Counting:
         self.requested = inner.requested
         self.held = inner.held
         self.started = inner.started
+        self.kept_state = inner.kept_state
         self.completed = inner.completed
         self.shipped = inner.shipped
         self.kept = inner.kept

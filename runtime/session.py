@@ -42,7 +42,7 @@ from timely.dataflow.wire import Capture, Probe, naming_options
 from timely.errors import FalkirkError, GraphError, OperatorError, at_line, name_the_line, naming_the_line
 from timely.io.waiting import wait_readable
 from timely.progress.tracker import Antichain, reaches
-from timely.time import Time, visible
+from timely.time import INF, Time, as_time, visible
 from timely.worker.worker import Worker
 
 _GATHER = 8192
@@ -170,8 +170,17 @@ class ProbeHandle:
         return self._worker.probe(self._node)
 
     def done(self, time: int | Time) -> bool:
-        """True if nothing at `time` or before it can arrive any more."""
-        at = (time,) if isinstance(time, int) else time
+        """True if nothing at `time` or before it can arrive any more; an int is an epoch, with all that is in it.
+
+        Raises:
+            OperatorError: `time` has another number of coordinates than times have where the probe is.
+        """
+        node = self._worker.plan.graph.nodes[self._node]
+        inner = (INF,) * (node.scope.depth - 1)
+        try:
+            at = as_time((time, *inner) if isinstance(time, int) else time, node.scope.depth)
+        except ValueError as error:
+            raise OperatorError(f"the {node} watches times of {node.scope}: {error}") from None
         return not reaches(self._worker.probe(self._node), at)
 
 

@@ -19,6 +19,7 @@ from timely.dataflow.graph import Node
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Operator
 from timely.operators.carried import WRAPPED
+from timely.state import State
 from timely.worker.worker import Worker
 
 _MOST = 64
@@ -42,6 +43,7 @@ class Attributes:
             p for p, info in enumerate(layout.processors) if info.kind in ("unary", "binary") and not info.history
         ]
         self._looks: dict[int, tuple[Operator, _Look]] = {}
+        self._states: dict[int, State | None] = {}
         self.look()
 
     def look(self) -> None:
@@ -49,6 +51,8 @@ class Attributes:
         for p in self._of:
             operator = self._worker.runtimes[p].operator
             now = _look(operator)
+            if p not in self._looks or self._looks[p][0] is not operator:
+                self._states[p] = operator.state
             if p not in self._looks:
                 self._looks[p] = (operator, now)
             elif self._looks[p][0] is not operator:  # which may have heard of its capabilities already
@@ -74,6 +78,11 @@ class Attributes:
         for p in self._layout.members(group):
             if p in self._looks:
                 operator = self._worker.runtimes[p].operator
+                if operator.state is not self._states[p]:
+                    raise OperatorError(
+                        f"{self._worker.runtimes[p].processor.node} has another `state` than {type(operator).__name__} was "
+                        "made with, and nobody could go back to what that held: change what is in the state"
+                    )
                 names = [name for name in self.changed(p) if name not in operator.transient]
                 if names and not self._at_rest(p, at_cut(at, self._layout.processors[p].depth)):
                     names = [name for name in names if not isinstance(vars(operator).get(name), _CONTAINERS)]

@@ -194,7 +194,9 @@ class Checkpoints:
                 with saving(self._layout.processors[p]):
                     header, payload = save_batch(concat([run.batch for run in runs]))
                 told = tuple((run.time, run.part, len(run.batch)) for run in runs)
-                draft.pieces.append(section(Piece(p, saved.bound, told, header), payload))
+                slots = tuple(None if run.slot is None else (run.slot, run.gone) for run in runs)
+                piece = Piece(p, saved.bound, told, header, slots if any(slots) else ())
+                draft.pieces.append(section(piece, payload))
                 rows = sum(rows for _, _, rows in told)
                 saved.size += memoryview(payload).nbytes
                 saved.rows += rows

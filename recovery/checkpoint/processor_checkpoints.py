@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, TypeAlias
 
 from recovery.checkpoint.records import Checkpoint, Piece
@@ -174,6 +175,7 @@ def _runs_of(piece: Piece, payload: Any) -> Iterator[Run]:
     if sum(rows for _, _, rows in piece.runs) != len(batch) or any(rows < 0 for _, _, rows in piece.runs):
         raise ProtocolError(f"a piece of state in the journal of a worker has {len(batch)} rows, and says otherwise")
     start = 0
-    for time, part, rows in piece.runs:
-        yield Run(time, batch if rows == len(batch) else slice_(batch, start, rows), part)
+    for (time, part, rows), kept in zip(piece.runs, piece.slots or repeat(None), strict=bool(piece.slots)):
+        slot, gone = kept or (None, False)
+        yield Run(time, batch if rows == len(batch) else slice_(batch, start, rows), part, slot, gone)
         start += rows

@@ -75,6 +75,9 @@ class Piece(msgspec.Struct, tag="piece", array_like=True, frozen=True):
     bound: Bound
     runs: tuple[tuple[Time, int | str, int], ...]
     header: bytes
+    slots: tuple[tuple[Time, bool] | None, ...] = ()
+    """Of each run the time under which it is kept, if that is not its own, and whether it says that something was taken out
+    there. Empty where no run has one."""
 
 
 class Logged(msgspec.Struct, tag="logged", array_like=True, frozen=True):
@@ -167,7 +170,12 @@ def _fits(record: Record, layout: Layout, senders: Mapping[int, int]) -> bool:
         case Checkpoint():
             return known(record.xi.processor, record.xi.bound, record.since)
         case Piece():
-            return known(record.processor, record.bound, *(time for time, _, _ in record.runs))
+            return known(
+                record.processor,
+                record.bound,
+                *(time for time, _, _ in record.runs),
+                *(slot[0] for slot in record.slots if slot),
+            )
         case Logged():
             return known(senders.get(record.edge, -1), record.event) and 0 <= record.receiver < layout.workers
         case HistoryRecord():

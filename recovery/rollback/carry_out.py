@@ -13,6 +13,7 @@ from recovery.recorder import NOTIFICATION, RESULT, WorkerRecorder
 from recovery.rollback.orders import Replay, RollbackOrders
 from timely.data.messages import Frame
 from timely.operators.base import Operator, give_back
+from timely.state.interface import written_in
 from timely.time import Time
 from timely.worker import restoring
 from timely.worker.processor import Runtime, build_operator
@@ -68,6 +69,9 @@ class _Silent:
     def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None:
         """The result is in the history."""
 
+    def keeps(self, op: int, event: Time, time: Time) -> None:
+        """It was allowed in its first life."""
+
 
 def replay(runtime: Runtime, order: Replay, operator_memory: OperatorMemory) -> Operator:
     """A new operator that has seen every event of a history once more, with what it sends thrown away.
@@ -82,6 +86,7 @@ def replay(runtime: Runtime, order: Replay, operator_memory: OperatorMemory) -> 
     looks = p in operator_memory.of and operator.state is not None
     if operator.state is not None:
         restoring.load(runtime.processor.node, operator.state, order.runs)
+        written_in(operator.state, ctx)
     if order.held:
         give_back(operator, ctx, order.held)
     engine, ctx.engine = ctx.engine, _Silent()

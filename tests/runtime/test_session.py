@@ -462,3 +462,24 @@ def test_run_reports_statistics_and_sorts_what_was_captured_by_time() -> None:
         result.captured("oops")
     with pytest.raises(FalkirkError, match="at least one worker"):
         run(flow, workers=0)
+
+
+def test_a_probe_in_a_scope_looks_at_all_coordinates() -> None:
+    flow = Dataflow()
+    numbers = flow.input("in")
+    probe = numbers.enter(flow.scope("inner"), at=lambda n: n).probe("seen")
+    with Session(flow) as session:
+        given, seen = session.input("in"), session.probe(probe)
+        given.send([3])
+        given.advance_to(1)
+        session.step_until(lambda: seen.done(0))
+        assert seen.done((0, 3))
+        assert not seen.done(1)
+        assert not seen.done((1, 0))
+        for time in ((0,), (0, 1, 2), "0", (0.5, 1), (0, -1)):
+            with pytest.raises(OperatorError, match=r"probe 'seen' \(.*\) watches times of inner: "):
+                seen.done(time)  # type: ignore[arg-type]
+        for at in ((2, 0), "2", (1.5,), [2]):
+            with pytest.raises(OperatorError, match="input 'in' cannot advance to"):
+                given.advance_to(at)  # type: ignore[arg-type]
+        given.close()

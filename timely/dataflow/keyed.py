@@ -22,6 +22,7 @@ from timely.operators.keyed import (
     greatest,
     least,
     pairs_of,
+    starting,
 )
 from timely.operators.shaping import check_result
 
@@ -167,7 +168,7 @@ class Keyed(Wire):
             check_callable(order_by, "fold(order_by=)")
         if callable(start):
             check_callable(start, "fold(start=)")
-        make = start if callable(start) else lambda: start
+        make = starting(start)
         running = check_over(over, "fold")
         return self._keyed_operator(
             "fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running, order_by)

@@ -12,7 +12,7 @@ from timely.dataflow.wire import Wire, check_at_root, check_callable, check_comb
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Exchange
-from timely.operators.keyed import PLUS, Combine, combine_known, greatest, least, pairs_of
+from timely.operators.keyed import PLUS, Combine, checked, combine_known, greatest, least, pairs_of, starting
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, RecordLateness, RecordTimes
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window, behind
 from timely.operators.windows import (
@@ -238,7 +238,9 @@ class Windowed:
         """
         check_combine(combine, "reduce")
         known = combine_known(combine, any_order)
-        return self._aggregate("reduce", name, combining(combine) if known is None else reducing(known))
+        if known is None:
+            return self._aggregate("reduce", name, combining(checked(combine)))
+        return self._aggregate("reduce", name, reducing(checked(known) if known is combine else known))
 
     @_no_over
     def fold(
@@ -274,8 +276,7 @@ class Windowed:
             )
         if callable(start):
             check_callable(start, "fold(start=)")
-        make = start if callable(start) else lambda: start
-        return self._aggregate("fold", name, folding(make, step, merge))
+        return self._aggregate("fold", name, folding(starting(start), step, merge))
 
     @_no_over
     def collect(self, name: str | None = None) -> Keyed:

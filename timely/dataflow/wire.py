@@ -21,6 +21,7 @@ from timely.operators.base import Operator
 from timely.operators.borders import Enter, Feedback, Leave
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Gather
 from timely.operators.obligations import RepeatsOver, obligations
+from timely.operators.own import fault_of, fault_of_state
 from timely.operators.stateless import Stage
 from timely.time import Summary
 
@@ -122,6 +123,8 @@ def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
             raise OperatorError(f"the factory of {verb} {name!r} ({site}) failed: {told(error)}") from error
         if not isinstance(operator, Operator):
             raise OperatorError(f"the factory of {verb} {name!r} ({site}) made {operator!r}, which is not an Operator")
+        if fault := fault_of(type(operator)) or fault_of_state(operator):
+            raise OperatorError(f"{verb} {name!r} ({site}): {fault}")
         return operator
 
     return make

@@ -17,7 +17,7 @@ from timely.data.span import Span
 from timely.errors import OperatorError
 from timely.operators.obligations import Declared
 from timely.state.interface import State
-from timely.time import INF, Frontier, Time, leq, visible
+from timely.time import INF, Frontier, Time, as_time, is_epoch, leq, visible
 
 
 class Operator:
@@ -66,6 +66,10 @@ class Operator:
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         """`time` is complete: nothing at `time` or before it can arrive any more."""
+        if type(self).on_watermark is Operator.on_watermark:  # which comes after notifications, where nobody goes back
+            raise NotImplementedError(
+                f"{type(self).__name__} asks for notifications and needs a method on_notify(self, ctx, time)"
+            )
 
     def on_span(self, ctx: Context, port: int, span: Span) -> None:
         """Batches of several times arrived on input `port`: the same as `on_batch` of each of them in turn.
@@ -85,6 +89,9 @@ class Operator:
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         """A job given to `ctx.start` at `time` has returned `result`."""
+        raise NotImplementedError(
+            f"{type(self).__name__} starts jobs and needs a method on_result(self, ctx, time, result)"
+        )
 
     def on_watermark(self, frontier: Frontier) -> None:
         """Nothing in `frontier`, all of which is complete here, is ever rolled back; `state` may merge it, and does.
@@ -140,6 +147,8 @@ class Engine(Protocol):
     def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None: ...
 
     def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None: ...
+
+    def keeps(self, op: int, event: Time, time: Time) -> None: ...
 
 
 class Capability:
@@ -274,7 +283,7 @@ class Context:
 
     def send_at(self, time: Time, batch: Batch, port: int = 0) -> None:
         """Send `batch` at `time`, which must be >= the event's time. What is sent later than `END` is sent at `END`."""
-        if time and max(time) > INF:
+        if type(time) is tuple and any(isinstance(at, int) and at > INF for at in time):
             time = tuple(min(at, INF) for at in time)
         time = self.check_later(self.time, time, "send")
         if len(batch):
@@ -313,22 +322,45 @@ class Context:
             time = self.check_later(self.time, time, "start a job")
         self.engine.start(self.op, time, job, context)
 
+    def keeps_for(self, time: Time) -> Time:
+        """State of the operator is written, or taken out, that is kept under `time`: see `timely.state.interface.Event`."""
+        if not self.time:
+            raise OperatorError(
+                f"operator {self.name!r} ({self.site}) can keep nothing in `state` in on_restore, nor take it out"
+            )
+        time = self._time(self.time, time, "keep state")
+        if min(time) < 0:
+            raise OperatorError(f"operator {self.name!r} ({self.site}) cannot keep state at {time}: times begin with 0")
+        self.engine.keeps(self.op, self.time, time)
+        return time
+
     def check_later(self, now: Time, time: Time, what: str) -> Time:
         """`time` in plain numbers: `END` is a word for users, which no message and no checkpoint carries.
 
         Raises OperatorError for one that is not >= `now`, or for which nothing is left to wait.
         """
-        if len(time) != len(now) or not leq(now, time):
+        time = self._time(now, time, what)
+        if not leq(now, time):
+            compared = " (coordinate by coordinate, so an outer one that is later does not make up for it)"
             raise OperatorError(
                 f"operator {self.name!r} ({self.site}) cannot {what} at {visible(time)} from {visible(now)}: "
-                f"times must have {len(now)} coordinates and never go back"
+                f"times never go back{compared if len(now) > 1 and time > now else ''}"
             )
         if max(time) > INF:
             raise OperatorError(
                 f"operator {self.name!r} ({self.site}) cannot {what} later than {visible(now)}: nothing comes after END, which "
                 "is when all input is over. Where `time[0] < falkirk.END` does not hold, do now what was to be done later"
             )
-        return tuple(map(int, time)) if INF in time else time
+        return time
+
+    def _time(self, now: Time, time: object, what: str) -> Time:
+        """`time` in plain numbers. Raises OperatorError for what is no time of as many coordinates as `now` has."""
+        if is_epoch(time) and len(now) == 1:
+            return time
+        try:
+            return as_time(time, len(now))
+        except ValueError as error:
+            raise OperatorError(f"operator {self.name!r} ({self.site}) cannot {what} at {time!r}: {error}") from None
 
 
 class _Restoring:
@@ -347,6 +379,9 @@ class _Restoring:
         raise self._error
 
     def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None:
+        raise self._error
+
+    def keeps(self, op: int, event: Time, time: Time) -> None:
         raise self._error
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from copy import deepcopy
 from functools import partial, reduce
 from operator import countOf
 from typing import Any
@@ -55,6 +56,65 @@ def _check_pairs(batch: list[Any]) -> None:
             )
 
 
+def check_combined(combine: Combine, before: Any, value: Any) -> None:
+    """Refuse a function that gave None for two values, and can do nothing with that: it has changed one of them in place.
+
+    Raises:
+        TypeError: naming both values.
+    """
+    if before is None or value is None:
+        return
+    try:
+        combine(None, value)
+    except Exception:
+        raise TypeError(
+            f"the function returned None for {shown(before)} and {shown(value)}: return the combined value, a new one"
+        ) from None
+
+
+def checked(combine: Combine) -> Combine:
+    """`combine`, which refuses what `check_combined` does."""
+
+    def apply(before: Any, value: Any) -> Any:
+        after = combine(before, value)
+        if after is None:
+            check_combined(combine, before, value)
+        return after
+
+    return apply
+
+
+def stepped(start: Callable[[], Any], step: Combine, total: Any, values: Iterable[Any]) -> Any:
+    """The accumulator after `values`, from `total`, or from `start()` if that is `ABSENT`.
+
+    Raises:
+        TypeError: if `step` returned None and `start` did not: then it has changed the accumulator in place.
+    """
+    values = list(values)
+    try:
+        after = reduce(step, values, start() if total is ABSENT else total)
+    except Exception:
+        if len(values) > 1 and start() is not None and step(start(), values[0]) is None:
+            raise _returns_nothing(values[0]) from None
+        raise
+    if after is None and start() is not None:
+        raise _returns_nothing(values[0])
+    return after
+
+
+def _returns_nothing(value: Any) -> TypeError:
+    return TypeError(
+        f"the function returned None for an accumulator and {shown(value)}: return the accumulator, a new one"
+    )
+
+
+def starting(start: Callable[[], Any] | Any) -> Callable[[], Any]:
+    """The function that makes accumulators to begin with: of a list, dictionary or set each key has one of its own."""
+    if callable(start):
+        return start
+    return (lambda: deepcopy(start)) if isinstance(start, _MUTABLE) else lambda: start
+
+
 def add_pairs(totals: dict[Hashable, Any], pairs: Iterable[tuple[Any, Any]], combine: Combine) -> None:
     """Combine pairs into `totals`."""
     if combine is PLUS:
@@ -62,7 +122,10 @@ def add_pairs(totals: dict[Hashable, Any], pairs: Iterable[tuple[Any, Any]], com
         return
     for key, value in pairs:
         if key in totals:
-            totals[key] = combine(totals[key], value)
+            before = totals[key]
+            after = totals[key] = combine(before, value)
+            if after is None:
+                check_combined(combine, before, value)
         else:
             totals[key] = value
 
@@ -195,6 +258,8 @@ class Reduce(Operator):
                     changed[key] = before + value
                 continue
             after = combine(before, value)
+            if after is None:
+                check_combined(combine, before, value)
             if type(after) is Terms or type(before) is Terms:
                 if lowered(after) != lowered(before):  # of which NaN is one at most
                     changed[key] = after
@@ -228,7 +293,8 @@ class OrderedReduce(Reduce):
     def on_notify(self, ctx: Context, time: Time) -> None:
         batches = self._values.pop(time)
         try:
-            found = {key: reduce(self._combine, by_content(values)) for key, values in grouped(batches).items()}
+            combine = checked(self._combine)
+            found = {key: reduce(combine, by_content(values)) for key, values in grouped(batches).items()}
             self._show(ctx, time, found)
         except FAILURES as error:
             raise operator_error(f"reduce {ctx.name!r}", ctx.site, time, error, None, batches[0]) from error
@@ -263,7 +329,7 @@ class Fold(Operator):
         folded: dict[Hashable, Any] = {}
         for key, values in grouped(self._now.pop(time)).items():
             before = old.get(key, ABSENT)
-            after = reduce(step, ordered(values), self._start() if before is ABSENT else before)
+            after = stepped(self._start, step, before, ordered(values))
             if before is ABSENT or differs(before, after):
                 folded[key] = after
         if folded:

@@ -29,7 +29,7 @@ from timely.data.representatives import keys_of, represent_all
 from timely.data.routing import shard_of, stable_hash
 from timely.data.unrounded import add_up, lowered, total_of
 from timely.operators.base import Context, Operator
-from timely.operators.keyed import PLUS, Combine, grouped, pairs_of
+from timely.operators.keyed import PLUS, Combine, grouped, pairs_of, stepped
 from timely.operators.window_shapes import Aligned, Epochs, Session, Sliding, Span, Tumbling, Window, moved
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.state.interface import Rows, Run
@@ -121,7 +121,7 @@ def _summing() -> WindowAggregate:
 def folding(start: Callable[[], Any], step: Combine, merge: Combine | None) -> WindowAggregate:
     """All values taken in one by one, epoch by epoch and in order of event time."""
     return WindowAggregate(
-        lambda total, items: reduce(step, map(itemgetter(1), items), start() if total is ABSENT else total),
+        lambda total, items: stepped(start, step, total, map(itemgetter(1), items)),
         merge,
         ordered=True,
     )
@@ -170,7 +170,7 @@ class OpenWindows(KeyedState):
         self._changes: dict[Slot, tuple[Any, Any] | None] = {}
         self._index: _Index | None = None
 
-    def get(self, slot: Slot) -> tuple[Any, Any] | None:
+    def get(self, slot: Slot) -> tuple[Any, Any] | None:  # type: ignore[override]
         """End and accumulator of a window; None if it is not open."""
         if slot in self._changes:
             return self._changes[slot]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NoReturn, Protocol, runtime_checkable
 
 from timely.data.batch import Batch
 from timely.time import Frontier, Time
@@ -19,12 +19,31 @@ from timely.time import Frontier, Time
 class Run:
     """The entries that a state gained at one time. `batch` has the state's own layout; keyed states carry the shard.
 
-    `part` is the name, or the place, of the one of an operator's states to which it belongs (`Parts`).
+    `part` is the name, or the place, of the one of an operator's states to which it belongs (`Parts`). `slot` is the time that
+    entries are kept under, if that is not the time of the event that wrote them, which is `time`; `gone`: an event at `time`
+    took out what earlier ones had written there.
     """
 
     time: Time
     batch: Batch
     part: int | str = 0
+    slot: Time | None = None
+    gone: bool = False
+
+
+class NoMapping:
+    """Refuses the ways of dictionaries and lists, which know no times, with a hint at what the state has in their place."""
+
+    _use = ""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} is no dictionary: {self._use}")
+
+    __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = __len__ = _refuse
+    get = setdefault = update = keys = values = items = clear = append = extend = _refuse
+
+    def __bool__(self) -> bool:
+        return True
 
 
 class Runs:
@@ -61,6 +80,21 @@ class StateSize:
     rows: int
     bytes: int
     runs: int
+
+
+class Event(Protocol):
+    """The event that is handled now, as the states that it writes see it (`timely.operators.base.Context`)."""
+
+    @property
+    def time(self) -> Time:
+        """Its time."""
+
+    def keeps_for(self, time: Time) -> Time:
+        """State is written, or taken out, that is kept under another time than the event's: `time`, in plain numbers.
+
+        Raises:
+            OperatorError: where nobody would remember that after a failure, or `time` is none of this scope.
+        """
 
 
 Rows = Callable[[], int]
@@ -128,6 +162,15 @@ def without_past(state: State) -> bool:
     return is_transient(state) if tell is None else bool(tell())
 
 
+def written_in(state: State | None, event: Event) -> None:
+    """Tell `state` in which event it is written from now on, if it asks: what an event writes belongs to the event's time."""
+    tell = getattr(state, "written_in", None)
+    if tell is not None:
+        tell(event)
+
+
 def is_transient(state: State) -> bool:
-    """True if `state` holds nothing of times that are complete: then nothing of it needs to be saved."""
+    """True if `state` holds nothing of times that are complete, unless that was kept for later ones: then nothing else of it
+    needs to be saved.
+    """
     return bool(getattr(state, "transient", False))

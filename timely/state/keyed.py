@@ -11,9 +11,9 @@ from timely.data.absent import ABSENT
 from timely.data.batch import nbytes
 from timely.data.keys import are_canonical, canonical
 from timely.data.routing import shard_of, stable_hash
-from timely.state.interface import Rows, Run
+from timely.state.interface import Event, NoMapping, Rows, Run
 from timely.state.scopes import Scopes, ScopeScan, ScopeState
-from timely.time import Frontier, Time
+from timely.time import Frontier, Time, visible
 
 Change = tuple[dict[Any, Any], dict[Any, Any]]
 """The changes of one time: values written, and values replaced; `ABSENT` where a key has no value."""
@@ -175,7 +175,7 @@ def _records(updates: dict[Any, Any]) -> list[Any]:
     ]
 
 
-class KeyedState(Scopes[_Keyed]):
+class KeyedState(Scopes[_Keyed], NoMapping):
     """Key → value, the last written wins. Keys are hashable, with NaN as in `timely.data.keys`; values must not be changed once
     written.
 
@@ -191,6 +191,13 @@ class KeyedState(Scopes[_Keyed]):
     {'a': 1}
     """
 
+    _use = "state.read(time) gives one, and state.write(time, {key: value}) and state.remove(time, [key]) change it"
+    _event: Event | None = None
+
+    def written_in(self, event: Event) -> None:
+        """See `timely.state.interface.written_in`."""
+        self._event = event
+
     def _new(self) -> _Keyed:
         return _Keyed()
 
@@ -203,8 +210,10 @@ class KeyedState(Scopes[_Keyed]):
         """Set the keys of `updates`, a dictionary that the state keeps.
 
         Raises:
-            ValueError: if the scope was written at a later time before.
+            ValueError: if the scope was written at a later time before, or `time` is not that of the event.
         """
+        if self._event is not None and self._event.time != time:
+            raise _another_time(self._event.time, time)
         scope = self._scopes.get(time[:-1])
         if scope is None:
             scope = self._scope(time)
@@ -212,4 +221,14 @@ class KeyedState(Scopes[_Keyed]):
 
     def remove(self, time: Time, keys: Iterable[Any]) -> None:
         """Remove keys; those that are not there are ignored. Raises as `write`."""
+        if self._event is not None and self._event.time != time:
+            raise _another_time(self._event.time, time)
         self._scope(time).remove(time, keys)
+
+
+def _another_time(now: Time, time: Time) -> ValueError:
+    """The error of what is written under another time than that of the event that writes it, and would be saved with that."""
+    return ValueError(
+        f"state by key was written at {visible(time)} in an event at {visible(now)}: it holds the newest values, whatever the "
+        "time, so write them at the event's own time, and what is meant for a later one into TimedBatches or TimedValues"
+    )

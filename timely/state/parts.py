@@ -6,7 +6,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from timely.errors import GraphError, OperatorError, user_site
-from timely.state.interface import Rows, Run, Scan, Scannable, State, StateSize, is_transient, without_past
+from timely.state.interface import (
+    Event,
+    Rows,
+    Run,
+    Scan,
+    Scannable,
+    State,
+    StateSize,
+    is_transient,
+    without_past,
+    written_in,
+)
 from timely.time import Frontier
 
 
@@ -25,8 +36,16 @@ class Parts:
     """
 
     def __init__(self, /, *parts: State, **named: State) -> None:
-        if any(isinstance(part, Parts) for part in (*parts, *named.values())):
-            raise GraphError(f"{user_site()}: Parts are of states that are no Parts themselves: give all states to one")
+        for part in (*parts, *named.values()):
+            if isinstance(part, Parts):
+                raise GraphError(
+                    f"{user_site()}: Parts are of states that are no Parts themselves: give all states to one"
+                )
+            if isinstance(part, type) or not callable(getattr(part, "snapshot", None)):
+                kind = part.__name__ if isinstance(part, type) else type(part).__name__
+                raise TypeError(
+                    f"Parts takes states, such as KeyedState() or TimedBatches(), one after the other, not {kind}"
+                )
         self.named: dict[int | str, State] = dict([*enumerate(parts), *named.items()])
         """Each state by its name, or by its place."""
         self.parts = tuple(self.named.values())
@@ -77,6 +96,11 @@ class Parts:
         """Every part may merge what is inside `frontier`."""
         for part in self.parts:
             part.compact(frontier)
+
+    def written_in(self, event: Event) -> None:
+        """See `timely.state.interface.written_in`, of every part."""
+        for part in self.parts:
+            written_in(part, event)
 
     def without_past(self) -> bool:
         """See `timely.state.interface.without_past`, of every part."""

@@ -9,7 +9,7 @@ Enters: tuples of natural numbers. Leaves: answers about their order. Import the
 
 from timely.time.frontier import Frontier
 from timely.time.summary import Summary, minimal_summaries
-from timely.time.times import END, FINITE, INF, Time, join, leq, maximal, minimal, visible
+from timely.time.times import END, FINITE, INF, Time, as_time, is_epoch, join, leq, maximal, minimal, visible
 
 __all__ = [
     "END",
@@ -18,6 +18,8 @@ __all__ = [
     "Frontier",
     "Summary",
     "Time",
+    "as_time",
+    "is_epoch",
     "join",
     "leq",
     "maximal",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 Time: TypeAlias = tuple[int, ...]
 
@@ -51,6 +51,41 @@ def visible(time: Time) -> Time:
     if len(time) == 1 and time[0] < FINITE:
         return time
     return tuple(END if at >= FINITE else at for at in time) if max(time, default=0) >= FINITE else time
+
+
+def as_time(time: object, depth: int) -> Time:
+    """`time` in plain numbers, if it is a time of `depth` coordinates: `END` is a word for users.
+
+    Raises:
+        ValueError: if it is none; the text says what is wrong.
+
+    >>> as_time((3, END), 2) == (3, INF)
+    True
+    >>> as_time(3, 1)
+    Traceback (most recent call last):
+    ValueError: a time is a tuple: (3,), not 3
+    """
+    if type(time) is tuple and len(time) == depth and all([type(at) is int and at >= 0 for at in time]):  # noqa: C419
+        return time
+    if not isinstance(time, tuple):
+        example = f"({time},), not {time}" if isinstance(time, int) else f"{(0,) * depth}, not {type(time).__name__}"
+        raise ValueError(f"a time is a tuple: {example}")
+    if len(time) != depth:
+        raise ValueError(
+            f"times must have {depth} coordinate{'s' if depth > 1 else ''} here, and {time} has {len(time)}"
+        )
+    try:
+        plain = tuple(int(operator.index(at)) for at in time)
+    except TypeError:
+        raise ValueError(f"the coordinates of a time are whole numbers, as in {(0,) * depth}, not {time}") from None
+    if min(plain) < 0:
+        raise ValueError(f"the coordinates of a time begin with 0, and {time} has one below that")
+    return plain
+
+
+def is_epoch(time: object) -> TypeGuard[Time]:
+    """True for a time of the root scope, in plain numbers."""
+    return type(time) is tuple and len(time) == 1 and type(time[0]) is int
 
 
 def leq(a: Time, b: Time) -> bool:

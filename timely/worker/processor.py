@@ -13,7 +13,7 @@ from timely.operators.base import Context, Operator
 from timely.operators.ends import CaptureEnd, HeldEnd, SinkEnd, StagedEnd
 from timely.operators.stateless import Stateless, operator_error
 from timely.progress.tracker import Rank
-from timely.state.interface import State, without_past
+from timely.state.interface import State, without_past, written_in
 from timely.time import Time
 
 Letter = tuple[int, int, Time, "Batch | Message"]
@@ -57,6 +57,14 @@ class Runtime:
         """Batches and notifications of several times are handed to the operator together."""
         self.settled: State | None = None
         """The operator's state, if nothing of it is ever compacted, since nobody goes back and it has one scope."""
+
+    def tell_state(self) -> None:
+        """Let the state of an operator of the user's know in which event it is written, for somebody may go back.
+
+        What others write is of the event's time. Spans are of several times, and whoever takes them back answers for that.
+        """
+        if (self.node.ahead or self.node.kind in ("unary", "binary")) and not self.operator.undoes_spans:
+            written_in(self.operator.state, self.ctx)
 
     def settle(self) -> None:
         """Nobody will ever go back: let the state do without what that would take."""

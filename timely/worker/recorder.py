@@ -48,6 +48,9 @@ class Recorder(Protocol):
     def held(self, processor: int, event: Time, time: Time, diff: int) -> None:
         """A capability for `time` was retained (+1) or given back (-1) in the event at time `event`."""
 
+    def kept_state(self, processor: int, event: Time, time: Time) -> None:
+        """The event at time `event` wrote, or took out, state that is kept under `time`."""
+
     def started(self, processor: int, event: Time, time: Time) -> None:
         """The event at time `event` started a job for `time`."""
 

@@ -180,6 +180,8 @@ def _restore(worker: Worker, runtime: Runtime, restored: RestoredProcessor, fres
         runs = Runs.of(runtime.operator.state.snapshot(restored.frontier, empty))
     if restored.operator is None and (runs is not None or fresh):
         runtime.operator = build_operator(processor, worker.effects, worker.staged)
+        if worker._recorder is not None:
+            runtime.tell_state()
     state = runtime.operator.state
     if restored.operator is not None:
         pass

@@ -29,7 +29,7 @@ from timely.errors import FalkirkError, OperatorError
 from timely.operators.base import Context
 from timely.progress.line import tracker_for
 from timely.progress.tracker import Antichain, order_key, reaches
-from timely.time import INF, Frontier, Time, leq
+from timely.time import INF, Frontier, Time, as_time, is_epoch, leq
 from timely.worker.outbox import Outbox, decode_message
 from timely.worker.processor import Letter, Runtime, acquaint, build_operator, follow, no_such_output
 from timely.worker.recorder import Recorder
@@ -125,6 +125,9 @@ class Worker:
         if recorder is None:
             for runtime in self.runtimes:
                 runtime.settle()
+        else:
+            for runtime in self.runtimes:
+                runtime.tell_state()
         for processor in plan.processors:
             if (
                 processor.node.kind == "gate"
@@ -186,7 +189,13 @@ class Worker:
         current = self.input_times[node]
         if time == current:
             return
-        if current is None or not (time is None or (len(time) == len(current) and leq(current, time))):
+        if time is not None and current is not None and not (len(current) == 1 and is_epoch(time)):
+            try:
+                time = as_time(time, len(current))
+            except ValueError as error:
+                name = self.plan.graph.nodes[node].name
+                raise OperatorError(f"input {name!r} cannot advance to {time!r}: {error}") from None
+        if current is None or not (time is None or leq(current, time)):
             name = self.plan.graph.nodes[node].name
             raise OperatorError(
                 f"input {name!r} cannot advance to {time}: it is at {current if current else 'its end'}"
@@ -643,6 +652,11 @@ class Worker:
         number, self._next_job = self._next_job, self._next_job + 1
         self.jobs[number] = (op, time)
         self.effects.append(StartJob(number, self.plan.processors[op].node.index, time, job, context))
+
+    def keeps(self, op: int, event: Time, time: Time) -> None:
+        """The event at `event` writes, or takes out, state of operator `op` that is kept under another time."""
+        if self._recorder is not None:
+            self._recorder.kept_state(op, event, time)
 
     def take_effects(self) -> list[Effect]:
         """Take the effects that the driver is to carry out now, in order."""

@@ -25,6 +25,7 @@ from libraries.spark.errors import SparkError
 from libraries.spark.files.pinned_file import PinnedFile
 from timely.data.codec.typed import shown
 from timely.state import TimedBatches
+from timely.state.interface import Event
 from timely.time import FINITE, INF, Frontier
 
 Over: TypeAlias = int | Literal["new", "all"]
@@ -157,6 +158,9 @@ class Manifest(TimedBatches):
     def __init__(self, calendar: Calendar) -> None:
         super().__init__()
         self._calendar = calendar
+
+    def written_in(self, event: Event) -> None:
+        """Nothing: entries are added in events at their own times, and forgotten in none."""
 
     def entries(self, first: int, last: int) -> list[ManifestEntry]:
         """The entries of the epochs from `first` to `last`, in order, without those whose place others have taken.

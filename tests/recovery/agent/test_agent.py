@@ -284,6 +284,7 @@ def compacted() -> Any:
     state = agent.worker.runtimes[p].operator._kept  # type: ignore[attr-defined]
     assert isinstance(state, KeyedState)
     for epoch in range(100, 105):
+        agent.worker.runtimes[p].ctx.time = (epoch,)
         state.write((epoch,), {"last": epoch})
     agent._let_go(p, (102,))
     agent.worker.runtimes[p].operator.state.keep(to_frontier((103,)))  # type: ignore[union-attr]

@@ -129,6 +129,9 @@ class Reaches(Operator):
 
 
 class Finds(Reaches):
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        pass
+
     def on_restore(self, ctx: Context, capabilities: list[Capability]) -> None:
         pass
 

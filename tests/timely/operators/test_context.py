@@ -63,8 +63,11 @@ def keep(kept: list[Capability]) -> Callable[[Context, Time, Batch], None]:
 
 MISUSE: list[tuple[str, Callable[[Context], Any]]] = [
     ("cannot send at (4,) from (5,)", lambda ctx: ctx.send_at((4,), [1])),
-    ("cannot send at (5, 0) from (5,)", lambda ctx: ctx.send_at((5, 0), [1])),
-    ("cannot send at () from (5,)", lambda ctx: ctx.send_at((), [1])),
+    ("cannot send at (5, 0): times must have 1 coordinate here", lambda ctx: ctx.send_at((5, 0), [1])),
+    ("cannot send at (): times must have 1 coordinate here", lambda ctx: ctx.send_at((), [1])),
+    ("cannot ask for a notification at 6: a time is a tuple: (6,)", lambda ctx: ctx.notify_at(6)),  # type: ignore[arg-type]
+    ("cannot retain a capability at (5.5,): ", lambda ctx: ctx.retain((5.5,))),  # type: ignore[arg-type]
+    ("cannot start a job at [5]: ", lambda ctx: ctx.start(lambda: 1, [5])),  # type: ignore[arg-type]
     ("cannot ask for a notification at (0,) from (5,)", lambda ctx: ctx.notify_at((0,))),
     ("cannot retain a capability at (4,) from (5,)", lambda ctx: ctx.retain((4,))),
     ("cannot start a job at (4,) from (5,)", lambda ctx: ctx.start(lambda: 1, (4,))),

@@ -52,6 +52,9 @@ class Notes:
     def started(self, processor: int, event: Time, time: Time) -> None:
         pass
 
+    def kept_state(self, processor: int, event: Time, time: Time) -> None:
+        self.events.append(("kept_state", processor, event, time))
+
     def completed(self, processor: int) -> None:
         self.events.append(("completed", processor))
 

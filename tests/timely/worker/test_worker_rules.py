@@ -64,7 +64,7 @@ rule(
     ["refused"] * 3,
     Change(Capability, "send", "ctx.time != self.time", "False"),
 )
-rule("later", DISCIPLINE, undisciplined, ["refused"] * 3, Change(Context, "check_later", "not leq(now, time)", GONE))
+rule("later", DISCIPLINE, undisciplined, ["refused"] * 3, Change(Context, "check_later", "not leq(now, time)", "False"))
 
 
 def asked_twice() -> Any:
