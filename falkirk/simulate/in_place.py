@@ -29,7 +29,7 @@ class ChangedInPlace(Exception):
 
 
 def watched(graph: Graph) -> Graph:
-    """The graph, whose operators are compared with what they were given, before and after each batch."""
+    """The graph, whose operators are compared with what they were given, after each batch and notification."""
     graph = copy(graph)
     graph.nodes = [_watched(node) for node in graph.nodes]
     graph.edges = [replace(edge, channel=_channel(edge.channel)) for edge in graph.edges]
@@ -52,17 +52,28 @@ def _watched(node: Node) -> Node:
 
     def make() -> Operator:
         operator = factory()
-        given = operator.on_batch
+        given, notified = operator.on_batch, operator.on_notify
+        held: dict[Time, list[tuple[Any, Batch]]] = {}
 
-        def on_batch(ctx: Context, port: int, time: Time, batch: Batch) -> None:
-            before = _content(batch)
-            given(ctx, port, time, batch)
+        def compare(time: Time, batches: list[tuple[Any, Batch]]) -> None:
             try:
-                _compare(before, batch)
+                for before, batch in batches:
+                    _compare(before, batch)
             except ChangedInPlace as error:
                 raise operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, None) from error
 
+        def on_batch(ctx: Context, port: int, time: Time, batch: Batch) -> None:
+            held.setdefault(time, []).append((_content(batch), batch))
+            given(ctx, port, time, batch)
+            compare(time, held[time][-1:])
+
+        def on_notify(ctx: Context, time: Time) -> None:
+            notified(ctx, time)
+            compare(time, held.pop(time, []))  # a function may see records only when their time is complete
+
         operator.on_batch = on_batch  # type: ignore[method-assign]
+        if node.notifies:
+            operator.on_notify = on_notify  # type: ignore[method-assign]
         return operator
 
     return replace(node, factory=make)

@@ -100,7 +100,7 @@ class Table(Base[Columns]):
                 "aggregate",
                 name,
                 keys,
-                lambda frame: in_content_order(frame).group_by(keys, maintain_order=True).agg(**named),
+                lambda frame: in_content_order(frame, keys).group_by(keys, maintain_order=True).agg(**named),
             )
         return self._rows("aggregate", name, (), lambda frame: in_content_order(frame).select(**named))
 

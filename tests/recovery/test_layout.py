@@ -278,11 +278,6 @@ def test_policy_that_is_none_is_refused_at_the_line_of_what_has_it(policy: objec
     flow = Dataflow()
     words(flow).map(str, name="shout").policy(policy).capture(); line = here()  # noqa: E702  # fmt: skip
     refused(flow, line, "map 'shout'", *expected)
-    flow = Dataflow()
-    stream = words(flow)
-    with flow.region("front", policy=policy):
-        stream.distinct(name="once").capture(); line = here()  # noqa: E702  # fmt: skip
-    refused(flow, line, "distinct 'once'", *expected)
 
 
 def test_input_that_is_fed_by_hand_is_refused() -> None:

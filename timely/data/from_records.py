@@ -240,6 +240,8 @@ def _array(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
     except Exception as error:  # Python's, Arrow's, and those of objects that are asked for an array
         raise _no_column(name, values, error) from error
     if not set(map(type, values)) <= _EXACT_IN_ARROW.get(made.type.id, set()):
+        if kind is None and pa.types.is_temporal(made.type) and int in map(type, values):
+            raise TypeError(f"column {name!r}: {shown(values, 100)} are times and numbers: {_ADVICE}")
         _compare(name, values, made.to_pylist, str(made.type), _rounding(str(made.type)))
     return made
 

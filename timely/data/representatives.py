@@ -24,7 +24,6 @@ _SAME = _PLAIN | {float, bool}
 """Types of which two equal values are the same, but for zeros, of which `timely.data.keys` makes one."""
 
 _TUPLES = {tuple}
-_key = itemgetter(0)
 
 Represented = dict[Hashable, Hashable]
 """Of keys that are not plain: the one that stands for all that are equal to it."""
@@ -90,4 +89,4 @@ def represent_all(keys: list[Any]) -> list[Any]:
 
 def keys_of(pairs: Iterable[Sequence[Any]]) -> list[Any]:
     """The keys of pairs (key, value), or of longer records that begin with a key."""
-    return list(map(_key, pairs))
+    return list(map(itemgetter(0), pairs))

@@ -60,8 +60,8 @@ class Keyed(Wire):
         """One value a key, by `combine(a, b)`: the total so far with the values of a time, in an order by their content.
 
         `any_order` declares that `combine` gives the same, to the last digit, in whatever order and grouping values come, as
-        exact arithmetic does and floats do not. Then each worker combines its own values before they travel. Of `max`, `min`
-        and `operator`'s add, and_ and xor that is known.
+        exact arithmetic does and floats do not. Then each worker combines its own values before they travel. It is known of
+        `max`, `min` and `operator.add`.
 
         Raises:
             GraphError: `combine` is no function, or `over` is neither "scope" nor "time".

@@ -450,7 +450,7 @@ class ExpressionAggregate(Operator):
 
     def _results(self, frame: pl.DataFrame) -> pl.DataFrame:
         # An expression may depend on the order of rows: a sum of floats does.
-        rows = in_content_order(frame)
+        rows = in_content_order(frame, self._keys)
         result = rows.group_by(self._keys, maintain_order=True).agg(**self._expressions)
         if self._known is None:
             return result

@@ -26,6 +26,10 @@ class Parts:
 
     With names, the order may change between two runs of a job: `Parts(counts=self.counts, names=self.names)`.
 
+    Raises:
+        GraphError: one of the states is itself `Parts`.
+        TypeError: one of them is no state.
+
     >>> counts, names = falkirk.KeyedState(), falkirk.TimedBatches()
     >>> both = falkirk.Parts(counts=counts, names=names)
     >>> counts.write((0,), {"a": 1})

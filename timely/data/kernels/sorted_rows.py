@@ -29,8 +29,11 @@ def sorted_rows(
     return in_content_order(frame).sort(columns, descending=descending, nulls_last=nulls_last, maintain_order=True)
 
 
-def in_content_order(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows in the order of all columns, the first one first.
+def in_content_order(frame: pl.DataFrame, first: Sequence[str] = ()) -> pl.DataFrame:
+    """The rows in the order of the columns `first`, then of all others, in one piece.
+
+    Polars groups sorted keys in another way, and adds floats of several pieces in another order. A frame may be known to be
+    sorted, or not, by how it came: so rows that are to be grouped by keys are in the order of these.
 
     What cannot be encoded, and so neither travels nor is saved, stays in the order in which it is.
 
@@ -41,17 +44,20 @@ def in_content_order(frame: pl.DataFrame) -> pl.DataFrame:
         return frame
     if any(isinstance(kind, _BY_VALUE) for kind in frame.dtypes):
         try:
-            content = [content_of(row) for row in _as_integers(frame).rows()]
+            content = [
+                content_of(row) for row in _as_integers(frame).select(dict.fromkeys([*first, *frame.columns])).rows()
+            ]
         except CodecError:
             return frame
         return frame[sorted(range(len(frame)), key=content.__getitem__)]
-    columns: list[str | pl.Expr] = [name for name, kind in frame.schema.items() if kind != pl.Null]
+    names = dict.fromkeys([*first, *frame.columns])
+    columns: list[str | pl.Expr] = [name for name in names if frame.schema[name] != pl.Null]
     if not columns:
         return frame
     floats = [name for name, kind in frame.schema.items() if kind.is_float()]
     if floats and frame.select(pl.any_horizontal((pl.col(floats) == 0).any())).item():
         columns += [(pl.lit(1.0) / pl.col(name)) > 0 for name in floats]  # by value zeros of both signs are equal
-    return frame.sort(columns)
+    return frame.sort(columns).rechunk()
 
 
 def _as_integers(frame: pl.DataFrame) -> pl.DataFrame:
