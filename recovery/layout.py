@@ -44,12 +44,12 @@ from recovery.policies import (
 )
 from recovery.saved_as_one import check_own_intervals, check_saved_as_one
 from timely.dataflow.fingerprint import fingerprint, outline
-from timely.dataflow.functions import Functions
 from timely.dataflow.graph import Edge, Node, Region
 from timely.dataflow.plan import Plan, Processor
 from timely.errors import PACKAGES, GraphError
 from timely.io.interface import source_repeats
 from timely.operators.base import Operator
+from timely.seen_functions import Functions
 from timely.state import is_transient
 from timely.state.shapes import Shape, shape_of
 from timely.time import Summary, Time

@@ -24,8 +24,8 @@ import msgspec
 
 from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from timely.data.codec.typed import Typed
-from timely.dataflow.functions import Functions
 from timely.errors import FalkirkError, told
+from timely.seen_functions import Functions
 from timely.time import Time
 
 _LENGTH = struct.Struct("<I")

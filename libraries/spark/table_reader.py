@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from libraries.spark.errors import SparkError
 from libraries.spark.files.epoch_table import EpochTable
-from libraries.spark.process.versions import arrow_schema
+from libraries.spark.versions import arrow_schema
 from timely.io.interface import Chunk
 from timely.io.tables.delta_source import Delta
 from timely.io.tables.iceberg_source import Iceberg

@@ -193,7 +193,7 @@ def test_picture_shows_names_as_they_are_with_kinds_regions_exchanges_and_sites(
     assert "⇐" in row["ends"]
     assert "more [red][0]" in row["halve"]
     assert any("↺ halve" in line for line in lines)
-    assert "region front: policy eager" in "\n".join(lines)
+    assert "region front: policy Eager()" in "\n".join(lines)
 
 
 def test_picture_shows_the_columns_of_streams_where_they_are_known() -> None:

@@ -35,6 +35,8 @@ COVERED: dict[str, tuple[str, ...]] = {
     "timely.data.codec.numeric:_read_arrays": _VALUES,
     "timely.data.codec.numeric:_read_scalars": _VALUES,
     "timely.data.codec.records:_read_big_ints": _VALUES,
+    "timely.data.codec.standard:_simple": _VALUES,
+    "timely.data.codec.standard:_through": _VALUES,
     "timely.data.codec.standard:_zone": _VALUES,
     "timely.data.codec.tables:_field": ("arrow", "polars"),
     "timely.data.codec.tables:_refuse_compressed": ("arrow", "polars"),
@@ -54,8 +56,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "timely.io.csv_files:CsvBlocks._convert": ("csv", "csv as records"),
     "timely.io.csv_files:CsvBlocks._read_header": ("csv", "csv as records"),
     "timely.io.csv_files:Dialect._check_quotes": ("csv", "csv as records"),
-    "timely.io.json_lines:JsonBlocks._explain": ("json lines", "json records"),
-    "timely.io.json_lines:JsonBlocks._table": ("json lines",),
+    "timely.io.json_lines:_read": ("json lines", "json records"),
     "timely.io.json_lines:_LINES": ("json lines", "json records"),
     "timely.io.json_lines:_OBJECTS": ("json lines",),
     "timely.data.sound:_is_ascii": ("parquet", "delta file"),
@@ -75,6 +76,7 @@ _EXPRESSION = "the tree of an expression, as this process's Polars has just writ
 _TABLE = "the page's table of a worker's numbers, of which a wrong one is caught where views are made"
 
 NO_NEED: dict[str, str] = {
+    "timely.state.shapes:digest_of": "a digest that this process has just made",
     "runtime.processes.fork_server:ForkServer._obey": _OWN_SERVER,
     "runtime.processes.fork_server:_ORDER": _OWN_SERVER,
     "runtime.supervisor.forked:ForkOrders.fork": _OWN_SERVER,

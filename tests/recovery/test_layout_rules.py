@@ -282,10 +282,10 @@ def test_of_a_chain_of_verbs_one_that_differs_is_enough() -> None:
 
 
 def reading(flow: Dataflow) -> tuple[Stream, Stream]:
-    """An arrangement, and what reads it, in a region of the default policy."""
+    """An arrangement, and its reader, in a region of the default policy."""
     pairs = differential.from_records(flow.source("pairs", Iterable([(1, "a"), (1, "b")])))
     arranged = pairs.arrange(name="trace")
-    counted = arranged.count(name="counted")
+    counted = arranged.max(name="counted")
     return arranged.stream, counted.stream
 
 

@@ -36,7 +36,6 @@ from types import (
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import msgspec
 import polars as pl
 import pyarrow as pa
 
@@ -44,6 +43,7 @@ from timely.dataflow.graph import Edge, Graph, Input, Node, Output
 from timely.dataflow.wire import Wire
 from timely.errors import PACKAGES, Site
 from timely.operators.channels import Exchange
+from timely.seen_functions import Functions
 
 SCHEME = 1
 """Raised when this module, or what verbs keep of their arguments, makes something else of a program that is the same."""
@@ -56,17 +56,6 @@ MOST = 1000
 
 LONG = 120
 """Texts that are longer are known by a digest."""
-
-
-class Functions(msgspec.Struct, frozen=True):
-    """The functions of a program. `of`: by operator, a text for each thing that was seen, by its place."""
-
-    scheme: int
-    python: str
-    polars: str
-    of: dict[str, dict[str, str]]
-    sites: dict[str, str]
-    """Each operator in words, with the user's line."""
 
 
 def functions_of(graph: Graph) -> Functions:

@@ -94,14 +94,9 @@ class Stream(Wire):
         [((0,), [2, 3])]
         """
         check_callable(predicate, "filter")
-        seen = False
 
         def kept(batch: Batch) -> Batch:
-            nonlocal seen
             records = records_of(batch)
-            if seen:
-                return [x for x in records if predicate(x)]
-            seen = True
             verdicts = [predicate(x) for x in records]
             check_result(verdicts[0] if verdicts else None)
             return list(compress(records, verdicts))

@@ -21,7 +21,7 @@ from libraries.spark.process.class_cache import options_to_use
 from libraries.spark.process.java import find_java, home_for_spark
 from libraries.spark.process.session import SparkOptions, check_master, environment, open_session, settings
 from libraries.spark.process.submitted import submitted
-from libraries.spark.process.versions import check_version, installed
+from libraries.spark.versions import check_version, installed
 from runtime.scratch import Scratch
 from timely.errors import PACKAGES
 

@@ -27,7 +27,7 @@ from libraries.spark.engine.types import EPOCH, quoted
 from libraries.spark.engine.windows import BATCH
 from libraries.spark.process.query_end import has_read_all, noting_the_end
 from libraries.spark.process.tasks import check_types
-from libraries.spark.process.versions import arrow_schema
+from libraries.spark.versions import arrow_schema
 from runtime.supervisor.store import JobStore
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow

@@ -40,7 +40,7 @@ from libraries.spark.process.failures import told
 from libraries.spark.process.java_access import read_files, read_table_files
 from libraries.spark.process.own_files import own_options, write_files
 from libraries.spark.process.protocol import Frames, Release, RunTask, ServerOrders, ServerUp, session_id
-from libraries.spark.process.versions import arrow_schema, check_version
+from libraries.spark.versions import arrow_schema, check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

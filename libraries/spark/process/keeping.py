@@ -22,7 +22,7 @@ from libraries.spark.process.java import find_java
 from libraries.spark.process.protocol import FOLDER, JavaOrders, Orders, SailOrders, ServerOrders
 from libraries.spark.process.sail import VARIABLE, sail_python
 from libraries.spark.process.session import SparkOptions, environment, python_path, session_settings, settings
-from libraries.spark.process.versions import check_version, installed
+from libraries.spark.versions import check_version, installed
 from runtime.scratch import OWNER, Scratch, for_sockets, job_folder
 from runtime.supervisor.forked import Forked, start_alone
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-from libraries.spark.process.versions import SAIL_BEFORE
+from libraries.spark.versions import SAIL_BEFORE
 
 VARIABLE = "FALKIRK_SAIL"
 """The environment variable that names the Python that Sail runs in, where it is another one than ours."""

@@ -31,7 +31,7 @@ from libraries.spark.process.fusing import check, jobs, joined
 from libraries.spark.process.protocol import Frames, Kind, Query, Read, RunTask
 from libraries.spark.process.references import referenced
 from libraries.spark.process.region_session import current
-from libraries.spark.process.versions import arrow_schema
+from libraries.spark.versions import arrow_schema
 
 _TOO_MUCH = "spark.driver.maxResultSize"
 """A word in Spark's refusal to give all rows at once."""

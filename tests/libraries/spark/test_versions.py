@@ -11,9 +11,9 @@ import pyspark
 import pytest
 
 from libraries import spark
+from libraries.spark import versions
 from libraries.spark.errors import SparkError
-from libraries.spark.process import versions
-from libraries.spark.process.versions import arrow_schema, check_version, installed
+from libraries.spark.versions import arrow_schema, check_version, installed
 from runtime.run import run
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError

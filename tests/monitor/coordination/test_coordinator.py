@@ -46,7 +46,8 @@ from tests.monitor.coordination.coordinators import (
 )
 from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.recovery.layouts import FIREWALL, layout
-from timely.dataflow.functions import PYTHON, SCHEME, Functions
+from timely.dataflow.functions import PYTHON, SCHEME
+from timely.seen_functions import Functions
 
 
 def test_a_start_is_a_round_in_which_nobody_lives() -> None:

@@ -9,7 +9,8 @@ from monitor.coordination.records import KeptDecision
 from recovery.layout import GroupInfo, Layout
 from recovery.protocol import Join
 from tests.recovery.layouts import FIREWALL, LINE, layout
-from timely.dataflow.functions import PYTHON, SCHEME, Functions
+from timely.dataflow.functions import PYTHON, SCHEME
+from timely.seen_functions import Functions
 from timely.state.shapes import PartShape, Shape
 
 

@@ -106,9 +106,9 @@ def test_columns_hold_the_records_or_refuse_them(records: list[dict[str, Any]], 
         refused_in_words(error, r"to_columns 'made' ")
         return
     if typed is pl.Float32:
-        assert all(math.isclose(a, b, rel_tol=1e-6) for r, s in zip(records, rows) for a, b in zip(r.values(), s.values())
-                   if isinstance(a, int | float) and math.isfinite(a))  # fmt: skip
-        assert all((a is None) == (b is None) for r, s in zip(records, rows) for a, b in zip(r.values(), s.values()))
+        both = [(r[name], value) for r, s in zip(records, rows) for name, value in s.items()]
+        assert all((a is None) == (b is None) for a, b in both)
+        assert all(math.isclose(a, b, rel_tol=1e-6) for a, b in both if isinstance(a, int | float) and math.isfinite(a))
     else:
         assert same_rows(records, rows)
 

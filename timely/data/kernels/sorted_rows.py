@@ -45,7 +45,8 @@ def in_content_order(frame: pl.DataFrame, first: Sequence[str] = ()) -> pl.DataF
     if any(isinstance(kind, _BY_VALUE) for kind in frame.dtypes):
         try:
             content = [
-                content_of(row) for row in _as_integers(frame).select(dict.fromkeys([*first, *frame.columns])).rows()
+                content_of(row)
+                for row in _as_integers(frame).select(list(dict.fromkeys([*first, *frame.columns]))).rows()
             ]
         except CodecError:
             return frame

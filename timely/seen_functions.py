@@ -1,0 +1,16 @@
+"""Record of a program's functions, as stores keep it and processes exchange it (`timely.dataflow.functions` makes it)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Functions(msgspec.Struct, frozen=True):
+    """The functions of a program. `of`: by operator, a text for each thing that was seen, by its place."""
+
+    scheme: int
+    python: str
+    polars: str
+    of: dict[str, dict[str, str]]
+    sites: dict[str, str]
+    """Each operator in words, with the user's line."""
