@@ -152,7 +152,7 @@ def test_killing_one_worker_stops_the_others_in_seconds(tmp_path: Path) -> None:
     job.processes[2].kill()
     assert job.codes(60) == [1, 1, -signal.SIGKILL]
     for index in (0, 1):
-        assert f"WorkerLost: worker 2 at {job.hosts.addresses[2]} was lost" in job.said(index)
+        assert f"has lost worker 2 at {job.hosts.addresses[2]}" in job.said(index)
 
 
 def test_the_error_of_one_worker_reaches_the_others(tmp_path: Path) -> None:
