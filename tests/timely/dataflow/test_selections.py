@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import falkirk
+from timely.errors import GraphError
 from timely.operators import stateless
 
 n = pl.col("n")
@@ -28,7 +29,7 @@ CONSTANTS: dict[str, Any] = {
     "chosen": pl.when(pl.lit(2) > 1).then(pl.lit("u")).otherwise(pl.lit("v")),
     "python": 7,
 }
-CHOSEN = {"n": n, "twice": n * 2, "sum of one": n + pl.lit(1).sum()}
+CHOSEN = {"n": n, "twice": n * 2, "and one": n + pl.lit(1)}
 
 
 def divided(rows: list[int], ends: list[int]) -> list[pl.DataFrame]:
@@ -83,11 +84,14 @@ def test_constants_are_for_each_row_in_batches_of_any_size(
 
 
 @pytest.mark.parametrize("total", [pl.len(), pl.len() + 1, n.sum()], ids=["len", "more than len", "sum"])
-def test_totals_are_of_a_batch(total: pl.Expr) -> None:
-    """Beside constants, too: a row a batch, as Polars gives it."""
+def test_totals_of_a_batch_are_refused_unless_a_batch_is_a_time(total: pl.Expr) -> None:
+    """Beside constants, too. Behind `sort` it is a row an epoch, as Polars gives it."""
     batches = divided([1, 2, 3], [2])
     flow = falkirk.Dataflow()
-    flow.columns("in", falkirk.Batches(batches)).select(m=total, one=pl.lit(1)).capture("out")
+    rows = flow.columns("in", falkirk.Batches(batches))
+    with pytest.raises(GraphError, match="an expression looks at other rows"):
+        rows.select(m=total, one=pl.lit(1))
+    rows.sort("n", over="time").select(m=total, one=pl.lit(1)).capture("out")
     found = [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
     assert found == [each.select(m=total, one=pl.lit(1)).rows() for each in batches]
 

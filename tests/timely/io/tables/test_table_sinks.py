@@ -173,7 +173,7 @@ MISFITS: list[tuple[Any, dict[str, Any], str]] = [
         r"column 'epoch' is string, and int64 in the table. Cast it",
     ),
     (pl.DataFrame({"job": ["a"], "epoch": [0.5], "i": [1]}), {}, r"column 'epoch' is double, and int64"),
-    ([{**ROWS[0], "epoch": "x"}], {}, r"column 'epoch': its values make no column"),
+    ([{**ROWS[0], "epoch": "x"}], {}, r"column 'epoch': its values, as str \('x'\), make no column"),
     (ROWS, {"partition_by": ["job"]}, r"is there, and partitioned by nothing, not by 'job'. Leave partition_by out"),
 ]
 
