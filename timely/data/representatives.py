@@ -17,10 +17,10 @@ from typing import Any
 from timely.data.content import content_of
 from timely.errors import CodecError
 
-_PLAIN = frozenset({int, str, bytes, type(None), dt.date, dt.timedelta, uuid.UUID})
+PLAIN = frozenset({int, str, bytes, type(None), dt.date, dt.timedelta, uuid.UUID})
 """Types of which two equal values are the same."""
 
-_SAME = _PLAIN | {float, bool}
+_SAME = PLAIN | {float, bool}
 """Types of which two equal values are the same, but for zeros, of which `timely.data.keys` makes one."""
 
 _TUPLES = {tuple}
@@ -37,7 +37,7 @@ def are_plain(keys: Iterable[Any]) -> bool:
     """
     keys = keys if isinstance(keys, Collection) else list(keys)
     types = set(map(type, keys))
-    if types <= _PLAIN:
+    if types <= PLAIN:
         return True
     return types == _TUPLES and are_plain(list(chain.from_iterable(keys)))
 
@@ -48,7 +48,7 @@ def represent(found: Represented, keys: Collection[Any]) -> None:
         return
     for key in keys:
         kind = type(key)
-        if kind in _PLAIN or key != key or (kind is tuple and are_plain(key)):
+        if kind in PLAIN or key != key or (kind is tuple and are_plain(key)):
             continue
         held = found.setdefault(key, key)
         if held is not key and not (kind is type(held) and kind in _SAME) and _content(key) < _content(held):

@@ -326,13 +326,6 @@ def total_of(values: Iterable[Any]) -> Any:
 _SUMS = {Terms, Unordered}
 
 
-def settled_sums(totals: dict[Hashable, Any]) -> dict[Hashable, Any]:
-    """`totals` of a time that is complete: those that depend on an order are added up."""
-    if Unordered not in set(map(type, totals.values())):
-        return totals
-    return {key: value.added() if type(value) is Unordered else value for key, value in totals.items()}
-
-
 def _read(floats: Any) -> Terms:
     if not isinstance(floats, tuple | list) or len(floats) < 2 or set(map(type, floats)) != {float}:
         raise CodecError("a damaged sum of floats: it has no terms, or one that is no float")

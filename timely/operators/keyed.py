@@ -21,8 +21,8 @@ from timely.data.absent import ABSENT
 from timely.data.batch import FAILURES, Batch
 from timely.data.content import by_content, ordered_by
 from timely.data.keys import are_canonical, canonical
-from timely.data.representatives import Represented, are_plain, keys_of, represent, represented
-from timely.data.unrounded import Terms, add_up, lowered, lowered_pairs, plus, plus_time, settled_sums
+from timely.data.representatives import PLAIN, Represented, are_plain, keys_of, represent, represented
+from timely.data.unrounded import Terms, Unordered, add_up, lowered, lowered_pairs, plus, plus_time
 from timely.errors import shown
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
@@ -216,12 +216,13 @@ class Reduce(Operator):
         if not totals:
             ctx.notify_at()
         pairs = pairs_of(batch)
-        if not are_plain(keys := keys_of(pairs)):
+        if (len(pairs) > 1 or type(pairs[0][0]) not in PLAIN) and not are_plain(keys := keys_of(pairs)):
             represent(self._represented.at(time), keys)
         add_pairs(totals, pairs, self._combine)
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        self._show(ctx, time, represented(self._represented.pop(time), settled_sums(self._now.pop(time))))
+        new = self._now.pop(time)
+        self._show(ctx, time, new if self._represented.empty else represented(self._represented.pop(time), new))
 
     def _show(self, ctx: Context, time: Time, new: dict[Hashable, Any]) -> None:
         """Send the values of a time, or the totals that they change."""
@@ -250,7 +251,7 @@ class Reduce(Operator):
         for key, value in new.items():
             before = old.get(key, ABSENT)
             if before is ABSENT:
-                changed[key] = value
+                changed[key] = value.added() if type(value) is Unordered else value
                 unknown.append(key)
                 continue
             if adds and type(value) is int and type(before) is int:
@@ -355,7 +356,9 @@ class Distinct(Operator):
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        new = represented(self._represented.pop(time), self._now.pop(time))
+        new = self._now.pop(time)
+        if not self._represented.empty:
+            new = represented(self._represented.pop(time), new)
         seen = self._seen.read(time) if self._seen is not None else {}
         new = {record: None for record in new if record not in seen}
         if not are_canonical(new):

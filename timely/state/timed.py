@@ -57,6 +57,11 @@ class TimedValues(NoMapping):
         """See `timely.state.interface.written_in`."""
         self._event, self._plain = event, False
 
+    @property
+    def empty(self) -> bool:
+        """True if no time has a dictionary."""
+        return not self._times
+
     def at(self, time: Time) -> dict[Any, Any]:
         """The dictionary of `time`, to be changed in place. Replace its values instead of mutating them.
 
