@@ -71,7 +71,7 @@ def show_promises(name: str, found: Sequence[Promise], console: Console) -> None
 
 
 def show_divided(found: Iterable[Divided], console: Console) -> None:
-    """Print the operators that survivors of a failure do again with whoever failed, as they repeat over batches alone."""
+    """Print the operators that repeat over batches alone, and the streams in front."""
     for each in found:
         console.print()
         text = (

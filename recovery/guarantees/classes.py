@@ -59,9 +59,7 @@ def class_of(node: Node, operators: Operators) -> OperatorClass:
         return OperatorClass.REPEATABLE
     if node.scope.depth > 1 or not _runs_on(operator):
         return OperatorClass.DETERMINISTIC  # its state ends with the epoch, or with each time
-    converges = (isinstance(operator, Reduce) and operator.converges) or (
-        isinstance(operator, ColumnAggregate) and operator.ttl is None
-    )
+    converges = isinstance(operator, Reduce) or (isinstance(operator, ColumnAggregate) and operator.ttl is None)
     return OperatorClass.CONVERGENT_CAPABLE if converges else OperatorClass.DETERMINISTIC
 
 

@@ -28,7 +28,7 @@ def between_workers(edge: Edge) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """An input whose division into batches may differ when it is done again: of a node, behind `stream`, for `reason`."""
+    """Input of `node`, from `stream`, with other batches when it is done again."""
 
     node: Node
     stream: Node

@@ -197,32 +197,18 @@ def differs(before: Any, after: Any) -> bool:
     return after is before and isinstance(after, _MUTABLE)
 
 
-class Reduce(Operator):
-    """One value a key, by a `combine` that gives the same in whatever order and grouping, as `PLUS` and `least` do."""
+class _Totals(Operator):
+    """Total of each key, of a time by itself or running on."""
 
     repeats_over = "time"
-    converges = True
-    """Its last total of a key follows from all values of it, in whatever epochs they came."""
 
     def __init__(self, combine: Combine, running: bool) -> None:
         self._combine = combine
-        self._now = TimedValues()
-        self._represented = TimedValues()
         self._totals = KeyedState() if running else None
-        self.state: State = Parts(self._now, self._represented, *([] if self._totals is None else [self._totals]))
 
-    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        totals = self._now.at(time)
-        if not totals:
-            ctx.notify_at()
-        pairs = pairs_of(batch)
-        if (len(pairs) > 1 or type(pairs[0][0]) not in PLAIN) and not are_plain(keys := keys_of(pairs)):
-            represent(self._represented.at(time), keys)
-        add_pairs(totals, pairs, self._combine)
-
-    def on_notify(self, ctx: Context, time: Time) -> None:
-        new = self._now.pop(time)
-        self._show(ctx, time, new if self._represented.empty else represented(self._represented.pop(time), new))
+    def _state(self, *of_a_time: State) -> State:
+        """The state of an operator that keeps `of_a_time` until the time is complete."""
+        return Parts(*of_a_time, *([] if self._totals is None else [self._totals]))
 
     def _show(self, ctx: Context, time: Time, new: dict[Hashable, Any]) -> None:
         """Send the values of a time, or the totals that they change."""
@@ -277,15 +263,36 @@ class Reduce(Operator):
         return merged
 
 
-class OrderedReduce(Reduce):
-    """One value a key, by any `combine`: the values of a time in the order of their content, behind the total so far."""
+class Reduce(_Totals):
+    """One value a key, by a `combine` that gives the same in whatever order and grouping, as `PLUS` and `least` do."""
 
-    converges = False
+    def __init__(self, combine: Combine, running: bool) -> None:
+        super().__init__(combine, running)
+        self._now = TimedValues()
+        self._represented = TimedValues()
+        self.state = self._state(self._now, self._represented)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        totals = self._now.at(time)
+        if not totals:
+            ctx.notify_at()
+        pairs = pairs_of(batch)
+        if (len(pairs) > 1 or type(pairs[0][0]) not in PLAIN) and not are_plain(keys := keys_of(pairs)):
+            represent(self._represented.at(time), keys)
+        add_pairs(totals, pairs, self._combine)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        new = self._now.pop(time)
+        self._show(ctx, time, new if self._represented.empty else represented(self._represented.pop(time), new))
+
+
+class OrderedReduce(_Totals):
+    """One value a key, by any `combine`: the values of a time in the order of their content, behind the total so far."""
 
     def __init__(self, combine: Combine, running: bool) -> None:
         super().__init__(combine, running)
         self._values = TimedBatches()
-        self.state = self._values if self._totals is None else Parts(self._values, self._totals)
+        self.state = self._state(self._values)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         self._values.add(time, pairs_of(batch))

@@ -110,18 +110,10 @@ _OF_ORDER = frozenset(
 def sees_other_rows(given: Iterable[Any]) -> str | None:
     """The kind of expression among arguments that looks at other rows: "order", "groups" or "totals"; None for none."""
     try:
-        kinds = {kind for each in given for kind in _kinds(each)}
+        kinds = {kind for each in _expressions(given) for kind in _kinds_in(tree_of(each))}
     except Exception:  # a tree that this does not know, in whatever way
         return None
     return next((kind for kind in ("groups", "order", "totals") if kind in kinds), None)
-
-
-def _kinds(given: Any) -> Iterator[str]:
-    if isinstance(given, list | tuple):
-        for each in given:
-            yield from _kinds(each)
-    elif isinstance(given, pl.Expr):
-        yield from _kinds_in(tree_of(given))
 
 
 def _kinds_in(tree: Any) -> Iterator[str]:
