@@ -307,7 +307,11 @@ def stop(
     """Stop the job that uses a store, cleanly: run again with that store, it goes on."""
     from runtime.supervisor.starting import starts
 
-    if not os.path.isdir(folder) and not starts(folder):
+    try:
+        known = os.path.isdir(folder) or starts(folder)
+    except OSError as error:
+        raise typer.BadParameter(f"{folder} cannot be read: {error.strerror}", param_hint="DIR") from error
+    if not known:
         raise typer.BadParameter(f"there is no store {folder}", param_hint="DIR")
     from runtime.supervisor.stop import stop_job
 

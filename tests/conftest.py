@@ -30,6 +30,10 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 settings.load_profile(os.environ.get("FALKIRK_TEST_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
+# Whoever starts the tests in the background has this signal ignored, in all that they start: tests of Ctrl-C need the usual.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share something expensive run in one process, so that it is made once (`--dist loadgroup`)."""

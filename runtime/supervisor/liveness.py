@@ -2,8 +2,8 @@
 
 A process beats from a thread of its own (`runtime.processes.heartbeat`), so it may take any time over a user's function.
 Silence is no proof that it has hung. A call into C code that keeps Python's interpreter lock silences that thread as well;
-on a machine with too much to do it waits for a processor, or for memory that was swapped out. The system tells of all three
-(`evidence`), and such a process is left alone. Where it does not tell, on another host, beats that come late make the
+on a machine with too much to do it waits for a processor, a disk, or memory that was swapped out. The system tells of all
+four (`evidence`), and such a process is left alone. Where it does not tell, on another host, beats that come late make the
 limit grow.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 START_SECONDS = 60.0
@@ -21,7 +21,7 @@ _FIRST_NOTE = 3.0
 """Time-outs that a turn lasts before the user hears of it; then after twice as long each time."""
 
 MOST_PATIENCE = 8.0
-"""The limit of a process doubles with each false alarm, up to so many times what it was."""
+"""Bound of the limit, in its first value: it doubles with each false alarm, and a wait for a disk excuses no longer."""
 
 _TICK = 10_000_000
 """Nanoseconds of waiting that count: less is the noise of a thread that looks for the interpreter lock."""
@@ -39,6 +39,8 @@ class Evidence:
     """Pages of memory that were read back from a disk."""
     ready: bool = False
     """True if a thread is ready at this moment: it computes, or waits for a processor."""
+    disk: bool = False
+    """True if a thread waits in the kernel, as for a disk: also of one that will never be served."""
 
 
 def excuse(before: Evidence, now: Evidence) -> str | None:
@@ -49,7 +51,7 @@ def excuse(before: Evidence, now: Evidence) -> str | None:
         return "waits for a processor: this machine has more to do than it can"
     if now.fetched > before.fetched:
         return "waits for memory that was swapped out: this machine has too little"
-    return None
+    return "waits for a disk" if now.disk else None
 
 
 @dataclass(eq=False, slots=True)
@@ -115,6 +117,8 @@ class Liveness:
         found = self._look(pulse.pid)
         if pulse.seen is None:
             pulse.seen = found
+        if now - pulse.heard >= limit * MOST_PATIENCE:  # what it waits for does not come
+            found = replace(found, disk=False)
         reason = excuse(pulse.seen, found)
         if reason is not None:
             pulse.seen, pulse.excuse, pulse.alive = found, reason, now
@@ -135,7 +139,7 @@ class Liveness:
 def evidence(pid: int) -> Evidence:
     """What the system knows of a process; nothing where it does not tell."""
     computed = waited = fetched = 0
-    ready = False
+    ready = disk = False
     process = Path(f"/proc/{pid}")
     with suppress(OSError):
         state = _fields(process)
@@ -143,9 +147,10 @@ def evidence(pid: int) -> Evidence:
     with suppress(OSError):
         for thread in process.joinpath("task").iterdir():
             with suppress(OSError):  # it has ended meanwhile
-                ready |= _fields(thread)[0] == "R"
+                state = _fields(thread)[0]
+                ready, disk = ready or state == "R", disk or state == "D"
                 waited += int(thread.joinpath("schedstat").read_text().split()[1])
-    return Evidence(computed, waited, fetched, ready)
+    return Evidence(computed, waited, fetched, ready, disk)
 
 
 def _fields(process: Path) -> list[str]:

@@ -56,6 +56,7 @@ MS = 1_000_000
         (Evidence(computed=3, waited=20 * MS), "computes"),
         (Evidence(computed=2, waited=500 * MS), "waits for a processor"),
         (Evidence(fetched=1), "waits for memory"),
+        (Evidence(disk=True), "waits for a disk"),
     ],
 )
 def test_who_is_slow_leaves_traces_and_who_hangs_does_not(now: Evidence, why: str | None) -> None:
@@ -84,9 +85,9 @@ class Watching:
         return self.liveness.hung([(self.pulse, self.received)], self.now) == [self.pulse]
 
     def silence(self, **each: int) -> float:
-        """Seconds of silence until it is given up, or sixty; in each of them it leaves so many traces."""
+        """Seconds of silence until it is given up, or a hundred; in each of them it leaves so many traces."""
         began = self.now
-        for quarter in range(240):
+        for quarter in range(400):
             if quarter % 4 == 0:
                 known = self.known
                 self.known = Evidence(
@@ -94,6 +95,7 @@ class Watching:
                     known.waited + each.get("waited", 0),
                     known.fetched + each.get("fetched", 0),
                     bool(each.get("ready", 0)),
+                    bool(each.get("disk", 0)),
                 )
             if self.look():
                 break
@@ -103,12 +105,16 @@ class Watching:
 @pytest.mark.parametrize("traces", [{"computed": 1}, {"waited": 10 * MS}, {"fetched": 1}, {"ready": 1}])
 def test_a_process_that_leaves_traces_is_never_given_up_and_one_that_does_not_is(traces: dict[str, int]) -> None:
     watching = Watching()
-    assert watching.silence(**traces) == 60.0
+    assert watching.silence(**traces) == 100.0
     assert watching.pulse.excuse
     assert 9.0 <= watching.silence() <= 15.0, "from when it was last seen to leave any"
     watching = Watching()
     assert watching.silence() == 10.0
     assert not watching.pulse.excuse
+
+
+def test_a_process_that_waits_for_a_disk_is_given_up_in_the_end() -> None:
+    assert 80.0 <= Watching().silence(disk=1) <= 95.0
 
 
 @pytest.mark.parametrize("patience", [1.0, 3.0])
