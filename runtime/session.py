@@ -158,11 +158,12 @@ class ProbeHandle:
     ((2,),)
     """
 
-    __slots__ = ("_node", "_worker")
+    __slots__ = ("_depth", "_node", "_worker")
 
     def __init__(self, worker: Worker, node: int) -> None:
         self._worker = worker
         self._node = node
+        self._depth = worker.plan.graph.nodes[node].scope.depth
 
     @property
     def frontier(self) -> Antichain:
@@ -175,13 +176,17 @@ class ProbeHandle:
         Raises:
             OperatorError: `time` has another number of coordinates than times have where the probe is.
         """
-        node = self._worker.plan.graph.nodes[self._node]
-        inner = (INF,) * (node.scope.depth - 1)
-        try:
-            at = as_time((time, *inner) if isinstance(time, int) else time, node.scope.depth)
-        except ValueError as error:
-            raise OperatorError(f"the {node} watches times of {node.scope}: {error}") from None
+        at = (time,) if type(time) is int and time >= 0 and self._depth == 1 else self._time(time)
         return not reaches(self._worker.probe(self._node), at)
+
+    def _time(self, time: int | Time) -> Time:
+        """`time` in as many coordinates as times have here."""
+        inner = (INF,) * (self._depth - 1)
+        try:
+            return as_time((time, *inner) if isinstance(time, int) else time, self._depth)
+        except ValueError as error:
+            node = self._worker.plan.graph.nodes[self._node]
+            raise OperatorError(f"the {node} watches times of {node.scope}: {error}") from None
 
 
 class Participant(Protocol):
