@@ -226,6 +226,11 @@ OF_COLUMNS: dict[str, Verb] = {
     "Columns.a quotient of few": lambda s: s.filter((pl.col("f") / 3).is_not_nan()).with_columns(z=pl.col("f") / 0.7),
     "Columns.changes": lambda s: s.group_by("a").agg(changes=True, **CHANGES_OF_ROWS),
     "Columns.sum of changes": lambda s: s.group_by("b").agg(changes=True, **CHANGES_OF_ROWS).agg(u=agg.sum("n")),
+    "Columns.sql of known columns": lambda s: falkirk.sql(
+        "select a, sum(f) as t, count(*) as n from s group by a",
+        over="time",
+        s=s.match_to_schema({"a": int, "b": str, "at": int, "c": int, "f": float}),
+    ),
     "Columns.sql": lambda s: falkirk.sql("select a, sum(f) as t, count(*) as n from s group by a", over="time", s=s),
     "Columns.sql of a select": lambda s: falkirk.sql("select a / 3 as t, f / 7 as u from s where f > 0", s=s),
 }
@@ -377,16 +382,26 @@ GRAPHS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def of_graph(made: Callable[[Any], Any]) -> Verb:
+    """The verb of a keyed stream that `made` is of a collection."""
+    return lambda stream: made(differential.from_records(stream.records())).consolidate().stream
+
+
 @pytest.mark.parametrize("made", GRAPHS.values(), ids=GRAPHS)
 @given(st.data(), st.integers(1, 2), st.integers(0, 999))
 @settings(max_examples=4)
 def test_graphs_do_not_depend_on_the_division_into_batches(
     made: Callable[[Any], Any], data: st.DataObject, workers: int, seed: int
 ) -> None:
-    def verb(stream: Any) -> Any:
-        return made(differential.from_records(stream.records())).consolidate().stream
-
+    verb = of_graph(made)
     edge = st.tuples(st.integers(0, 4), st.integers(0, 4))
     epochs = data.draw(st.lists(st.lists(edge, min_size=1, max_size=7), min_size=1, max_size=2))
     assert not by_batch(Keyed, verb)
     assert given_in(Keyed, verb, epochs, workers, Random(seed)) == given_in(Keyed, verb, epochs, workers, 100)
+
+
+def test_the_reference_has_the_declaration_of_each_verb() -> None:
+    """Otherwise run scripts/obligations_page.py."""
+    from scripts import obligations_page
+
+    assert obligations_page.PAGE.read_text() == obligations_page.page()
