@@ -147,8 +147,8 @@ def evidence(pid: int) -> Evidence:
     with suppress(OSError):
         for thread in process.joinpath("task").iterdir():
             with suppress(OSError):  # it has ended meanwhile
-                state = _fields(thread)[0]
-                ready, disk = ready or state == "R", disk or state == "D"
+                now = _fields(thread)[0]
+                ready, disk = ready or now == "R", disk or now == "D"
                 waited += int(thread.joinpath("schedstat").read_text().split()[1])
     return Evidence(computed, waited, fetched, ready, disk)
 
