@@ -31,4 +31,9 @@ def setup(app):
             return "", None
         return None
 
+    def reached_by_links(app, doctree):
+        if app.env.docname == "mistakes":  # too long for the list of pages, and meant to be searched
+            app.env.metadata["mistakes"]["orphan"] = "true"
+
     app.connect("autodoc-process-signature", signature)
+    app.connect("doctree-read", reached_by_links)

@@ -13,7 +13,7 @@ Rooms, lowest first; each imports from those below:
 - `agent`: the worker's half of recovery, a state machine over all of these.
 
 Enters: what the engine tells its `Recorder`, messages of the monitor, results of writes. Leaves: messages, segments to write,
-orders for the engine. It builds on `timely`, which runs without it. docs/recovery.md says how all of this works together.
+orders for the engine. It builds on `timely`, which runs without it. docs/theory.md says how all of this works together.
 """
 
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.mistakes.table import APP, PAGE, PRELUDE, Mistake, accepted, read, write
 
 HEAD = """\
-# Mistakes, and what you are told
+# Mistakes and their messages
 
 {count} mistakes, each with the message that Falkirk gives. Search this page for a message to see what leads to it. The tests
 run every one of them: `tests/mistakes` is the table, and `scripts/mistakes_page.py` makes this page of it.

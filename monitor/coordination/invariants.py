@@ -1,6 +1,6 @@
 """The invariants of the coordinator: what is true between any two of its steps, whatever fails.
 
-Each is a predicate that gives None, or what is wrong, and names the rule that it stands for: of docs/recovery.md, "A round",
+Each is a predicate that gives None, or what is wrong, and names the rule that it stands for: of docs/theory.md,
 or of *Falkirk Wheel*, by section. The simulator checks all of them after every step.
 """
 

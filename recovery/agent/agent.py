@@ -3,7 +3,7 @@
 A state machine without I/O or clock: `step` takes events (`recovery.agent.events`), and gives effects
 (`recovery.agent.effects`).
 It owns the pure worker, and shares its turns: its driver (`runtime.recovery_driver`) runs the worker while the agent is
-`running`. Sections 4.2 and 4.4 of Isard and Abadi, *Falkirk Wheel*, and docs/recovery.md say what it does and why.
+`running`. Sections 4.2 and 4.4 of Isard and Abadi, *Falkirk Wheel*, and docs/theory.md say what it does and why.
 
 `check` says what is true of it between two steps (`recovery.agent.invariants`).
 """

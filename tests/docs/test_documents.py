@@ -46,6 +46,7 @@ def blocks_of(page: Path) -> list[tuple[str, str | None]]:
             "docs/cookbook.md",
             "docs/engine.md",
             "docs/recovery.md",
+            "docs/theory.md",
             "docs/guarantees.md",
             "docs/differential.md",
             "docs/lindi.md",

@@ -13,7 +13,7 @@ BEHIND = re.compile(rf"^\s*(?:from|import) (?:{ROOMS})\b.*$|`(?:{ROOMS})\.[\w.]+
 # They drive a whole job from outside, ask its monitor and kill its workers: no program of a user's does that.
 DEMO = {"flights_check.py", "flights_demo.py", "flights_failure.py", "flights_report.py"}
 # They explain how the inside works, with its own names.
-INSIDE = {"architecture.md", "engine.md", "recovery.md", "simulation.md", "status.md"}
+INSIDE = {"architecture.md", "engine.md", "limits.md", "recovery.md", "simulation.md", "status.md", "theory.md"}
 FOR_USERS = [
     *(path for path in sorted(ROOT.glob("examples/*.py")) if path.name not in DEMO),
     *(path for path in sorted(ROOT.glob("docs/*.md")) if path.name not in INSIDE),

@@ -3,7 +3,7 @@
 Recovery decides; this carries out. A processor *stays* as it is, or is *restored* to a frontier of its times. Then queues
 are pruned, requests for notifications armed again, and progress begins anew: what this worker holds is counted from
 nothing, told to all others in its first frame of the generation, and nothing is handled before all their first frames are
-here. (Isard and Abadi, *Falkirk Wheel*, section 3.6, and docs/recovery.md.)
+here. (Isard and Abadi, *Falkirk Wheel*, section 3.6, and docs/theory.md.)
 """
 
 from __future__ import annotations
