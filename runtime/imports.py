@@ -60,7 +60,7 @@ def import_from(folder: str) -> None:
 
 
 def mind_script() -> None:
-    """Hide a script's neighbours with reserved names from imports, and itself."""
+    """Hide the script and files beside it from imports if their names are reserved."""
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None) if getattr(main, "__spec__", None) is None else None  # or python -m
     try:

@@ -298,9 +298,7 @@ class SourceDriver:
             _check(reader.partition, chunk)
             if not isinstance(chunk, Chunk):
                 return chunk
-            if (
-                self._clocked and self._rereadable
-            ):  # its clock goes on in an epoch that is over, or begins at 0: all are moved
+            if self._clocked and self._rereadable:  # its clock may be behind this job's epochs: all are moved
                 reader.shift, reader.least = max(reader.shift, reader.least - chunk.epoch), 0
             if reader.shift or chunk.epoch < reader.least:
                 epoch = max(chunk.epoch + reader.shift, reader.least)
@@ -528,7 +526,7 @@ class SourceDriver:
             at: Position = None
             if positions is not None:
                 place = positions.get(name, PartitionPosition(name, None, False))
-                at = place.position if self._rereadable else None  # of this process all, of others nothing
+                at = place.position if self._rereadable else None  # None: replay all that this process has buffered
                 reader.positions.clear()
                 reader.final = Mark(-1, at)
                 if epoch is not None and place.fingerprint and self._recognised:

@@ -2,9 +2,9 @@
 
 They are made only while somebody looks, and take a hundredth of the worker's time at most.
 
-`Observed.numbers` is a table of 64-bit integers, one row for each name in `ROWS`, one column a processor. A worker counts
-records and time only from the first look on, by listening in on what the engine tells the recorder. Nothing here has an
-influence on what the worker does: an error in looking is told once, and ends nothing.
+`Observed.numbers` is a table of 64-bit integers, one row for each name in `ROWS`, one column a processor. A worker
+counts records and time only from the first look on, by a recorder put in front of recovery's own. Nothing here has an
+influence on what the worker does: an error here is noted once, and ends nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Sources(Protocol):
 
 
 class Counting:
-    """Counting recorder: counts records and processor time, and passes calls on."""
+    """Counting recorder: counts records and busy time, and passes calls on."""
 
     def __init__(self, inner: WorkerRecorder, processors: int, clock: Callable[[], float]) -> None:
         self._inner = inner
@@ -94,7 +94,7 @@ class Counting:
         self._inner.resulted(processor, time, result)
 
     def rest(self) -> None:
-        """End the time of the running processor."""
+        """Stop charging time to a processor."""
         self._charge(-1)
 
     def _charge(self, processor: int) -> None:

@@ -256,11 +256,10 @@ def _keep(captured: dict[int, list[tuple[Time, Batch]]], node: int, at: Time, ba
 class Session:
     """Session of worker `index` of `plan.workers`, driven by the caller.
 
-    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given. `recovery` makes
-    what takes part in all turns, when sources and sinks are open. `workspace` is where sources and the jobs of operators keep
-    files: by default a
-    temporary folder of this session's own. `job` is the identity of the job for sinks, the same on all workers; by default it
-    is this session's own, if it has no others.
+    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given.
+    `recovery` makes the participant in its turns, once sources and sinks are open. `workspace` is where sources and
+    the jobs of operators keep files: by default a temporary folder of this session's own. `job` is the identity of
+    the job for sinks, the same on all workers; by default it is this session's own, if it has no others.
 
     Raises:
         GraphError: the program cannot run, or requires of an output what nobody can promise without a store.
@@ -597,7 +596,7 @@ class Session:
     # The end
 
     def close(self) -> None:
-        """Finish the job if all inputs are closed, else abort it; release all resources."""
+        """Finish if all work is done, else abort; then release all resources."""
         if not self.worker.done:
             self.abort()
         elif not self._closed:

@@ -98,9 +98,7 @@ class ThreadedStore:
                 self._done.append((name, error))
             with suppress(OSError):
                 os.write(self._writing, b"!")
-            self._woken = (
-                True  # after that: a byte that is not taken for want of this is found again by who waits for it
-            )
+            self._woken = True  # after the write: a byte missed by `take_done` still wakes whoever waits
 
     def _put(self, name: str, parts: Sequence[Buffer]) -> StoreError | None:
         try:

@@ -71,9 +71,9 @@ class _Peer:
         self.connected = False
         self.life = 0
         self.past = 0
-        """Life of the process last lost there."""
+        """Life (random id) of the worker's last lost process."""
         self.knows = False
-        """True once the other worker has named our life."""
+        """True once the other worker has confirmed the life of this process."""
         self.greeting = b""
         self.broken_at: float | None = None
         self.missed_at: float | None = None
@@ -457,7 +457,7 @@ class ZmqLink:
     def _bury(self, peer: _Peer) -> None:
         if self._pull.poll(0):
             return
-        # Others hear these words, of whom the network may have parted none: they say who has lost whom.
+        # The text goes to other workers, who may have lost none: so it names the loser and the lost one.
         others = [each for each in self._peers.values() if not each.goodbye]
         if len(others) > 1 and all(each.broken_at is not None for each in others):
             lost = f"all others, workers {', '.join(str(each.worker) for each in others)},"

@@ -45,7 +45,7 @@ _LEAVE_SECONDS = 2.0
 
 
 class PageClient:
-    """Page process of `job`, served at `listener`.
+    """Client of the process with the web page of `job`, served at `listener`.
 
     Args:
         selector: where the monitor waits.

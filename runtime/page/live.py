@@ -30,7 +30,7 @@ EVERY_SECONDS = 0.25
 _MOST_FAILURES = 10
 _ASK_SECONDS = 1.0
 _LEASE_SECONDS = 3.0
-"""Seconds of observations by workers per request.
+"""Duration of a worker's observations after one request, in seconds.
 
 A monitor that has died sends no more requests.
 """

@@ -1,8 +1,8 @@
 """Page process: `python -m runtime.page.process`, started by the monitor.
 
-It holds all that strangers have a part in: their connections, what they say, what it costs to draw for them. It knows the job
-only from what the monitor tells it, has no store, and can end or be ended at any time: the monitor starts another one. It ends
-with the monitor.
+It isolates untrusted input from the job: connections of browsers, their requests, and the cost of answering them. It
+knows the job only from the monitor's messages, has no store, and can end or be ended at any time: the monitor starts
+another one. It ends with the monitor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """C allocator settings for processes with large, short-lived arrays.
 
-Arrays of more than 128 KB get memory from the system, and give it back, one by one, and each page that is touched for the first
-time is an interruption of a microsecond or more, of ten and more on a virtual machine. glibc notices by itself, and raises both
-bounds as arrays are freed, up to 32 MB and twice that; a worker begins there.
+Arrays of more than 128 KB are allocated from the system and returned to it one by one, and the first touch of each
+page is an interruption of a microsecond or more, of ten and more on a virtual machine. glibc raises both bounds by
+itself as arrays are freed, up to 32 MB and twice that; a worker begins there.
 """
 
 from __future__ import annotations

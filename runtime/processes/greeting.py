@@ -1,7 +1,7 @@
 """TCP connections between the processes of one job, begun with a shared secret.
 
-A unix socket in a private folder needs none. Over a network, the secret keeps strangers out who can reach the port; it does
-not hide what is said from who can read the network.
+A unix socket in a private folder needs none. Over a network, the secret keeps strangers out who can reach the port;
+it does not encrypt the connection.
 """
 
 from __future__ import annotations

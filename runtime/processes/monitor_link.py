@@ -46,7 +46,7 @@ class SocketMonitorLink:
         self._connect()
 
     def send(self, message: ToMonitor) -> None:
-        """Send a message; it waits in memory if the socket is full."""
+        """Send a message; it waits if the socket is full, and is dropped without one."""
         if self._sock is not None:
             self._out += frame(encode_message(message))
             self._push()

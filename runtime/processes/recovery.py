@@ -41,8 +41,6 @@ class PreparedRecovery:
 
         What earlier incarnations left half done is removed. `obey` gets the supervisor's messages, before the worker
         acts on those the monitor has sent meanwhile. Raises StoreGone.
-
-        `obey` gets what the supervisor says, before the worker acts on what the monitor has said meanwhile. Raises StoreGone.
         """
         where = self._where
         if not Path(where.folder).is_dir():

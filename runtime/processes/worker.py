@@ -67,7 +67,7 @@ _SPARE_SECONDS = 1.0
 """Seconds without a task until a process counts as a spare, and warms up."""
 
 HASTE = "haste"
-"""Argument of a spare's replacement: it warms up at once."""
+"""Argument of a spare started after the loss of a worker: it warms up at once."""
 
 _LOOK_SECONDS = 2.0
 _MUCH = 16 << 20

@@ -1,10 +1,10 @@
 """Forked processes of jobs, from a preloaded server (`processes.fork_server`).
 
-One fork server serves all jobs of a process, one after the other and side by side, for which what a process inherits at its
-start is the same; what is read later travels with each order. Where the system cannot stand for a process by a file (`pidfd`),
-and when the server has died, a process is started in the usual way.
+One fork server serves all jobs of this process that need the same conditions at the start of a process; what is read
+later travels with each request. Where the system has no pidfds, and after the death of the server, a process is
+started in the usual way.
 
-Importing this module is quick: a command lets the server load (`prepare`) while it loads its own modules.
+Importing this module is quick: a command can make the server load (`prepare`) while it loads its own modules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lead of a job with a store: runs a monitor, relays its messages and workers'.
+"""Lead of a job with a store: runs a monitor, and relays messages to and from it.
 
 It has no part in recovery itself. The monitor says when a worker is to be replaced; a monitor that dies is replaced at once.
 """
@@ -144,7 +144,7 @@ class Monitored:
         """Handle the end of a process."""
         if child is not self._monitor:
             losses = self.place.gone(child)
-            # Of one that has hung it was said before; how one ended that somebody else has started, that one tells.
+            # A hung process was noted before; the end of one started elsewhere is reported there.
             if self.over is None and self.error is None and not child.hung and child.process is not None:
                 for loss in losses:
                     self._note(f"worker {loss.worker}: {loss.reason}; another process takes its place")

@@ -20,7 +20,8 @@ from timely.time import Time
 class Gathered:
     """Outcome of one run so far; `stats` is by worker, over all its processes.
 
-    `whole`: all batches of a time reach a capture as one, which may come again from a process that took over.
+    `whole`: all batches of a time reach a capture as one; it may come again from a replacement process, and then
+    counts once.
     """
 
     def __init__(self, flow: Dataflow, whole: bool = True) -> None:

@@ -39,7 +39,7 @@ HEARTBEAT_TIMEOUT = 10.0
 
 
 class Lead(Protocol):
-    """Decisions for a job: start of workers, reaction to lost processes, end."""
+    """Decision-maker of a job: start of workers, reaction to lost processes, end."""
 
     children: Children
     over: Over | None

@@ -161,7 +161,7 @@ class State(Protocol):
         """
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Load `runs` in place of all content
+        """Load `runs` in place of all content.
 
         `Runs` are read once, and no run is kept once it has been taken in.
         """
@@ -189,7 +189,7 @@ def without_past(state: State) -> bool:
 
 
 def written_in(state: State | None, event: Event) -> None:
-    """Give `state`, if it asks, the event of its writes from now on.
+    """Set the event of all writes to `state` from now on, if it needs to know.
 
     A write belongs to the event's time.
     """

@@ -199,7 +199,7 @@ class KeyedState(Scopes[_Keyed], NoMapping):
     _event: Event | None = None
 
     def written_in(self, event: Event) -> None:
-        """See `timely.state.interface.written_in`."""
+        """Set the event of all writes from now on."""
         self._event = event
 
     def _new(self) -> _Keyed:

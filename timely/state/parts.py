@@ -79,7 +79,7 @@ class Parts:
         return _PartsScan(scans)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Load `runs` in place of all content
+        """Load `runs` in place of all content.
 
         Raises:
             OperatorError: for runs of a part that is not there.
@@ -104,12 +104,15 @@ class Parts:
             part.compact(frontier)
 
     def written_in(self, event: Event) -> None:
-        """See `timely.state.interface.written_in`, of every part."""
+        """Set the event of all writes to every part from now on."""
         for part in self.parts:
             written_in(part, event)
 
     def without_past(self) -> bool:
-        """See `timely.state.interface.without_past`, of every part."""
+        """Stop keeping history in every part.
+
+        See `timely.state.interface.without_past`.
+        """
         nothing_left = [without_past(part) for part in self.parts]  # each is told
         return all(nothing_left)
 

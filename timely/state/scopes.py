@@ -106,7 +106,7 @@ class ScopeScan:
     over = False
 
     def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
-        """See `Scan`."""
+        """Next part as of `upto`, in runs of about `rows()` rows."""
         raise NotImplementedError
 
 

@@ -1,7 +1,7 @@
 """Shape of an operator's state: its parts, with the kind and content of each.
 
-A checkpoint is restored into a state of the same shape alone. A state class may say more than its name of what it holds:
-by an attribute `shape`, a text such as "sum(v) by key", that is the same whenever the same operator is made.
+A checkpoint is restored only into a state of the same shape. A state class may describe its content further by an
+attribute `shape`: a text such as "sum(v) by key", the same whenever the same operator is made.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """State collecting a time's input until the time is complete.
 
-What an event writes belongs to the event's own time, also where it is kept under another one, which is called a *slot* here: a
-checkpoint at a frontier has what events in it wrote, for whatever slot, and a rollback drops what events outside it wrote. So
-what was written in another event than that of its slot is kept by both; and what is taken out in another event than that which
-wrote it stays until nobody can go back before that.
+An entry belongs to the event that wrote it, also where it is kept under another time than the event's, called a
+*slot* here: a checkpoint at a frontier has the entries written by events in it, for whatever slot, and a rollback
+drops those written by events outside it. So entries of one slot are kept apart by their events; and an entry taken
+out by another event than its writer stays until no rollback can undo that.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TimedValues(NoMapping):
         """Entries taken out, by slot: (event time, versions of the events before it)."""
 
     def written_in(self, event: Event) -> None:
-        """See `timely.state.interface.written_in`."""
+        """Set the event of all writes from now on."""
         self._event, self._plain = event, False
 
     @property
@@ -161,7 +161,7 @@ class TimedValues(NoMapping):
         yield from self.snapshot(upto, after)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Load `runs` in place of all content"""
+        """Load `runs` in place of all content."""
         self._times, self._versions, self._gone = {}, {}, {}
         for run in runs:
             assert isinstance(run.batch, list)
@@ -243,7 +243,7 @@ class TimedBatches(NoMapping):
         self._spans: list[Span] = []
         """Batches of several times arriving together; they follow all others."""
         self._plain = True
-        """As in `TimedValues`."""
+        """True while every batch is assumed to be of its event's own time."""
         self._event: Event | None = None
         self._others: dict[Time, dict[Time, list[Batch]]] = {}
         """Batches of events at other times, by slot and event."""
@@ -253,7 +253,7 @@ class TimedBatches(NoMapping):
         """Batches taken out, by slot: (event time, batches of other events by their time)."""
 
     def written_in(self, event: Event) -> None:
-        """See `timely.state.interface.written_in`."""
+        """Set the event of all writes from now on."""
         self._event, self._plain = event, False
 
     def add(self, time: Time, batch: Batch) -> list[Batch]:
@@ -409,7 +409,7 @@ class TimedBatches(NoMapping):
         yield from self.snapshot(upto, after)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Load `runs` in place of all content"""
+        """Load `runs` in place of all content."""
         self._times, self._spans, self._others, self._so_far, self._gone = {}, [], {}, {}, {}
         for run in runs:
             self._plain = self._plain and run.slot is None

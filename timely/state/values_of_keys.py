@@ -99,9 +99,9 @@ class ValuesOfSessions(ValuesOfKeys):
 
 
 def _latest_before(owners: Ids, first: Numbers, of: Ids, at: Numbers) -> Ids:
-    """For each pair in `of`, `at`: position of the last earlier or equal given pair.
+    """Index, for each pair of `of` and `at`, of the greatest pair not above it.
 
-    The given pairs are in `owners` and `first`; -1 where there is none.
+    The candidates are the pairs of `owners` and `first`; -1 where there is none.
     """
     many = len(owners)
     order = np.lexsort((np.arange(many + len(of)) >= many, np.append(first, at), np.append(owners, of)))

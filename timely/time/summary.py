@@ -119,7 +119,7 @@ class Summary:
         return (*(at + by if at < FINITE else at for at, by in zip(time, add)), *self.append)
 
     def carries(self, time: Time) -> bool:
-        """False if the path would increment an infinite coordinate of `time`.
+        """True unless the path would increment an infinite coordinate of `time`.
 
         The events after the last iteration, at `INF`, start no further one.
 

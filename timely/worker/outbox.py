@@ -88,7 +88,7 @@ class Outbox:
         return self._has is None or not self._has(worker, route.edge.index, time)
 
     def take(self, generation: int, progress: list[Update], pressed: bool) -> dict[int, Frame]:
-        """Next frame of each worker with messages, progress or pressure to receive."""
+        """Next frame for each worker with messages, progress or back-pressure to receive."""
         everyone = bool(progress) or pressed != self._pressed
         self._pressed = pressed
         frames = {}

@@ -126,7 +126,7 @@ def follow(runtimes: Sequence[Runtime]) -> None:
 
 
 def acquaint(runtimes: Sequence[Runtime], of_node: Mapping[int, int]) -> None:
-    """Connect operators to the other operators read by them."""
+    """Connect operators to the operators providing state to them."""
     for runtime in runtimes:
         if nodes := runtime.processor.node.reads:
             runtime.operator.read([runtimes[of_node[node]].operator for node in nodes])

@@ -130,7 +130,10 @@ def look(worker: Worker) -> list[tuple[int, Time]]:
 
 
 def quiet(worker: Worker) -> bool:
-    """True if no work is ready here: progress reports then hold by themselves."""
+    """True if nothing is ready to be handled here.
+
+    Only then do progress reports to other workers hold by themselves.
+    """
     return not look(worker)
 
 

@@ -35,7 +35,7 @@ from timely.worker.processor import Letter, Runtime, acquaint, build_operator, f
 from timely.worker.recorder import Recorder
 
 _MUCH = 1 << 15
-"""Limit on bytes received in one turn before progress is reported early.
+"""Received bytes handled in one turn before progress is reported early.
 
 The work that follows may take much longer.
 """
@@ -82,7 +82,7 @@ class Worker:
         self._peers = plan.workers
         self._grows = plan.workers > 1 or any(
             node.holds or node.kind == "gate" for node in plan.graph.nodes
-        )  # what is outside, by events here
+        )  # events here may add work outside of this worker
         self._ready: list[Item] = []
         self._blocked: list[list[Item]] = [[] for _ in plan.topology.watches]
         self.gates: dict[int, Time] = {}
