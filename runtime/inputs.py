@@ -119,7 +119,7 @@ class _Reader:
     wake: float = 0.0
     fileno: int | None = None
     positions: deque[Mark] = field(default_factory=deque)
-    """Marks of the epochs read and possibly read again."""
+    """Position after each epoch read, for epochs a rollback may repeat."""
     final: Mark = _NO_MARK
     """Mark of the last epoch never to be read again."""
     shift: int = 0

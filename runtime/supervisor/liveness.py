@@ -27,7 +27,7 @@ The next note comes after twice as long each time.
 """
 
 MOST_PATIENCE = 8.0
-"""Bound on the growth of the time limit, as a multiple of its first value.
+"""Maximum growth factor of the silence limit, after false alarms.
 
 The limit doubles with each false alarm. After such a time a wait for a disk excuses no longer.
 """

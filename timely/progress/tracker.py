@@ -235,7 +235,7 @@ class Pointstamps:
         self.dirty = False
 
     def _add(self, place: int, time: Time, diff: int) -> int:
-        """Change a count; +1 if it became positive, -1 if it ceased to be, else 0."""
+        """Change a pointstamp's count; +1 if it became positive, -1 if it ceased to be."""
         own = self._own[place]
         before = own.get(time, 0)
         after = before + diff

@@ -83,7 +83,7 @@ class ScopeState(Generic[Change]):
         raise NotImplementedError
 
     def measure(self) -> tuple[int, int]:
-        """Rows and bytes."""
+        """Size of the scope's state: (rows, bytes)."""
         raise NotImplementedError
 
     def last(self) -> Time | None:

@@ -377,9 +377,9 @@ class Worker:
             runtime.operator.on_watermark(self._completed_at(processor.watch, time))
 
     def _together(self, runtime: Runtime, time: Time) -> list[Time]:
-        """`time` and later times, for one joint notification of an operator.
+        """Times to notify an operator of in one call: `time`, and complete later ones.
 
-        Those are complete, and nothing that waits here can lead to the operator at one of them.
+        Nothing that waits here can lead to the operator at one of them.
         """
         op = runtime.processor.index
         ahead = self._upstream.get(op)
