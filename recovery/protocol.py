@@ -1,11 +1,11 @@
-"""The messages between workers and the monitor. Both ends are state machines; drivers carry the messages.
+"""Messages between workers and the monitor.
 
 Messages of one sender arrive in order. MessagePack, typed: nothing that arrives is executed.
 
     worker                          monitor
       Join            ->                        here is what I can be restored to
                       <-   Decision             (catch-up: a round that this worker has not applied yet)
-      Joined again ...
+      Join again ...
                       <-   Decision             restore to this, in a new generation
       Restored        ->
       Completed       ->                        so far is complete here
@@ -18,11 +18,12 @@ Messages of one sender arrive in order. MessagePack, typed: nothing that arrives
 
 What would happen is asked in the same way, without stopping anybody:
 
-                      <-   Ask                  what would you hold if links were drained now?
-      CurrentMemory            ->
+                      <-   AskMemory            what would you hold if links were drained now?
+      CurrentMemory   ->
                       <-   AskCost              and if this were decided?
-      Cost        ->                        these messages would be sent again, that much be done again
+      Cost            ->                        these messages would be sent again, that much be done again
       Unanswered      ->                        or, to either, why there is no answer
+
 And while somebody looks at the page: Observe, and Observed in answer, which change nothing.
 """
 
@@ -43,7 +44,9 @@ LIVE = None
 
 
 class InMemory(msgspec.Struct, frozen=True, array_like=True):
-    """The memory of a live processor: beside what it has persisted it offers ⊤, and every bound up to `upto`.
+    """Memory of a live processor: it can stay at ⊤, or go back to bounds up to `upto`.
+
+    It offers these beside what it has persisted.
 
     `notified` is N̄(p, ⊤), `delivered` M̄(d, ⊤) for each in-edge and `discards` D̄(e, ⊤) for each out-edge of the layout, in
     the order of `Layout.edges`. What it surely received, C(d), is `upto` as well.
@@ -54,13 +57,18 @@ class InMemory(msgspec.Struct, frozen=True, array_like=True):
     delivered: tuple[Bound, ...]
     discards: tuple[Bound, ...]
     since: Bound = ()
-    """It came back from its store at this bound, and can go below it only to its checkpoints."""
+    """Bound of its last restore; below it only its checkpoints are offered."""
     kept: tuple[tuple[Bound, ...], ...] = ()
-    """Of each kept out-edge, in that order, and each worker: the bound from which on all that was sent there is in memory."""
+    """Start of the sent messages still in memory, as bounds.
+
+    They are by kept out-edge, in that order, and worker.
+    """
 
 
 class Join(msgspec.Struct, tag=True, frozen=True):
-    """A worker is there. `alive`: it holds state in memory, of generation `generation`, and is reconnecting.
+    """Announcement of a worker: content of its store, and memory if `alive`.
+
+    `alive`: it holds state in memory, of generation `generation`, and is reconnecting.
 
     `generation` is that of the last decision that it has applied durably. `durable` is all that its store has.
     """
@@ -75,7 +83,7 @@ class Join(msgspec.Struct, tag=True, frozen=True):
 
 
 class Completed(msgspec.Struct, tag=True, frozen=True):
-    """For each group of the layout: every processor of this worker has completed what lies before this."""
+    """Bounds by group: this worker's processors have completed all times before."""
 
     worker: int
     generation: int
@@ -83,7 +91,10 @@ class Completed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Durable(msgspec.Struct, tag=True, frozen=True):
-    """Ξ, S and L of a cut are persisted. `stateless` processors of the group have completed it as well."""
+    """Confirmation of a cut: Ξ, S and L are persisted.
+
+    `stateless` processors of the group have completed it as well.
+    """
 
     worker: int
     generation: int
@@ -91,15 +102,18 @@ class Durable(msgspec.Struct, tag=True, frozen=True):
     at: Bound
     xis: tuple[Xi, ...]
     waited: float = 0.0
-    """Seconds from when the worker heard of the cut until it began to make its pieces,"""
+    """Seconds from receipt of the cut to the start of its pieces."""
     made: float = 0.0
-    """until they were made, in between its other work,"""
+    """Seconds from then until the pieces were made, in between other work."""
     written: float = 0.0
-    """and until they were durable."""
+    """Seconds from then until they were durable."""
 
 
 class Drained(msgspec.Struct, tag=True, frozen=True):
-    """The links are empty; what each processor holds, and where epochs of sources ended, of any worker."""
+    """Report of drained links: memory of each processor, and ends of source epochs.
+
+    The ends are those known here, of any worker.
+    """
 
     worker: int
     round: int
@@ -108,20 +122,20 @@ class Drained(msgspec.Struct, tag=True, frozen=True):
 
 
 class Restored(msgspec.Struct, tag=True, frozen=True):
-    """The decision of `generation` has been applied, durably. `redone` counts epochs behind, for the timeline."""
+    """Confirmation: the decision of `generation` is applied, durably."""
 
     worker: int
     generation: int
 
 
 class Released(msgspec.Struct, tag=True, frozen=True):
-    """This worker is done for good: all is complete, persisted and released."""
+    """Report of a finished worker: all is complete, persisted and released."""
 
     worker: int
 
 
 class CurrentMemory(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `AskMemory`: what `Drained` would say now."""
+    """Answer to `AskMemory`: content of a `Drained` message at this moment."""
 
     worker: int
     generation: int
@@ -131,7 +145,10 @@ class CurrentMemory(msgspec.Struct, tag=True, frozen=True):
 
 
 class Resent(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """Logged messages that would go again on an edge (by its index in `Layout.edges`), to `receiver`."""
+    """Logged messages to resend on an edge, to `receiver`.
+
+    `edge` is its index in `Layout.edges`.
+    """
 
     edge: int
     receiver: int
@@ -140,8 +157,11 @@ class Resent(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Redone(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """Work that a processor would do again: records that it had handled in epochs that are not kept, at most; how many such
-    epochs; and about how many seconds of this worker they took."""
+    """Work to be repeated by a processor.
+
+    At most so many records that it had handled in epochs that are not kept; the number of such epochs; and about how
+    many seconds of this worker they took.
+    """
 
     processor: int
     records: int
@@ -150,7 +170,7 @@ class Redone(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Cost(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `AskCost`: what would follow from it on this worker."""
+    """Answer to `AskCost`: consequences on this worker."""
 
     worker: int
     generation: int
@@ -160,7 +180,10 @@ class Cost(msgspec.Struct, tag=True, frozen=True):
 
 
 class Unanswered(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `AskMemory` or `AskCost` of a worker that cannot answer: nothing but the question fails."""
+    """Answer of a worker unable to answer `AskMemory` or `AskCost`.
+
+    Nothing but the question fails.
+    """
 
     worker: int
     generation: int
@@ -169,7 +192,10 @@ class Unanswered(msgspec.Struct, tag=True, frozen=True):
 
 
 class ObservedHold(msgspec.Struct, frozen=True, array_like=True):
-    """A reason for the place of a progress frontier: `count` things of kind `what` at `processor`, at `time`, on any worker."""
+    """Reason holding back a progress frontier.
+
+    There are `count` things of kind `what` at `processor`, at `time`, on any worker.
+    """
 
     what: str
     processor: int
@@ -180,7 +206,7 @@ class ObservedHold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Closely(msgspec.Struct, frozen=True, array_like=True):
-    """One processor at a closer look: the minimal times that may still come to it, and what holds these back."""
+    """Details of one processor: minimal times still to come, and reasons for them."""
 
     processor: int
     frontier: tuple[Time, ...]
@@ -188,7 +214,9 @@ class Closely(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Working(msgspec.Struct, frozen=True, array_like=True):
-    """The progress of work that others do for a processor: `done` of `total` parts (0: it does not say), since `seconds`.
+    """Progress of outside work for a processor.
+
+    `done` of `total` parts (0: it does not say), since `seconds`.
 
     `epoch` is -1 at the end of all input.
     """
@@ -202,21 +230,24 @@ class Working(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Observed(msgspec.Struct, tag=True, frozen=True):
-    """An observation of a worker, for people: nothing is decided by it. See `runtime.observer` for `numbers`."""
+    """Observation of a worker, for display only.
+
+    See `runtime.observer` for `numbers`.
+    """
 
     worker: int
     generation: int
     numbers: bytes
     read: int
-    """Records that its sources have read in this process."""
+    """Number of records read by its sources in this process."""
     written: int
     newest: int | None
-    """The newest epoch of its sources; None when they have ended."""
+    """Newest epoch of its sources; None when they have ended."""
     latencies: tuple[float, ...] = ()
-    """Seconds from the end of reading an epoch until it was complete, of those completed since the last time."""
+    """Seconds from reading to completion, of epochs since the last observation."""
     closely: tuple[Closely, ...] = ()
     working: tuple[Working, ...] = ()
-    """Jobs of operators, and what sources have others read."""
+    """Running jobs of operators, and queries of sources."""
 
 
 ToMonitor: TypeAlias = (
@@ -225,7 +256,10 @@ ToMonitor: TypeAlias = (
 
 
 class Cut(msgspec.Struct, tag=True, frozen=True):
-    """Checkpoint every processor of `group` that persists anything, at all times before `at` (`metadata.at_cut`)."""
+    """Order to checkpoint the processors of `group` at all times before `at`.
+
+    Those that persist anything do (`metadata.at_cut`).
+    """
 
     generation: int
     group: int
@@ -233,20 +267,25 @@ class Cut(msgspec.Struct, tag=True, frozen=True):
 
 
 class Watermarks(msgspec.Struct, tag=True, frozen=True):
-    """W has risen: (processor, worker, bound)."""
+    """Risen low-watermarks W: (processor, worker, bound)."""
 
     changed: tuple[tuple[int, int, Bound], ...]
 
 
 class Drain(msgspec.Struct, tag=True, frozen=True):
-    """Round `round` begins: stop, send an end marker to each of `alive`, and wait for theirs."""
+    """Order to drain the links in round `round`.
+
+    The worker stops, sends an end marker to each of `alive`, and waits for theirs.
+    """
 
     round: int
     alive: tuple[int, ...]
 
 
 class Decision(msgspec.Struct, tag=True, frozen=True):
-    """The rollback frontiers of `generation`: `bounds[worker][processor]`, LIVE for ⊤. Binding.
+    """Binding decision on the rollback frontiers of `generation`.
+
+    They are `bounds[worker][processor]`, LIVE for ⊤.
 
     `failed` are the workers that had no memory of their own in this round. `watermarks[worker][processor]` is W.
     `held` are the bounds at which processors came back last, in this round or an earlier one: they have all before these.
@@ -266,19 +305,25 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):
-    """This worker cannot take part, and why."""
+    """Refusal of a worker, with the reason."""
 
     reason: str
 
 
 class AskMemory(msgspec.Struct, tag=True, frozen=True):
-    """A question: the memory of this worker if its links were drained now. `CurrentMemory` is the answer."""
+    """Question about a worker's memory, were its links drained now.
+
+    `CurrentMemory` is the answer.
+    """
 
     question: int
 
 
 class AskCost(msgspec.Struct, tag=True, frozen=True):
-    """A question: the cost of these bounds, were they decided. `failed[worker]`: processors there without memory."""
+    """Question about the cost of these bounds, were they decided.
+
+    `failed[worker]`: processors there without memory.
+    """
 
     question: int
     bounds: tuple[tuple[Bound | None, ...], ...]
@@ -303,11 +348,14 @@ ROWS = (
     "busy",  # microseconds
 )
 END = 1 << 62
-"""In the rows `epoch` and `inner`: nothing will come any more."""
+"""Value in the rows `epoch` and `inner` if nothing will come any more."""
 
 
 class Observe(msgspec.Struct, tag=True, frozen=True):
-    """Somebody looks: say how you are doing, every `every` seconds, for the next `seconds`; more of `closely` than others."""
+    """Request for observations every `every` seconds, for the next `seconds`.
+
+    It asks for details of the processors in `closely`.
+    """
 
     every: float
     seconds: float
@@ -322,15 +370,21 @@ _to_worker: Typed[ToWorker] = Typed("a message of the monitor", ToWorker)
 
 
 def encode_message(message: ToMonitor | ToWorker) -> bytes:
-    """A message as bytes."""
+    """Encode a message."""
     return _encoder.encode(message)
 
 
 def decode_to_monitor(data: bytes | memoryview) -> ToMonitor:
-    """A message of a worker. Raises ProtocolError for anything else."""
+    """Decode a message of a worker.
+
+    Raises ProtocolError for anything else.
+    """
     return _to_monitor.decode(data)
 
 
 def decode_to_worker(data: bytes | memoryview) -> ToWorker:
-    """A message of the monitor. Raises ProtocolError for anything else."""
+    """Decode a message of the monitor.
+
+    Raises ProtocolError for anything else.
+    """
     return _to_worker.decode(data)

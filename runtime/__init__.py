@@ -1,4 +1,5 @@
-"""Everything that has threads, sockets, processes or clocks: it drives the pure state machines of the packages below.
+"""Drivers of the pure state machines: threads, sockets, processes and clocks.
 
-Enters: a program and options. Leaves: a job's result. `session` is the loop of a worker; `supervisor` starts the processes.
+Enters: a program and options. Leaves: a job's result. `session` is the loop of a worker; `supervisor` starts the
+processes.
 """

@@ -1,4 +1,4 @@
-"""By what an epoch of input is known again when it is read once more."""
+"""Fingerprint of an input epoch, to recognise it when it is read again."""
 
 from __future__ import annotations
 
@@ -15,31 +15,40 @@ from timely.data.codec.hashing import hash_columns
 from timely.errors import CodecError
 
 WHOLE, EVERY = 256, 64
-"""Of an epoch's records so many are looked at whole, and of what comes after them one of so many. All are counted."""
+"""Number of first records all sampled, and sampling step after them.
+
+All records are counted.
+"""
 
 MANY, SELDOM = 4096, 1024
-"""Of what comes after so many one of so many: each one that is looked at is read from memory that is in no cache."""
+"""Number of records before sampling slows down to one in `SELDOM`.
+
+Each sampled record is read from memory in no cache.
+"""
 
 _THIN = 1 << 32
-"""The bit of a fingerprint that says so. Earlier versions looked at one of `EVERY` to the end."""
+"""Bit of a fingerprint sampled with the step `SELDOM`.
+
+Earlier versions sampled with the step `EVERY` to the end.
+"""
 
 
 _OF_INPUT = 1 << 33
-"""The bit of a fingerprint that is a partition's own checksum of its input."""
+"""Bit of a fingerprint made from a partition's own checksum."""
 
 
 def of_input(checksum: int) -> int:
-    """The fingerprint of an epoch for which its partition has a checksum."""
+    """Fingerprint of an epoch from its partition's checksum."""
     return checksum & 0xFFFFFFFF | 1 | _OF_INPUT
 
 
 def is_of_input(fingerprint: int) -> bool:
-    """True if a fingerprint was made of a partition's checksum, not of records."""
+    """True if a fingerprint was made from a partition's checksum, not from records."""
     return bool(fingerprint & _OF_INPUT)
 
 
 class _Held(NamedTuple):
-    """Columns that stay in memory, and which of their rows are looked at."""
+    """Columns staying in memory, with the slices of rows to sample."""
 
     data: Batch
     steps: tuple[slice, ...]
@@ -47,29 +56,35 @@ class _Held(NamedTuple):
 
 @dataclass(slots=True)
 class Content:
-    """The fingerprint of an epoch's content. It does not depend on the chunks in which that is read.
+    """Fingerprint of an epoch's content, independent of its division into chunks.
 
-    While it is read, records are only picked out; they are hashed when somebody asks, which is once a checkpoint. Where the
-    partition has a checksum of its own they are only counted.
+    Records are only sampled while they are read, and hashed on demand, once a checkpoint. Where the partition has a
+    checksum of its own they are only counted.
     """
 
     rows: int = 0
     picked: list[Batch | _Held] = field(default_factory=list)
-    """Copies of columns: a part of a batch would keep all of it in memory. What is there anyway is looked at later."""
+    """Samples: copies of rows, or whole columns if they stay in memory anyway.
+
+    A slice of a batch would keep all of it in memory.
+    """
     thin: bool = True
 
     @classmethod
     def like(cls, fingerprint: int) -> Content:
-        """One that is to be compared with a fingerprint, perhaps of an earlier version."""
+        """Content for comparison with a fingerprint, perhaps of an earlier version."""
         return cls(thin=bool(fingerprint & _THIN))
 
     @property
     def counted(self) -> bool:
-        """True if there are records, and none was picked out."""
+        """True if there are records, and none was sampled."""
         return self.rows > 0 and not self.picked
 
     def add(self, data: Batch, held: bool = False) -> None:
-        """The next chunk. `held`: columns stay in memory as they are."""
+        """Add the next chunk.
+
+        `held`: its columns stay in memory as they are.
+        """
         steps = self._steps(len(data))
         picked = _Held(data, steps) if held and not isinstance(data, list) else _picked(data, steps)
         self.rows += len(data)
@@ -77,14 +92,14 @@ class Content:
             self.picked.append(picked)
 
     def _steps(self, records: int) -> tuple[slice, ...]:
-        """The records of the next chunk that are looked at."""
+        """Slices of the next chunk to sample."""
         whole = min(max(0, WHOLE - self.rows), records)
         often = min(max(0, MANY - self.rows), records) if self.thin else records
         rest, seldom = (at + -(self.rows + at) % step for at, step in ((whole, EVERY), (often, SELDOM)))
         return slice(0, whole, 1), slice(rest, max(rest, often), EVERY), slice(seldom, max(seldom, records), SELDOM)
 
     def fingerprint(self) -> int:
-        """A number that other content is very unlikely to have; 0 where nothing was read."""
+        """Checksum of the samples and the record count; 0 if nothing was read."""
         if not self.rows:
             return 0
         number = crc32(encode(self.rows))
@@ -98,14 +113,14 @@ class Content:
 
 
 def _picked(data: Batch, steps: tuple[slice, ...]) -> Batch:
-    """The records of a chunk that are looked at."""
+    """Sampled records of a chunk."""
     if isinstance(data, list):
         return [record for step in steps for record in data[step]]
     return _plain(take(data, np.concatenate([np.arange(at.start, at.stop, at.step) for at in steps])))
 
 
 def _plain(batch: Batch) -> Batch:
-    """A few rows without dictionaries, which would be kept whole for them."""
+    """Decode dictionary columns of a few rows, to release the dictionaries."""
     if isinstance(batch, pa.Table):
         for place, name in enumerate(batch.column_names):
             if pa.types.is_dictionary(batch.schema.field(place).type):
@@ -116,7 +131,7 @@ def _plain(batch: Batch) -> Batch:
 
 
 def _crc(batch: Batch, before: int) -> int:
-    """The records one after the other, however many a batch has."""
+    """Checksum of records in order, continuing from `before`, whatever their batches."""
     if isinstance(batch, list):
         return _crc_of_records(batch, before)
     table = as_arrow(batch)

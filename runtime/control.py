@@ -1,4 +1,6 @@
-"""The control protocol: messages between the supervisor of a job and its processes, small, in MessagePack, some with sockets.
+"""Control protocol between the supervisor of a job and its processes.
+
+Messages are small, in MessagePack, some with sockets.
 
 Each process has a stream socket to the supervisor: a unix socket on one host, TCP from a cluster. Over a unix socket those of
 other connections travel with the message that speaks of them (SCM_RIGHTS), in the order in which it names them. A message is
@@ -32,12 +34,12 @@ _LENGTH = struct.Struct("<I")
 _MOST_FILES = 250  # of one message; Linux allows 253
 _CHUNK = 1 << 20
 _MOST_AT_ONCE = 16 << 20
-"""Bytes taken from one connection before others have their turn."""
+"""Limit on bytes taken from one connection before others have their turn."""
 _NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """To a prepared process: be this worker. With a socket to each of `peers`."""
+    """To a prepared process: start as this worker, with a socket to each of `peers`."""
 
     index: int
     incarnation: int
@@ -45,23 +47,27 @@ class Begin(msgspec.Struct, tag=True, frozen=True):
 
 
 class Go(msgspec.Struct, tag=True, frozen=True):
-    """To a worker without a store: all have built the same dataflow, begin."""
+    """To a worker without a store: start, as all have built the same dataflow."""
 
 
 class Peer(msgspec.Struct, tag=True, frozen=True):
-    """To a worker: another one was replaced. With the socket to the new process; what is left of the old one is void."""
+    """To a worker: socket to the new process of a replaced worker.
+
+    Unread data of the old process is void.
+    """
 
     worker: int
 
 
 class Quit(msgspec.Struct, tag=True, frozen=True):
-    """To a worker: the job is done for good, and nobody needs you any more."""
+    """To a worker: exit, as the job is finished."""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """The page that a monitor serves; browsers connect to a socket of the supervisor's. `token` "": at loopback only.
+    """Page served by a monitor.
 
-    `hidden`: nothing is served before somebody comes.
+    Browsers connect to a socket of the supervisor's. `token` "": at loopback only. `hidden`: nothing is served before
+    somebody comes.
     """
 
     title: str
@@ -70,31 +76,31 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, tag=True, frozen=True):
-    """To a monitor: what it watches, with the socket that workers connect to, and that of the page if there is one.
+    """To a monitor: the job to monitor, with sockets for workers and the page.
 
-    `awaited` are the workers whose processes are there already. It beats every `beat_seconds`.
+    `awaited`: workers with processes already there. The monitor sends a heartbeat every `beat_seconds`.
     """
 
     folder: str
     incarnation: int
     layout: bytes
-    """A `recovery.layout.Layout`, in MessagePack: a job without a store knows nothing of those."""
+    """`recovery.layout.Layout` in MessagePack, opaque to jobs without a store."""
     awaited: tuple[int, ...]
     beat_seconds: float
     page: Page | None = None
     token: bytes = b""
-    """The secret that workers say first, where others might connect as well."""
+    """Secret sent first by workers; empty if no stranger can connect."""
     accept: tuple[str, ...] = ()
-    """Operators whose functions may be others than those that wrote the store."""
+    """Operators allowed to have other functions than those that wrote the store."""
 
 
 ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed
 
 
 class Built(msgspec.Struct, tag=True, frozen=True):
-    """From a worker without a monitor: it has built the program as one of `workers`, and waits until all have.
+    """From a worker without a monitor: program built, waiting for the other workers.
 
-    `outline`, in JSON, tells what differs.
+    `workers`: number of workers it was built for. `outline`, in JSON, shows differences.
     """
 
     workers: int
@@ -104,7 +110,7 @@ class Built(msgspec.Struct, tag=True, frozen=True):
 
 
 class JobStats(msgspec.Struct, frozen=True):
-    """The progress of a job that an operator has started, or of what a source has others read.
+    """Progress of an operator's job or a source's query.
 
     `done` of `total` parts (0: it does not say), for `seconds`. `epoch` is -1 at the end of all input.
     """
@@ -118,7 +124,10 @@ class JobStats(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, tag=True):
-    """From a worker: its statistics. `epoch` is the oldest that is not complete here; None once all are."""
+    """From a worker: its statistics.
+
+    `epoch` is the oldest incomplete one here; None once all are complete.
+    """
 
     records: int
     written: int
@@ -127,11 +136,11 @@ class Stats(msgspec.Struct, tag=True):
     queued_bytes: int
     done: bool = False
     jobs: tuple[JobStats, ...] = ()
-    """The jobs of operators, and the queries of sources, that run and say how far they are."""
+    """Running jobs of operators, and queries of sources, with reported progress."""
 
 
 class CapturedBatch(msgspec.Struct, tag=True):
-    """From a worker: a batch that reached a capture, encoded."""
+    """From a worker: an encoded batch of a capture."""
 
     node: int
     time: Time
@@ -140,7 +149,7 @@ class CapturedBatch(msgspec.Struct, tag=True):
 
 
 class Returned(msgspec.Struct, tag=True):
-    """From a worker: what its `drive` function returned, encoded."""
+    """From a worker: the encoded return value of its `drive` function."""
 
     value: bytes
 
@@ -157,7 +166,10 @@ class Over(msgspec.Struct, tag=True, frozen=True):
 
 
 class Unable(msgspec.Struct, tag=True, frozen=True):
-    """From any process: it ends because of an error. `known`: of a kind that is raised on purpose; `text` says it all."""
+    """From any process: it ends because of an error.
+
+    `known`: of a kind that is raised on purpose, with all in `text`.
+    """
 
     kind: str
     text: str
@@ -166,7 +178,7 @@ class Unable(msgspec.Struct, tag=True, frozen=True):
 
 
 class Here(msgspec.Struct, tag=True, frozen=True):
-    """From a worker that somebody else has started: which one it is, and where."""
+    """From a worker started elsewhere: its number, host and process."""
 
     worker: int
     incarnation: int
@@ -175,7 +187,10 @@ class Here(msgspec.Struct, tag=True, frozen=True):
 
 
 class Beat(msgspec.Struct, tag=True, frozen=True):
-    """From any process: it is alive. `busy`: for how many seconds it has been in one turn; `doing`: with what, if for long."""
+    """From any process: heartbeat.
+
+    `busy`: seconds spent in the current turn; `doing`: its work, if the turn is long.
+    """
 
     busy: float
     doing: str
@@ -193,7 +208,10 @@ FROM_CHILD: Typed[FromChild] = Typed("what a process of the job says", FromChild
 
 
 def tell(sock: socket.socket, message: ToChild | FromChild, files: Sequence[socket.socket] = ()) -> None:
-    """Send one message, with sockets. Blocks while the other side does not read. Raises OSError when it is gone."""
+    """Send one message, with sockets.
+
+    Blocks while the other side does not read. Raises OSError when it is gone.
+    """
     data = frame(_encoder.encode(message))
     if files:
         sent = socket.send_fds(sock, [data], [file.fileno() for file in files])
@@ -203,17 +221,17 @@ def tell(sock: socket.socket, message: ToChild | FromChild, files: Sequence[sock
 
 
 def frame(data: bytes) -> bytes:
-    """A message as it goes over a stream: its length first."""
+    """Frame a message for a stream: its length, then its bytes."""
     return _LENGTH.pack(len(data)) + data
 
 
 def send_bytes(sock: socket.socket, data: bytes) -> None:
-    """Send one message to a process that waits for it."""
+    """Send one framed message."""
     sock.sendall(frame(data))
 
 
 def receive_bytes(sock: socket.socket) -> bytes | None:
-    """Wait for one message; None when the other side is gone."""
+    """Wait for one framed message; None if the other side is gone."""
     prefix = _exactly(sock, _LENGTH.size)
     return None if prefix is None else _exactly(sock, _LENGTH.unpack(prefix)[0])
 
@@ -232,7 +250,7 @@ def _exactly(sock: socket.socket, count: int) -> bytes | None:
 
 
 def cut(buffer: bytearray) -> list[bytes]:
-    """Take the messages out of `buffer` that are whole."""
+    """Remove and return the complete messages at the start of `buffer`."""
     found = []
     at = 0
     while len(buffer) - at >= _LENGTH.size:
@@ -246,7 +264,7 @@ def cut(buffer: bytearray) -> list[bytes]:
 
 
 def take_in(sock: socket.socket, buffer: bytearray) -> bool:
-    """Append to `buffer` what a socket that does not block has received. False: the connection has ended."""
+    """Append bytes from a non-blocking socket to `buffer`; False at its end."""
     upto = len(buffer) + _MOST_AT_ONCE
     try:
         while len(buffer) < upto:
@@ -262,7 +280,10 @@ def take_in(sock: socket.socket, buffer: bytearray) -> bool:
 
 
 def put_out(sock: socket.socket, buffer: bytearray) -> bool:
-    """Send what a socket that does not block takes of `buffer`, and remove it there. False: the connection has ended."""
+    """Send bytes of `buffer` to a non-blocking socket; False if it was closed.
+
+    Sent bytes are removed from the buffer.
+    """
     try:
         while buffer:
             del buffer[: sock.send(buffer)]
@@ -274,7 +295,7 @@ def put_out(sock: socket.socket, buffer: bytearray) -> bool:
 
 
 def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:
-    """`socket.recv_fds`, which ignores its flags, with them."""
+    """Receive bytes and file descriptors, with flags, unlike `socket.recv_fds`."""
     files = array.array("i")
     room = socket.CMSG_LEN(_MOST_FILES * files.itemsize)
     data, ancillary, _, _ = sock.recvmsg(_CHUNK, room, flags | _NOT_INHERITED)
@@ -285,21 +306,21 @@ def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:
 
 
 class Control(Generic[Heard]):
-    """One end of such a connection, for reading."""
+    """Receiving end of a control connection."""
 
     def __init__(self, sock: socket.socket, decoder: Typed[Heard]) -> None:
         self.sock = sock
         self.ended = False
-        """The other side is gone, and everything that it said has been read."""
+        """True if the other side has closed and all its messages were read."""
         self.received = 0
-        """Bytes so far: who sends any is alive."""
+        """Bytes received so far; any growth is a sign of life."""
         self._decoder = decoder
         self._buffer = bytearray()
         self._unread: list[Heard] = []
         self._files: deque[socket.socket] = deque()
 
     def read(self, wait: bool = False) -> list[Heard]:
-        """The messages that are here; with `wait`, at least one unless the other side is gone."""
+        """Received messages; with `wait`, block for one unless the other side is gone."""
         found, self._unread = self._unread, []
         while not self.ended:
             try:
@@ -317,16 +338,16 @@ class Control(Generic[Heard]):
         return found
 
     def read_one(self) -> Heard | None:
-        """The first message that is here, if any; others that came with it are read with those that follow."""
+        """First received message, if any; the rest stays for later reads."""
         first, *self._unread = self.read() or [None]  # type: ignore[list-item]
         return first
 
     def files(self, count: int) -> list[socket.socket]:
-        """The sockets that came with the message that was read last, or with the ones before."""
+        """Take `count` sockets received with the last message, or with earlier ones."""
         return [self._files.popleft() for _ in range(count)]
 
     def close(self) -> None:
-        """Close the connection, and sockets that nobody took."""
+        """Close the connection, and the sockets not taken."""
         for file in self._files:
             file.close()
         self._files.clear()
@@ -335,11 +356,11 @@ class Control(Generic[Heard]):
 
 
 MONITOR_SOCKET, PAGE_SOCKET = "monitor", "page"
-"""The files in the private folder of a supervisor."""
+"""File names of sockets in the private folder of a supervisor."""
 
 
 def end_with(sock: socket.socket, private: str) -> None:
-    """End this process at once when the other side of its connection to the supervisor is closed.
+    """Exit this process as soon as its connection to the supervisor closes.
 
     A supervisor that was killed leaves its private folder behind: then whichever process comes first removes it.
     """
@@ -353,7 +374,7 @@ def end_with(sock: socket.socket, private: str) -> None:
 
 
 def confession(error: BaseException) -> Unable:
-    """The reason for which this process ends."""
+    """Message about the error ending this process."""
     kind, known = type(error).__name__, isinstance(error, FalkirkError)
     text = str(error) if known else told(error)
     return Unable(kind, text, "".join(traceback.format_exception(error)), known)

@@ -1,4 +1,4 @@
-"""The holders of a frontier: in the API, and printed by Ctrl-\\ ."""
+"""Reasons holding back a frontier: for the API, and printed by Ctrl-\\."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from timely.worker.worker import Worker
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One reason why a frontier is where it is: `count` things of kind `what` at `where`, at `time`.
+    """One reason holding back a frontier.
+
+    There are `count` things of kind `what` at `where`, at `time`.
 
     >>> flow = falkirk.Dataflow()
     >>> seen = flow.input("words").key_by(str).count(name="counts").capture("out")
@@ -34,7 +36,9 @@ class Hold:
 
 
 def explain(worker: Worker, node: Node) -> list[Hold]:
-    """The capabilities, messages and notifications, on any worker, that hold the frontier at `node`'s input.
+    """Reasons, on any worker, holding back the frontier at the input of `node`.
+
+    They are capabilities, messages and notifications.
 
     Empty when nothing can arrive there any more. On this worker it knows notifications one by one; of other workers it
     knows what their last progress said.
@@ -58,7 +62,7 @@ def explain(worker: Worker, node: Node) -> list[Hold]:
 
 
 def report(worker: Worker) -> str:
-    """A picture of all that waits on this worker: every pending notification, and what it waits for."""
+    """Text report on a worker: pending notifications, with the reasons for each."""
     lines = [f"worker {worker.index} of {worker.plan.workers}, generation {worker.generation}:"]
     for node in worker.plan.graph.of_kind("source", "input"):
         time = worker.input_time(node.index)

@@ -1,4 +1,7 @@
-"""Python's search for garbage in cycles, which looks at records that wait for the end of their epoch and are none."""
+"""Frequency of Python's garbage collection during jobs.
+
+Records that wait for the end of their epoch are no garbage, and would be scanned in vain.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SELDOM = 10_000
-"""Objects that hold others, and are not freed again, before Python looks which of them are garbage. Records that are kept until
-their epoch is complete are not: by Python's own 700 each was looked at twice before it went."""
+"""Net number of new container objects between garbage collections.
+
+Records kept until their epoch is complete are no garbage: with Python's own 700 each was scanned twice before it
+went.
+"""
 
 _OF_PYTHON = gc.get_threshold()
 
 
 @contextmanager
 def sought_seldom() -> Iterator[None]:
-    """While inside, garbage is sought as seldom as in worker processes, unless the caller has said how often."""
+    """Context with rare garbage collection, unless the caller has set a threshold."""
     if gc.get_threshold() != _OF_PYTHON:
         yield
         return

@@ -1,4 +1,4 @@
-"""The host file: where the workers of a job are, and which keys they have.
+"""Host file: addresses and public keys of a job's workers.
 
     [[workers]]
     address = "tcp://10.0.0.5:7700"
@@ -27,7 +27,7 @@ from timely.errors import FalkirkError
 FIRST_PORT = 7700
 
 _MOST = 1 << 20
-"""Characters that a host file may have."""
+"""Maximum length of a host file, in characters."""
 
 _HEAD = """\
 # The workers of one job, in order. Every host needs a copy of this file; the secret key of worker I is in {stem}-I.key,
@@ -38,7 +38,11 @@ _HEAD = """\
 
 @dataclass(frozen=True, slots=True)
 class HostEntry:
-    """One worker: `tcp://host:port` (or `ipc://path`, on one host and without a key), its public key, where it listens."""
+    """Entry of one worker: address, public key and listening address.
+
+    `address`: `tcp://host:port`, or `ipc://path` on one host and without a key. `bind`: where it listens, if that is
+    another.
+    """
 
     address: str
     public_key: str | None = None
@@ -47,14 +51,17 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True)
 class HostFile:
-    """The workers of a job that runs on several hosts."""
+    """Workers of a job on several hosts, from a host file."""
 
     path: Path
     workers: tuple[HostEntry, ...]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> HostFile:
-        """Read a host file. Raises FalkirkError, which names the entry, when it is missing or makes no sense."""
+        """Read a host file.
+
+        Raises FalkirkError, which names the entry, when it is missing or makes no sense.
+        """
         path = Path(path)
         try:
             data = tomllib.loads(_read_small(path))
@@ -81,11 +88,11 @@ class HostFile:
         return [entry.address for entry in self.workers]
 
     def key_path(self, index: int) -> Path:
-        """The path of the secret key of worker `index`."""
+        """Path of the secret key of worker `index`."""
         return self.path.with_name(f"{self.path.stem}-{index}.key")
 
     def keys(self, index: int) -> Keys | None:
-        """The keys that worker `index` needs; None when the workers are on one host and use none.
+        """Keys for worker `index`; None for workers on one host without keys.
 
         Raises FalkirkError when the secret key is missing, is not the one that belongs to the public key, or can be read
         by other users of this host.
@@ -111,7 +118,9 @@ class HostFile:
 
 
 def create_host_files(path: str | os.PathLike[str], workers: int, addresses: Sequence[str] = ()) -> HostFile:
-    """Make keys, and write a host file and beside it a secret key file for each worker (readable by its owner only).
+    """Create keys, a host file, and a secret key file for each worker.
+
+    Secret key files are readable by their owner only.
 
     Without `addresses`, workers are on this host alone: 127.0.0.1, ports 7700 and up. Raises FalkirkError when one of the
     files is there already.
@@ -170,7 +179,10 @@ def _public_key(secret: str) -> str | None:
 
 
 def _read_small(path: Path) -> str:
-    """The text of a file. What is no file might never end, or never begin."""
+    """Text of a small regular file.
+
+    Raises OSError for anything else, which might never end.
+    """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file", str(path))
     with open(path, encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Limits of a host: how many worker processes it takes, and how many files they may have open."""
+"""Limits of a host: number of worker processes and of open files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _AT_LEAST = 64
 
 
 def check_workers(workers: object) -> None:
-    """Refuse what is no number of workers. Keys are dealt out in shards: beyond their number, workers had nothing to do."""
+    """Refuse an invalid number of workers.
+
+    Keys are dealt out in shards: beyond their number, workers had nothing to do.
+    """
     if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= SHARDS:
         raise FalkirkError(
             at_line(
@@ -23,7 +26,7 @@ def check_workers(workers: object) -> None:
 
 
 def check_processes(workers: int, files: int) -> None:
-    """Refuse more worker processes than are of any use on this host, or than may have their `files` open here."""
+    """Refuse more worker processes than this host has use or open files for."""
     cores = os.cpu_count() or 1
     most = max(_AT_LEAST, _A_CORE * cores)
     if workers > most:
@@ -40,7 +43,7 @@ def check_processes(workers: int, files: int) -> None:
 
 
 def _allow_files(files: int) -> int:
-    """Raise this process's limit to `files`, as far as that may be; the limit then."""
+    """Raise this process's limit of open files towards `files`; returns the limit."""
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""A dataflow on several hosts: this process runs one worker of it, started by hand or by whatever starts processes there.
+"""Run of a dataflow on several hosts: this process runs one of the workers.
 
 There is no parent that could look after the workers, so they look after each other: all meet before one reads, each tells
 the others when it fails, and each stops when another is lost.
@@ -42,7 +42,10 @@ _GREETING: Typed[Built] = Typed("the greeting of another worker", Built)
 
 
 def read_greeting(data: bytes) -> Built:
-    """The first message of another worker. Raises ProtocolError for anything else."""
+    """Decode the first message of another worker.
+
+    Raises ProtocolError for anything else.
+    """
     greeting = _GREETING.decode(data)
     read_outline(greeting.outline)
     return greeting
@@ -57,7 +60,7 @@ def run_host(
     on_stats: OnStats | None = None,
     timing: Timing | None = None,
 ) -> Result:
-    """Run worker `index` of `program` in this process, with all the others of `hosts`, until all sources have ended.
+    """Run worker `index` of `program` in this process until all sources have ended.
 
     `drive(session)`, if given, runs in place of the usual loop, to feed inputs by hand. `on_stats` is called several times
     a second, with the statistics of this worker; the result too is this worker's alone. Raises what goes wrong here, and
@@ -80,7 +83,7 @@ def run_host(
 
 
 def _meet(link: ZmqLink, plan: Plan, index: int) -> None:
-    """Wait until all workers are there, and have built the same graph."""
+    """Wait until all workers are connected and have built the same graph."""
     mine = built(plan)
 
     def check(worker: int, greeting: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The import path of a program: its own folder comes first, but never in the way of Python or of Falkirk.
+"""Import path of a program: its own folder first, except for reserved names.
 
 A program may be called `queue.py`, or lie beside a `json.py`. Python itself would then import that file wherever any library
 says `import queue`. So names of the standard library, of Falkirk, and of what Falkirk needs are found as if the folder of the
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 VARIABLE = "FALKIRK_SYS_PATH"
-"""The environment variable that tells a worker process the import path of the process that started it."""
+"""Environment variable with the import path of the starting process."""
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -34,7 +34,7 @@ _NEEDED = frozenset(
 )
 
 RESERVED = sys.stdlib_module_names | _OURS | _NEEDED
-"""Names of modules that are never the program's own."""
+"""Module names never taken from the program's folder."""
 
 
 class _Reserved:
@@ -46,21 +46,21 @@ class _Reserved:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module `name`, if its name is reserved and it is there."""
+        """Find module `name`, if it is reserved and exists."""
         if path is not None or name not in RESERVED:
             return None
         return PathFinder.find_spec(name, self._path, target)
 
 
 def import_from(folder: str) -> None:
-    """Let the modules in `folder` be imported, before others of the same name, but for reserved names."""
+    """Put `folder` first on the import path, except for reserved names."""
     _reserve([entry for entry in sys.path if entry and os.path.abspath(entry) != folder])
     if folder not in sys.path:
         sys.path.insert(0, folder)
 
 
 def mind_script() -> None:
-    """Keep a file with a reserved name, beside the script that runs or that script itself, out of the way of imports."""
+    """Hide the script and files beside it from imports if their names are reserved."""
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None) if getattr(main, "__spec__", None) is None else None  # or python -m
     try:
@@ -75,7 +75,7 @@ def mind_script() -> None:
 
 
 def environment_for_children() -> dict[str, str]:
-    """The environment in which a Python process finds Falkirk at once, and the program's modules by `adopt_path`."""
+    """Environment for child processes: Falkirk importable, and this import path."""
     import sysconfig
 
     before = os.environ.get("PYTHONPATH")
@@ -86,7 +86,10 @@ def environment_for_children() -> dict[str, str]:
 
 
 def adopt_path() -> None:
-    """Take over the import path of the process that started this one; reserved names are found as until now."""
+    """Adopt the import path of the starting process.
+
+    Reserved names are found as before.
+    """
     told = os.environ.get(VARIABLE)
     if told is not None:
         _reserve(sys.path)

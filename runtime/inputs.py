@@ -1,4 +1,4 @@
-"""The driver's half of sources: reads partitions, turns chunks into input of the worker, and holds back when it must."""
+"""Source driver: reads partitions, feeds the worker, and applies limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ from timely.worker.worker import Worker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of what may be in flight. A knob of its own: it has nothing to do with how often state is saved.
+    """Limits on work in flight.
+
+    They are independent of the frequency of checkpoints.
 
     `epochs`: how many epochs a source may be ahead of the oldest epoch that is not complete where its records end.
     `bytes`: how many bytes may wait in the queues of a worker, or for its links, before sources everywhere pause.
@@ -69,18 +71,21 @@ class Limits:
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The position of a partition after an epoch, and the marks by which the epoch is known again."""
+    """Position of a partition after an epoch, and data to recognise the epoch."""
 
     epoch: int
     position: Position
     before: Position = None
-    """The position at which the epoch begins."""
+    """Position at the start of the epoch."""
     content: Content = msgspec.field(default_factory=Content)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionPosition:
-    """A partition's share of a checkpoint: where it goes on, and the epoch before that, to be recognised by."""
+    """Partition's part of a checkpoint: position to resume at, and the epoch before.
+
+    That epoch is recognised by its fingerprint.
+    """
 
     partition: str
     position: Position
@@ -91,7 +96,10 @@ class PartitionPosition:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The ends of the epochs from `begin` on, before `upto`: see `recovery.epoch_ends`."""
+    """End positions of the epochs from `begin` on, before `upto`.
+
+    See `recovery.epoch_ends`.
+    """
 
     begin: int
     upto: int
@@ -100,7 +108,7 @@ class Ends:
 
 
 _NO_MARK = Mark(-1, None)
-"""That of a partition of which nothing was read."""
+"""Mark of a partition with nothing read yet."""
 
 
 @dataclass(slots=True)
@@ -111,26 +119,32 @@ class _Reader:
     wake: float = 0.0
     fileno: int | None = None
     positions: deque[Mark] = field(default_factory=deque)
-    """The position after each epoch that was read and may be read again."""
+    """Position after each epoch read, for epochs a rollback may repeat."""
     final: Mark = _NO_MARK
-    """The same, for the last of the epochs that will not be read again."""
+    """Mark of the last epoch never to be read again."""
     shift: int = 0
-    """Added to the partition's epochs, which may begin anew in a new process, or go on in one that is over for the job."""
+    """Offset added to the partition's epochs.
+
+    They may begin anew in a new process, or go on in one that is over for the job.
+    """
     acknowledged: Position = None
-    """The last position that its partition was told."""
+    """Last position acknowledged to the partition."""
     again: deque[tuple[int, Position]] = field(default_factory=deque)
-    """Epochs that are read as they were read before, and where each ends."""
+    """Epochs to be read as they were read before, with their end positions."""
     least: int = 0
-    """New records are of this epoch at least: others have all of the epochs before."""
+    """Lowest epoch for new records: other workers have all earlier epochs."""
 
 
 _BATCHES = (pl.DataFrame, list, pa.Table)
 _MOST_WAITS = 1000
-"""A partition that is read again, and so often in a row says that there is nothing yet, is not waited for."""
+"""Consecutive waits tolerated from a partition when an epoch is read again."""
 
 
 def _check(partition: Partition, chunk: Any) -> None:
-    """Raise SourceError for what is no chunk, or one that cannot be: a source of the user's may return anything."""
+    """Raise SourceError unless `chunk` is a valid result of `read`.
+
+    A user's source may return anything.
+    """
     why = ""
     if isinstance(chunk, Chunk):
         epoch, data = chunk.epoch, chunk.data
@@ -150,7 +164,7 @@ def _check(partition: Partition, chunk: Any) -> None:
 
 
 class SourceDriver:
-    """Reads this worker's partitions of one source. The partition that is furthest behind is read first.
+    """Driver of one source: reads this worker's partitions, furthest behind first.
 
     Positions are acknowledged when their epochs are complete; with `rereads` only when `acknowledge` says that they will not be
     read again, and `rewind` goes back to them. `files` is where a source may keep files of its own, and tells the user things.
@@ -173,28 +187,28 @@ class SourceDriver:
         self._note: Callable[[str], None] = (lambda text: None) if files is None else files.note
         self._rereadable = getattr(source, "rereadable", True)
         self._recognised = self._rereadable and node.nondeterministic is None
-        """True if the input before a place must be as it was when it was read first."""
+        """True if input read again is checked to be the same."""
         opened = self._open(source, files)
         if rereads and not self._rereadable:
             opened = [KeptPartition(partition) for partition in opened]
         self._anew = getattr(node.policy, "anew", False)
-        """It puts what it reads again into another epoch than before, so nobody needs to know where epochs ended."""
+        """True if records read again go into another epoch, so epoch ends do not matter."""
         self._clocked = rereads and not self._anew and not source_repeats(source)
-        """Its epochs are others when it is read again."""
+        """True if the source may end its epochs elsewhere when it is read again."""
         self.tells = self._clocked
-        """Others must know where its epochs end, if they are to keep what came of them."""
+        """True if other workers must know its epoch ends to keep what they received."""
         self.tells &= not self._rereadable or all(hasattr(partition, "read_until") for partition in opened)
         self._told = 0
-        """The epochs before this are told."""
+        """First epoch with an end not yet reported."""
         self._readers = [_Reader(partition) for partition in opened]
         self._live = list(self._readers)
         self._ahead = ReadAhead() if rereads else None
-        """None: nobody does anything again."""
+        """Adaptive limit on open epochs; None without recovery."""
         self.gathers = not self._anew and worker.takes_spans(node.index)
         self._oldest_open = 0
-        """The oldest epoch that was not complete when this turn began."""
+        """Oldest incomplete epoch at the start of this turn."""
         self._gathered: list[tuple[tuple[int], pl.DataFrame]] = []
-        """Batches that were read, and of which the worker has not heard yet."""
+        """Batches read but not yet fed to the worker."""
         self.records = 0
         if not self._live and not rereads:
             worker.advance(node.index, None)
@@ -223,28 +237,31 @@ class SourceDriver:
         return not self._live
 
     def working(self) -> Iterator[JobStats]:
-        """The progress of what partitions that are not over have others read; see `timely.io.interface.Partition`."""
+        """Progress of queries by unfinished partitions.
+
+        See `timely.io.interface.Partition`.
+        """
         for reader in self._live:
             working = getattr(reader.partition, "working", None)
             if working is not None and (said := working()) is not None:
                 yield JobStats(self.node.name, *said)
 
     def may_read(self, limits: Limits) -> bool:
-        """True if this source can bring more without anything else happening first."""
+        """True if the limit on epochs allows some partition to be read."""
         return bool(self._free(limits))
 
     def held_back(self, limits: Limits) -> bool:
-        """True if there is more to read, and the limit on epochs does not let it be read yet."""
+        """True if there is more to read, but the limit on epochs forbids it."""
         return bool(self._live) and not self._free(limits)
 
     def waits(self, limits: Limits) -> tuple[float | None, list[int]]:
-        """The time to ask again (seconds on the clock; None: no time is set), and the files that may become readable."""
+        """Time to try again (seconds on the clock; None: unknown), and files to wait for."""
         readers = self._free(limits)
         times = [reader.wake or self._clock() for reader in readers if reader.wake or reader.fileno is None]
         return min(times, default=None), [reader.fileno for reader in readers if reader.fileno is not None]
 
     def pump(self, limits: Limits) -> bool:
-        """Read one chunk, if one may be read now. True if something was read."""
+        """Read one chunk, if allowed; True if something was read."""
         if not self._live:
             return False
         self._oldest_open = oldest = self._oldest()
@@ -254,7 +271,7 @@ class SourceDriver:
         return self._read_one(limits)
 
     def read_on(self, limits: Limits, until: float, rows: int) -> None:
-        """Read more in the same turn: what may be read now, until `until` on the clock or so many rows."""
+        """Read on in the same turn, until time `until` or for `rows` more rows."""
         upto = self.records + rows
         self._worker.acting = self.node
         while self.records < upto and self._clock() < until and self._read_one(limits):
@@ -275,15 +292,13 @@ class SourceDriver:
         return self._take(reader, chunk)
 
     def _read(self, reader: _Reader) -> Chunk | Wait | End:
-        """The next chunk of a partition, in the epoch to which it belongs in this job."""
+        """Next chunk of a partition, with its epoch in this job."""
         if not reader.again:
             chunk = reader.partition.read()
             _check(reader.partition, chunk)
             if not isinstance(chunk, Chunk):
                 return chunk
-            if (
-                self._clocked and self._rereadable
-            ):  # its clock goes on in an epoch that is over, or begins at 0: all are moved
+            if self._clocked and self._rereadable:  # its clock may be behind this job's epochs: all are moved
                 reader.shift, reader.least = max(reader.shift, reader.least - chunk.epoch), 0
             if reader.shift or chunk.epoch < reader.least:
                 epoch = max(chunk.epoch + reader.shift, reader.least)
@@ -303,31 +318,31 @@ class SourceDriver:
         return chunk
 
     def _oldest(self) -> int:
-        """The oldest epoch that is not complete where the records end."""
+        """Oldest epoch not yet complete at the ends of this source's records."""
         current = self._worker.input_time(self.node.index)
         assert current is not None
         return current[0] - self._worker.epochs_in_flight(self.node.index)
 
     def _bound(self, oldest: int, limits: Limits) -> int:
-        """The first epoch of which nothing may be read yet."""
+        """First epoch not to be read yet."""
         if self._ahead is None:
             return oldest + limits.epochs
         return self._ahead.bound(oldest, limits.seconds, limits.epochs)
 
     def measure(self, spent: float) -> None:
-        """This worker has used so many seconds of processor time: by what an epoch takes it reads ahead."""
+        """Update the cost of an epoch, given this worker's processor seconds so far."""
         if self._ahead is not None and self._live:
             self._ahead.measure(spent, self._oldest())
 
     def _free(self, limits: Limits) -> list[_Reader]:
-        """The readers that the limit on epochs does not hold back."""
+        """Partitions within the limit on epochs."""
         if not self._live:
             return []
         bound = self._bound(self._oldest(), limits)
         return [reader for reader in self._live if reader.epoch < bound]
 
     def _next(self, bound: int) -> _Reader | None:
-        """The readable partition with the least epoch, if that is below `bound`."""
+        """Readable partition with the lowest epoch below `bound`; None if there is none."""
         live = self._live
         if len(live) == 1 and not live[0].wake and live[0].fileno is None:
             return live[0] if live[0].epoch < bound else None
@@ -384,7 +399,7 @@ class SourceDriver:
         return True
 
     def hand_over(self) -> None:
-        """Give the worker what was gathered."""
+        """Feed the gathered batches to the worker."""
         if not self._gathered:
             return
         node, gathered = self.node.index, self._gathered
@@ -408,7 +423,7 @@ class SourceDriver:
         self._worker.advance(self.node.index, (min(r.epoch for r in self._live),) if self._live else None)
 
     def acknowledge(self, oldest: int) -> None:
-        """No epoch before `oldest` will be read again."""
+        """Acknowledge input: no epoch before `oldest` will be read again."""
         # With `rereads` the last epoch is read once more after a restart, to recognise it; but not when all is over.
         over = not self._rereads or oldest > INF
         for reader in self._readers:
@@ -435,7 +450,7 @@ class SourceDriver:
             reader.positions.append(mark)
 
     def _marks(self, epoch: int) -> Iterator[tuple[_Reader, Mark]]:
-        """The mark of each partition after all epochs before `epoch`."""
+        """Mark of each partition at the end of all epochs before `epoch`."""
         for reader in self._readers:
             mark = reader.final
             for read in reader.positions:
@@ -445,7 +460,7 @@ class SourceDriver:
             yield reader, mark
 
     def positions(self, epoch: int) -> list[PartitionPosition]:
-        """The position of each partition after all epochs before `epoch`."""
+        """Position of each partition at the end of all epochs before `epoch`."""
         found = []
         for reader, mark in self._marks(epoch):
             over = reader.ended and (not reader.positions or reader.positions[-1].epoch < epoch)
@@ -454,7 +469,7 @@ class SourceDriver:
         return found
 
     def _fingerprint(self, partition: Partition, mark: Mark) -> int:
-        """The number by which the epoch before a mark is known again; 0 where nothing was read, or its input is gone."""
+        """Fingerprint of the epoch before a mark; 0 if nothing was read or input is gone."""
         if not mark.content.counted:
             return mark.content.fingerprint()
         try:
@@ -465,7 +480,7 @@ class SourceDriver:
             raise self._blame(error) from error
 
     def take_ends(self) -> Ends | None:
-        """The ends of the epochs that are over here since this was last asked; None for none.
+        """Ends of the epochs finished since the last call; None if there are none.
 
         Only of a source that `tells`: it would cut other epochs if it were read again, and can be read again as it was.
         """
@@ -490,7 +505,9 @@ class SourceDriver:
         upto: int = 0,
         ends: Mapping[str, Sequence[tuple[int, Position]]] | None = None,
     ) -> None:
-        """Read on at `epoch` (None: everything was read), from `places`, by partition, or from where that was before.
+        """Go back to `epoch` (None: the end of input) at the positions `places`.
+
+        Without `places` each partition goes back to its position before that epoch.
 
         Others have the epochs before `upto`: they end in each partition at `ends`, and are read again like that. Under
         AtLeastOnce all that would come in these epochs comes in epoch `upto`.
@@ -509,7 +526,7 @@ class SourceDriver:
             at: Position = None
             if positions is not None:
                 place = positions.get(name, PartitionPosition(name, None, False))
-                at = place.position if self._rereadable else None  # of this process all, of others nothing
+                at = place.position if self._rereadable else None  # None: replay all that this process has buffered
                 reader.positions.clear()
                 reader.final = Mark(-1, at)
                 if epoch is not None and place.fingerprint and self._recognised:
@@ -544,12 +561,15 @@ class SourceDriver:
             self._worker.advance(self.node.index, (min(r.epoch for r in self._live),) if self._live else None)
 
     def _pass(self, reader: _Reader, position: Position) -> None:
-        """The partition is at `position`: epochs that end there are over."""
+        """Finish the repeated epochs with their end at `position`."""
         while reader.again and reader.again[0][1] == position:
             reader.epoch = reader.again.popleft()[0] + 1
 
     def _recognise(self, reader: _Reader, place: PartitionPosition) -> None:
-        """Read the epoch before a place once more: going on where other input has come would mix two inputs."""
+        """Verify the epoch before a position by reading it once more.
+
+        Going on where other input has come would mix two inputs.
+        """
         partition = reader.partition
         if is_of_input(place.fingerprint):
             if not hasattr(partition, "checksum"):
@@ -592,14 +612,17 @@ class SourceDriver:
             raise self._blame(_other_input(partition, place, f"the epoch of {count}" if content.rows else "no record"))
 
     def _not_recognised(self, partition: Partition, why: str, does: str) -> None:
-        """Say that a partition gives its input, or ends its epochs, at its own pace, and has no `read_until`."""
+        """Note for the user: a partition without `read_until` could not be verified.
+
+        It gives its input, or ends its epochs, at its own pace.
+        """
         self._note(
             f"source {self.node.name!r} ({self.node.site}): partition {partition.name} {why}, so nobody knows that it holds "
             f"what it held when the job was saved. If its input {does} at a pace of its own, let it have read_until(position)"
         )
 
     def close(self) -> None:
-        """Release the partitions; if the job is over, none of their input will be asked for again."""
+        """Close the partitions; acknowledge their input if the job is over."""
         for reader in self._readers:
             # With `rereads` a worker that is done may be needed again: what is safe was acknowledged.
             if self._worker.done and not self._rereads and reader.positions:
@@ -613,7 +636,7 @@ class SourceDriver:
 
 
 def _checksum(partition: Partition, begin: Position, end: Position) -> int:
-    """The fingerprint of what lies between two positions, by the partition's own checksum."""
+    """Fingerprint of the input between two positions, by the partition's checksum."""
     asked: ChecksummedPartition = partition  # type: ignore[assignment]  # of any other records were picked out
     try:
         return of_input(asked.checksum(begin, end))
@@ -624,7 +647,7 @@ def _checksum(partition: Partition, begin: Position, end: Position) -> int:
 
 
 def _other_input(partition: Partition, place: PartitionPosition, what: str) -> SourceError:
-    """The error for a partition in which the last epoch before a place has changed; `what` is it that has."""
+    """Error about changed input before a saved position; `what` has changed."""
     return SourceError(
         f"partition {partition.name} holds something else than when the job was saved: {what} before position "
         f"{place.position!r} is not what was read then. Bring the input back as it was, and the source's arguments, "

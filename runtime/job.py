@@ -1,4 +1,4 @@
-"""The loop around a session, its statistics and its result, for every way of running a job."""
+"""Main loop, statistics and result of a session, for every way to run a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from timely.errors import FalkirkError, OperatorError, naming_the_line
 from timely.time import INF, Time, visible
 
 STATS_SECONDS = 0.2
-"""Seconds between two statistics of a worker."""
+"""Seconds between two statistics reports of a worker."""
 
 OnStats = Callable[[Mapping[int, Stats]], None]
 Drive = Callable[[Session], Any]
@@ -45,12 +45,12 @@ class Result:
 
     @property
     def records(self) -> int:
-        """Records that the sources read, on all workers."""
+        """Number of records read by sources, on all workers."""
         return sum(stats.records for stats in self.stats.values())
 
     @naming_the_line
     def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
-        """The batches that reached a capture, with their times, in order of time; of all workers.
+        """Batches of a capture on all workers, with their times, in order of time.
 
         Raises:
             FalkirkError: there is no such capture.
@@ -70,7 +70,7 @@ def run_session(
     over: Callable[[], bool] | None = None,
     on_turn: Callable[[], None] | None = None,
 ) -> Any:
-    """Run a session to the end of its job; what `drive` returned.
+    """Run a session to the end of its job; returns the value of `drive`.
 
     `drive(session)` feeds the inputs by hand; what it leaves open is closed, and the job seen through: other workers may
     still need this one. `over` tells the end, where a worker that is done may be needed again; `on_turn` is called before each
@@ -101,7 +101,10 @@ def run_session(
 
 
 def run_here(session: Session, drive: Drive | None, on_stats: OnStats | None, began: float) -> Result:
-    """Run a session in the caller's process to the end of its job, and close it. The result is that of its worker alone."""
+    """Run a session in this process to the end of its job; returns the result.
+
+    The session is closed, and the result is that of its worker only.
+    """
     index = session.index
     tell = None if on_stats is None else (lambda stats: on_stats({index: stats}))
     with sought_seldom():
@@ -116,7 +119,7 @@ def run_here(session: Session, drive: Drive | None, on_stats: OnStats | None, be
 
 
 def session_stats(session: Session, done: bool = False) -> Stats:
-    """The statistics of the session."""
+    """Statistics of the session."""
     worker = session.worker
     times = [worker.input_time(node.index) for node in worker.plan.graph.of_kind("source", "input")]
     live = [at[0] for at in times if at is not None]
@@ -134,7 +137,7 @@ def session_stats(session: Session, done: bool = False) -> Stats:
 
 @contextmanager
 def explaining(show: Callable[[], None]) -> Iterator[None]:
-    """While inside, Ctrl-\\ shows what the job waits for instead of ending it."""
+    """Context in a job: Ctrl-\\ shows pending work instead of ending the process."""
     if not hasattr(signal, "SIGQUIT") or threading.current_thread() is not threading.main_thread():
         yield
         return

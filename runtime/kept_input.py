@@ -1,4 +1,7 @@
-"""Input that cannot be read again, kept in memory until it is acknowledged: a worker that lives on loses none of it."""
+"""Replay buffer for sources not readable twice: keeps unacknowledged input.
+
+A worker that lives on loses none of it.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,21 @@ from timely.io.interface import Chunk, End, Partition, Position, Wait
 
 
 class KeptPartition:
-    """A partition that can go back to where it has been in this process, and no further, though its source cannot."""
+    """Partition with a replay buffer, for sources not readable twice.
+
+    It can go back to unacknowledged positions in this process, and no further.
+    """
 
     def __init__(self, partition: Partition) -> None:
         self.name = partition.name
         self._partition = partition
         self._kept: deque[Chunk] = deque()
-        """All chunks since the position that was acknowledged last."""
+        """Chunks since the last acknowledged position."""
         self._acknowledged: Position = None
         self._again: deque[Chunk] = deque()
 
     def read(self) -> Chunk | Wait | End:
-        """The next chunk."""
+        """Next chunk, from the buffer or from the source."""
         if self._again:
             chunk = self._again.popleft()
             self._kept.append(chunk)
@@ -31,14 +37,14 @@ class KeptPartition:
         return found
 
     def seek(self, position: Position) -> None:
-        """Go back to a position that was not acknowledged; where several chunks have it, behind the last of them."""
+        """Go back to an unacknowledged position, after the last chunk with it."""
         while self._kept and self._kept[-1].position != position:
             self._again.appendleft(self._kept.pop())
         if not self._kept and position != self._acknowledged:
             raise SourceError(f"partition {self.name} cannot go back to {position}: what came then was acknowledged")
 
     def ack(self, position: Position) -> None:
-        """Nothing before `position` will be asked for again."""
+        """Drop chunks up to `position`, and acknowledge it to the source."""
         if any(chunk.position == position for chunk in self._kept):
             while self._kept[0].position != position:
                 self._kept.popleft()

@@ -1,4 +1,6 @@
-"""Many workers in one process and one thread, whose frames arrive in a random but legal order, drawn from a seed.
+"""Simulated cluster: workers in one thread, with a frame order drawn from a seed.
+
+Frames arrive in any legal order.
 
 For tests and for study: the same seed gives the same run, event by event. Frames of one worker to another stay in
 order; everything else may overtake. It counts what crosses between workers. Jobs of operators run in threads, so when one
@@ -30,7 +32,7 @@ _JOB_SECONDS = 0.001
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts of what went from worker to worker so far."""
+    """Counters of the traffic between workers."""
 
     frames: int = 0
     messages: int = 0
@@ -38,7 +40,10 @@ class Traffic:
 
 
 class _MemoryLink:
-    """The link of one worker: what it sends waits in the cluster, what it is given waits in `inbox`."""
+    """Link of one worker in a `Cluster`.
+
+    Sent frames wait in the cluster, delivered ones in `inbox`.
+    """
 
     def __init__(self, cluster: Cluster, index: int) -> None:
         self._cluster = cluster
@@ -64,7 +69,10 @@ class _MemoryLink:
 
 
 class Cluster:
-    """`workers` workers over one dataflow, scheduled by `seed` (None: round robin, every frame delivered at once)."""
+    """Simulated cluster of `workers` workers over one dataflow, in one thread.
+
+    `seed` draws the schedule (None: round robin, every frame delivered at once).
+    """
 
     def __init__(self, flow: Dataflow | Plan, workers: int, seed: int | None = 0, limits: Limits | None = None) -> None:
         self.plan = flow if isinstance(flow, Plan) else compile_plan(flow.graph, workers)
@@ -82,7 +90,10 @@ class Cluster:
         ]
 
     def step(self) -> bool:
-        """One random action: deliver one frame, or let one worker take a turn. False if no worker could do anything."""
+        """Run one random action: deliver a frame, or step a worker.
+
+        False if no worker could do anything.
+        """
         if self._random is None:
             return self._sweep()
         waiting = [pair for pair, frames in self.in_flight.items() if frames]
@@ -93,7 +104,10 @@ class Cluster:
         return self.sessions[choice - len(waiting)].step() or bool(waiting)
 
     def run(self, limit: int = 10_000_000) -> None:
-        """Run until every worker is done. Raises FalkirkError when nothing moves any more, or after `limit` actions."""
+        """Run until every worker is done.
+
+        Raises FalkirkError when nothing moves any more, or after `limit` actions.
+        """
         idle = 0
         for _ in range(limit):
             if all(session.done for session in self.sessions) and not any(self.in_flight.values()):
@@ -111,16 +125,16 @@ class Cluster:
         raise FalkirkError(f"the job is not done after {limit} actions:\n{self.explain()}")
 
     def quiesce(self) -> None:
-        """Deliver everything and work it off, until nothing moves."""
+        """Deliver all frames and step all workers until nothing moves."""
         while self._sweep():
             pass
 
     def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
-        """The batches that reached a capture, on all workers."""
+        """Batches of a capture, on all workers."""
         return [entry for session in self.sessions for entry in session.captured(capture)]
 
     def explain(self) -> str:
-        """The report of what waits, on every worker."""
+        """Report on pending work, on every worker."""
         from runtime.explain import report
 
         return "\n".join(report(session.worker) for session in self.sessions)

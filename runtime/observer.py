@@ -1,8 +1,10 @@
-"""Observations of a worker, for the monitor's page: only while somebody looks, and at a hundredth of its time at most.
+"""Observations of a worker for the monitor's page.
 
-`Observed.numbers` is a table of 64-bit integers, one row for each name in `ROWS`, one column a processor. A worker counts
-records and time only from the first look on, by listening in on what the engine tells the recorder. Nothing here has an
-influence on what the worker does: an error in looking is told once, and ends nothing.
+They are made only while somebody looks, and take a hundredth of the worker's time at most.
+
+`Observed.numbers` is a table of 64-bit integers, one row for each name in `ROWS`, one column a processor. A worker
+counts records and time only from the first look on, by a recorder put in front of recovery's own. Nothing here has an
+influence on what the worker does: an error here is noted once, and ends nothing.
 """
 
 from __future__ import annotations
@@ -27,28 +29,28 @@ from timely.worker import restoring
 
 _SHARE = 0.01
 _SIZES_EVERY = 4
-"""States and logs are measured with every so many observations."""
+"""Number of observations for each measurement of states and logs."""
 _MOST_LATENCIES = 200
 _MOST_HOLDS = 20
 
 
 class Sources(Protocol):
-    """The driver's numbers, which the agent does not know."""
+    """Numbers of the driver unknown to the agent."""
 
     @property
     def sources(self) -> Any:
-        """Each with `records`, read so far."""
+        """Source drivers, each with `records`, read so far."""
 
     @property
     def written(self) -> int:
         """Records written by sinks."""
 
     def running_jobs(self) -> tuple[JobStats, ...]:
-        """The jobs of operators, and the queries of sources, that say how far they are."""
+        """Running jobs of operators and queries of sources, with reported progress."""
 
 
 class Counting:
-    """Passes on to a recorder what the engine tells, and counts."""
+    """Counting recorder: counts records and busy time, and passes calls on."""
 
     def __init__(self, inner: WorkerRecorder, processors: int, clock: Callable[[], float]) -> None:
         self._inner = inner
@@ -71,32 +73,32 @@ class Counting:
         self.taken = inner.taken
 
     def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
-        """A batch is about to be handled."""
+        """Called before a batch is handled."""
         self._charge(processor)
         self.records_in[processor] += len(batch)
         self._inner.delivered(processor, port, time, batch)
 
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
-        """A batch was sent."""
+        """Called for each batch sent."""
         self.records_out[processor] += len(batch)
         self._inner.sent(processor, port, event, time, batch)
 
     def notified(self, processor: int, time: Time) -> None:
-        """A notification is about to be handled."""
+        """Called before a notification is handled."""
         self._charge(processor)
         self._inner.notified(processor, time)
 
     def resulted(self, processor: int, time: Time, result: Any) -> None:
-        """The result of a job is about to be handled."""
+        """Called before the result of a job is handled."""
         self._charge(processor)
         self._inner.resulted(processor, time, result)
 
     def rest(self) -> None:
-        """The worker does something else now."""
+        """Stop charging time to a processor."""
         self._charge(-1)
 
     def _charge(self, processor: int) -> None:
-        """Time passes at the expense of whoever works; from now on of `processor` (-1: of nobody)."""
+        """Charge elapsed time to the running processor; `processor` (-1: none) runs next."""
         now = self._clock()
         if self._working >= 0:
             self.busy[self._working] += now - self._since
@@ -104,9 +106,9 @@ class Counting:
 
 
 class Observer:
-    """Answers `Observe`. `session` is the driver; `clock` in seconds.
+    """Observer of one worker: answers the monitor's `Observe`.
 
-    `say` gets what the user should know.
+    `session` is the driver; `clock` in seconds. `say` gets notes for the user.
     """
 
     def __init__(
@@ -138,10 +140,10 @@ class Observer:
             reach = tuple((place, s) for place, summaries in sorted(origins.items()) for s in summaries)
             reaches.setdefault(reach, []).append(p)
         self._reaches = list(reaches.items())
-        """Many processors see the same frontier."""
+        """Processors grouped by upstream places: those of a group share a frontier."""
 
     def hear(self, message: ToWorker) -> None:
-        """A message of the monitor."""
+        """Handle a message of the monitor: begin or extend observation."""
         if not isinstance(message, Observe):
             return
         now = self._clock()
@@ -154,7 +156,7 @@ class Observer:
             restoring.listen(self._agent.worker, self._counting)
 
     def turn(self) -> Observed | None:
-        """After each turn of the worker: an observation, if one is due."""
+        """Make an observation after a turn of the worker, if one is due."""
         asked, counting = self._asked, self._counting
         if asked is None or counting is None:
             return None
@@ -196,7 +198,7 @@ class Observer:
         return min((time[0] for time in times if time is not None), default=None)
 
     def _time_epochs(self, now: float) -> None:
-        """Note when epochs were read to their end, and how long it took until they were complete."""
+        """Note the ends of reading of epochs, and their latencies until completion."""
         worker = self._agent.worker
         newest = self._newest()
         begun = self._reading[-1][0] if self._reading else -1
@@ -317,7 +319,7 @@ class Observer:
 
 
 def _entry_bytes(entry: LogEntry) -> int:
-    """About how much a logged message takes."""
+    """Approximate size of a logged message in bytes."""
     if entry.batch is not None and not entry.header:
         return nbytes(entry.batch)
     return memoryview(entry.payload).nbytes

@@ -1,4 +1,4 @@
-"""The driver's half of sinks, captures and jobs: carries out what a worker asks for."""
+"""Output driver: carries out a worker's sink writes, captures and jobs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ from timely.worker.worker import Worker
 OnCapture = Callable[[int, Time, Batch], None]
 
 _MOST_JOBS = 32
-"""Jobs of a worker that run at once, at most. Most of them wait: for a disk, or for another process."""
+"""Maximum number of concurrent jobs of a worker.
+
+Most of them wait: for a disk, or for another process.
+"""
 
 
 def _nobody() -> None:
-    """Nobody waits for jobs any more."""
+    """Do nothing: no session waits for jobs any more."""
 
 
 class OutputDriver:
-    """Writes this worker's share of all sinks, and runs the jobs that operators start.
+    """Driver of this worker's share of all sinks, and of the jobs of its operators.
 
-    `job` is the identity by which sinks tell what this job has written; None: its workers have no common one.
+    `job` is the identity by which sinks recognise the writes of this job; None: its workers have no common one.
     """
 
     def __init__(
@@ -56,12 +59,12 @@ class OutputDriver:
         self._results: SimpleQueue[tuple[int, StartJob, Future[Any]]] = SimpleQueue()
         self._running: dict[int, RunningJob] = {}
         self.jobs = 0
-        """Jobs that were started and are not back yet."""
+        """Number of jobs started and not yet returned."""
         self.written = 0
         """Records given to sinks so far."""
 
     def open(self) -> None:
-        """Open all sinks: a folder that cannot be written is found before any data moves."""
+        """Open all sinks, to find an unwritable folder before any data moves."""
         for node in self._nodes:
             if node.sink is not None:
                 try:
@@ -74,7 +77,7 @@ class OutputDriver:
                     raise _blame(node, error) from error
 
     def carry_out(self, effects: list[Effect]) -> None:
-        """Do what the worker asked for, in order."""
+        """Carry out the worker's effects, in order."""
         for effect in effects:
             if type(effect) is Captured:  # as a rule most are
                 self._on_capture(effect.node, effect.time, effect.batch)
@@ -89,7 +92,7 @@ class OutputDriver:
                     self._start(effect)
 
     def take_results(self) -> bool:
-        """Give the results of finished jobs to the worker; True if there were any."""
+        """Pass results of finished jobs to the worker; True if there were any."""
         some = False
         while self.jobs:
             try:
@@ -111,16 +114,16 @@ class OutputDriver:
         return some
 
     def jobs_done(self) -> bool:
-        """True if results wait to be taken."""
+        """True if results of jobs are ready to be taken."""
         return not self._results.empty()
 
     def stop_void(self) -> None:
-        """After a rollback: nobody waits any more for jobs that were started by what has been rolled back."""
+        """Stop the jobs made void by a rollback."""
         for number, running in self._running.items():
             running.stopped = running.stopped or number not in self._worker.jobs
 
     def running_jobs(self) -> tuple[JobStats, ...]:
-        """The progress of the jobs that report any."""
+        """Reported progress of the running jobs."""
         now = self._clock()
         return tuple(
             JobStats(
@@ -131,7 +134,7 @@ class OutputDriver:
         )
 
     def close(self) -> None:
-        """The job is over."""
+        """Close the sinks and wait for the jobs, at the end of the job."""
         for index, writer in self._writers.items():
             try:
                 writer.close()
@@ -142,7 +145,7 @@ class OutputDriver:
         self._wake = _nobody
 
     def abort(self) -> None:
-        """The job failed: leave nothing half-written, and let no second error hide the first."""
+        """Abort the sinks and jobs after a failure, ignoring further errors."""
         for running in self._running.values():
             running.stopped = True
         for writer in self._writers.values():

@@ -1,4 +1,6 @@
-"""A program on its way to the worker processes: a file and a name, or the dataflow itself.
+"""Programs of jobs, and their way to the worker processes.
+
+A program is a file and a name, or the dataflow itself.
 
 What travels as the dataflow itself is pickled by cloudpickle, and only ever read by processes that we started, from the
 pipe that we gave them.
@@ -26,11 +28,13 @@ from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError, user_site
 
 loading: list[str] = []
-"""The files of programs that are being read."""
+"""Files of the programs being loaded."""
 
 
 def check_not_loading() -> None:
-    """Refuse to run a job while a program is read: each of its workers would run one, and so would who started them.
+    """Refuse to run a job while a program is being loaded.
+
+    Each of its workers would run one, and so would the process that started them.
 
     Raises:
         FalkirkError: with the user's line.
@@ -44,7 +48,10 @@ def check_not_loading() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Either `path` (with the `name` of a Dataflow, or of a function that builds one from `args`), or `flow`."""
+    """Program of a job: a file and a name, or a dataflow.
+
+    Either `path` (with the `name` of a Dataflow, or of a function that builds one from `args`), or `flow`.
+    """
 
     path: str | None = None
     name: str | None = None
@@ -52,7 +59,10 @@ class Program:
     flow: Dataflow | Callable[..., Dataflow] | None = None
 
     def build(self) -> Dataflow:
-        """The dataflow. Raises FalkirkError when the file or the name is missing or holds something else."""
+        """Build the dataflow.
+
+        Raises FalkirkError when the file or the name is missing or holds something else.
+        """
         found: Any = self.flow if self.path is None else self._load(Path(self.path))
         flow = found(**self.args) if not isinstance(found, Dataflow) and callable(found) else found
         if not isinstance(flow, Dataflow):
@@ -107,12 +117,12 @@ class Program:
 
 
 def _may_be_meant(name: str, value: Any, module: str) -> bool:
-    """True if a dataflow, or a function that the program itself defines, is called `name`."""
+    """True if `name` may be meant: a dataflow, or a function of the program itself."""
     return isinstance(value, Dataflow) or (callable(value) and getattr(value, "__module__", None) == module)
 
 
 def parse_program(text: str, args: dict[str, Any] | None = None) -> Program:
-    """The program that `app.py` or `app.py:name` names."""
+    """Parse `app.py` or `app.py:name` into a program."""
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
         path, name = text, ""
@@ -120,12 +130,12 @@ def parse_program(text: str, args: dict[str, Any] | None = None) -> Program:
 
 
 def built(plan: Plan) -> Built:
-    """The message of a worker that has built a program."""
+    """Message of a worker about its compiled program, for comparison with others."""
     return Built(plan.workers, fingerprint(plan.graph), json.dumps(outline(plan.graph)), functions_of(plan.graph))
 
 
 def check_alike(workers: Mapping[int, Built], advice: str) -> None:
-    """Raise FalkirkError, with `advice`, if one of `workers` has built another dataflow than the first of them."""
+    """Raise FalkirkError, with `advice`, if workers have built different dataflows."""
     (first, before), *others = sorted(workers.items())
     for second, after in others:
         other = after.fingerprint != before.fingerprint
@@ -140,7 +150,7 @@ def check_alike(workers: Mapping[int, Built], advice: str) -> None:
 
 
 def packed(task: Any) -> bytes:
-    """A task that holds a program, as it goes to a process that this one has started: see `unpacked`.
+    """Serialise a task and its program, for a process started by this one.
 
     Raises FalkirkError for what cannot travel.
     """
@@ -157,7 +167,7 @@ def packed(task: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """The task again. Only for what comes from the process that started this one: it may run any code."""
+    """Deserialise a task; only from the starting process, as it may run any code."""
     registered, task = cloudpickle.loads(data)
     for each in registered:
         register(*each)

@@ -1,5 +1,6 @@
-"""Reading ahead by the work that it leaves open: a failure makes survivors do again what is behind an exchange of epochs
-that are not complete.
+"""Limit on reading ahead, by the work of open epochs.
+
+After a failure survivors do again what is behind an exchange of epochs that are not complete.
 
 So as many epochs are open as take some milliseconds of this worker's processor time: two where an epoch takes long, many where
 epochs are tiny. Processor time, and not how long epochs are under way: while they wait for others, for a job on Spark or for a
@@ -14,26 +15,28 @@ from collections import deque
 from math import inf
 
 FEWEST = 2
-"""Epochs that may be open however long they take: one is read while another is worked on."""
+"""Minimum number of open epochs: one is read while another is worked on."""
 
 FEWEST_DEALT = 1
-"""The same where others read most epochs."""
+"""Minimum number of open epochs if other workers read most epochs."""
 
 _DEALT = 4
-"""Others read most epochs where those of a worker are so far apart, or further."""
+"""Average distance of a worker's epochs from which on others read most epochs."""
 
 _RECENT = 16
-"""Of so many epochs that were read last the numbers are known: to tell those of others from them."""
+"""Number of recently read epochs remembered, to detect those of other workers."""
 
 _LEAST = 1e-6
-"""Seconds that an epoch is taken to cost at least."""
+"""Minimum cost of an epoch, in seconds."""
 
 _WEIGHT = 0.3
-"""The share of the last measurement in what an epoch is taken to cost."""
+"""Weight of the last measurement in the average cost of an epoch."""
 
 
 class ReadAhead:
-    """The epochs that one worker has read from a source and that are not complete. No clock: its caller has one.
+    """Limit on the open epochs of one source, by their measured cost.
+
+    An epoch is open from its first read until it is complete. No clock: its caller has one.
 
     >>> ahead = ReadAhead()
     >>> for epoch in range(4): ahead.read(epoch)
@@ -45,31 +48,31 @@ class ReadAhead:
     def __init__(self) -> None:
         self._open: set[int] = set()
         self._each: float | None = None
-        """Processor seconds of an epoch; None: not measured yet."""
+        """Processor seconds per epoch; None before the first measurement."""
         self._since: float | None = None
-        """Processor seconds that had been spent at the last measurement."""
+        """Processor seconds used up to the last measurement."""
         self._over = 0
-        """Epochs that have become complete since."""
+        """Number of epochs completed since the last measurement."""
         self._recent: deque[int] = deque(maxlen=_RECENT)
-        """The epochs that were read last."""
+        """Epochs read last."""
         self._others = 0
-        """For so many epochs more that are read here, others are taken to read some that this worker does not."""
+        """Countdown of epochs read, while other workers are taken to read some as well."""
 
     def read(self, epoch: int) -> None:
-        """Something of an epoch was read."""
+        """Note a read from an epoch."""
         if epoch not in self._open:
             self._open.add(epoch)
             self._recent.append(epoch)
             self._others = max(self._others - 1, 0)
 
     def begin(self) -> None:
-        """The source goes on elsewhere: nothing is open, and what was spent until now says nothing."""
+        """Reset for another position of the source: no open epochs, no measurement."""
         self._open.clear()
         self._recent.clear()
         self._since = None
 
     def measure(self, spent: float, oldest: int) -> None:
-        """To be called now and then.
+        """Measure the cost of an epoch; to be called now and then.
 
         Args:
             spent: processor seconds that this worker has used so far.
@@ -88,7 +91,10 @@ class ReadAhead:
             self._since, self._over = spent, 0
 
     def may_be_open(self, seconds: float, most: int) -> int:
-        """The number of epochs that may be open: as many as take `seconds`, at least `FEWEST`, at most `most`."""
+        """Number of epochs allowed open: as many as take `seconds`, within bounds.
+
+        At least `FEWEST`, or `FEWEST_DEALT` where others read most epochs; at most `most`.
+        """
         if self._each is None and seconds < inf:
             return min(FEWEST, most)
         affordable = seconds / max(self._each or 0.0, _LEAST)
@@ -96,7 +102,10 @@ class ReadAhead:
         return most if affordable >= most else min(max(int(affordable), fewest), most)
 
     def bound(self, oldest: int, seconds: float, most: int) -> int:
-        """The first epoch of which nothing may be read yet. Epochs that are begun may always be read to their end."""
+        """First epoch not to be read yet.
+
+        Epochs that are begun may always be read to their end.
+        """
         if len(self._open) >= (may := self.may_be_open(seconds, most)):
             self._close(oldest)
             if len(self._open) >= may:
@@ -104,7 +113,7 @@ class ReadAhead:
         return oldest + most
 
     def _are_dealt(self) -> bool:
-        """True if others read most epochs: not if there are just no epochs of most numbers."""
+        """True if other workers read most epochs, not if most numbers are unused."""
         recent = self._recent
         return self._others > 0 and len(recent) > 1 and max(recent) - min(recent) >= _DEALT * (len(recent) - 1)
 

@@ -1,4 +1,4 @@
-"""The driver of a worker's half of recovery: it takes part in the turns of a `Session`, with a store and a monitor."""
+"""Recovery driver of a worker: joins agent, store and monitor to a `Session`."""
 
 from __future__ import annotations
 
@@ -44,53 +44,53 @@ from timely.data.messages import Frame
 from timely.errors import FalkirkError
 
 TURN, TURN_SECONDS, _CHUNK = 10_000, 0.02, 8
-"""A turn is over after so many batches and notifications, or so long a time; that is looked at after every so many."""
+"""Bounds of a turn in events and in seconds, and events between looks at the time."""
 
 _HEARTBEAT_SECONDS = 0.25
 ATTEND_SECONDS, _MOST_TURNS = 0.02, 16
-"""A busy worker minds recovery after so many seconds, and after so many turns at the latest."""
+"""Bounds between two rounds of recovery work in a busy worker: seconds and turns."""
 
 
 class MonitorLink(Protocol):
-    """The connection to the monitor. While there is none, what is sent is dropped."""
+    """Connection to the monitor; while it is down, sent messages are dropped."""
 
     def send(self, message: ToMonitor) -> None:
-        """Pass a message on. Never blocks."""
+        """Send a message; never blocks."""
 
     def poll(self) -> tuple[list[ToWorker], bool]:
-        """The messages that have come, and whether the connection is new since the last call."""
+        """Received messages, and True if the connection is new since the last call."""
 
     def files(self) -> list[int]:
-        """The file descriptors to wait for."""
+        """File descriptors to wait for."""
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
 
 
 class StoreClient(Protocol):
-    """Writes to the store, one after the other, without making the worker wait."""
+    """Asynchronous writes to the store, in order."""
 
     def put(self, name: str, parts: Sequence[Buffer]) -> None:
-        """Begin to write a blob."""
+        """Start writing a blob."""
 
     def delete(self, name: str) -> None:
-        """Begin to remove a blob."""
+        """Start deleting a blob."""
 
     def take_done(self) -> list[tuple[str, Exception | None]]:
-        """The puts that have ended since the last call, in order."""
+        """Puts finished since the last call, in order, each with its error or None."""
 
     def files(self) -> list[int]:
-        """The file descriptors to wait for."""
+        """File descriptors to wait for."""
 
     def close(self) -> None:
-        """Finish what was begun."""
+        """Finish pending operations, and close."""
 
 
 class RecoveryDriver:
-    """Recovery of the worker of `session`, whose job survives its death. See `runtime.session.Participant`.
+    """Recovery of a session's worker, as a `runtime.session.Participant`.
 
-    `spent` tells the seconds of processor time that the calling thread has used; `say` gets what the user should know;
-    `patience`: seconds for which the monitor may be silent.
+    `spent` gives the processor seconds used by the calling thread; `say` gets notes for the user; `patience`: seconds
+    for which the monitor may be silent.
     """
 
     def __init__(
@@ -119,24 +119,24 @@ class RecoveryDriver:
         self._node_of = {session.plan.of_node[node]: node for node in self._sources}
         keeps = any(edge.kept for edge in agent.layout.edges)
         self._telling = [(p, self._sources[n]) for p, n in self._node_of.items() if keeps and self._sources[n].tells]
-        """Sources, by processor, whose epochs are cut by the clock, where others keep what comes of them."""
+        """Sources with epoch ends to report to other workers, by processor."""
         self._observer = Observer(agent, session, clock, say=say)
         self._backpressure = Backpressure(agent, session.limits.bytes, patience, clock())
         self._pace, self._spent = Pace(), spent
         self._turn = turn
         self._attend_seconds, self._attends_at, self._turns_left = attend_seconds, 0.0, 0
         self._attends, self._began = False, 0.0
-        """Of the present turn: whether it minds recovery, and when it began."""
+        """State of the present turn: True if it does recovery work, and its start time."""
         self._worked = 0.0
         self._joined = False
 
     @property
     def done(self) -> bool:
-        """True if the job is over, on all workers, and nobody will go back."""
+        """True if the job is over on all workers, and no rollback can follow."""
         return self.agent.done
 
     def begin(self) -> bool:
-        """A turn begins: hear the monitor and the store, go back if they say so. True if there was anything."""
+        """Start a turn: handle events from monitor and store; True if there were any."""
         self._worker.acting = None
         self._began = self._clock()
         self._attends = self._is_due(self._began)
@@ -152,14 +152,14 @@ class RecoveryDriver:
         return bool(events)
 
     def receive(self, frame: Frame) -> None:
-        """A frame of another worker."""
+        """Handle a frame of another worker, by the agent where it concerns recovery."""
         if self.agent.concerns(frame):
             self._tell(Received(frame))
         else:
             self._worker.receive(frame)
 
     def resume(self) -> bool:
-        """True if the worker may work: not in a round."""
+        """True if the worker may run: no rollback or drain is under way."""
         if not self.agent.running:
             return False
         if self.agent.begins:
@@ -169,7 +169,10 @@ class RecoveryDriver:
         return True
 
     def work(self) -> bool:
-        """Let the worker work, but not for long: it may be in a loop for hours, and others wait for it. True if it is done."""
+        """Run the worker for a bounded time; True if nothing is left to do.
+
+        It may be in a loop for hours, and other workers wait for its frames.
+        """
         worker, recorder, began = self._worker, self.agent.recorder, self._clock()
         records, left = recorder.records, self._turn
         if self._telling:
@@ -184,7 +187,7 @@ class RecoveryDriver:
         return quiet
 
     def _tell_ends(self) -> None:
-        """Tell where epochs have ended, before frames are sent that say that they have."""
+        """Report epoch ends, before any frame shows these epochs as complete."""
         index = self._worker.index
         taken = ((p, source.take_ends()) for p, source in self._telling)
         told = tuple(
@@ -196,7 +199,7 @@ class RecoveryDriver:
             self._tell(EpochsEnded(told))
 
     def end(self, quiet: bool, busy: bool) -> bool:
-        """A turn ends: make pieces of cuts, say how far the worker is. False if it was idle, so that it may rest."""
+        """Finish a turn: save pieces of cuts, report progress; False if it was idle."""
         agent, now = self.agent, self._clock()
         if busy:
             self._pace.worked(now - self._began)
@@ -217,22 +220,22 @@ class RecoveryDriver:
         return not self._attends
 
     def rest(self) -> tuple[list[int], float]:
-        """The files to wait for, and seconds after which there is something to do in any case."""
+        """File descriptors to wait for while at rest, and the longest wait in seconds."""
         if self.agent.eager:
             self._turns_left = 0  # what wakes it may be that a commit is durable
         return [*self._monitor.files(), *self._store.files()], _HEARTBEAT_SECONDS
 
     def close(self) -> None:
-        """The job is over: leave, when all is written."""
+        """Close monitor link and store after the end, when all is written."""
         self._monitor.close()
         self._store.close()
 
     def abort(self) -> None:
-        """The job failed here. What is durable stays, and the job can go on from it."""
+        """Disconnect after a failure; the job can resume from durable state."""
         self._monitor.close()
 
     def _is_due(self, now: float) -> bool:
-        """True if this turn is one in which the worker minds recovery: hears, reports, stores.
+        """True if this turn does recovery work: events, reports, storing.
 
         None of that is wanted each turn, and it costs 0.1 ms where large batches push its code out of the caches: several per
         cent of a turn. A worker at rest, or in a round, does it always.
@@ -244,7 +247,7 @@ class RecoveryDriver:
         return True
 
     def _hear(self) -> list[Event]:
-        """The events that have come from outside."""
+        """Events from the store and the monitor."""
         events: list[Event] = []
         for name, error in self._store.take_done():
             if error is not None:
@@ -262,12 +265,12 @@ class RecoveryDriver:
         return events
 
     def _due_in(self, now: float) -> float | None:
-        """Seconds until a source can be read; None: nobody knows."""
+        """Seconds until a source can be read; None if unknown."""
         wakes = [source.waits(self._session.limits)[0] for source in self._session.sources]
         return min((wake - now for wake in wakes if wake is not None), default=None)
 
     def _save(self, began: float) -> None:
-        """Make pieces of cuts, for as long as this turn may last."""
+        """Save pieces of cuts, for as long as this turn may last."""
         agent = self.agent
         every = agent.cut_every or 1.0
         self._pace.make(began, every, lambda: agent.saving, self._piece, self._clock, self._spent)
@@ -278,7 +281,7 @@ class RecoveryDriver:
         return self.agent.checkpoints.saved_rows - before
 
     def _tell(self, *events: Event) -> bool:
-        """Tell the agent, and carry out what follows. True if anything does."""
+        """Pass events to the agent and carry out its effects; True if there are any."""
         effects = self.agent.step(self._clock(), *events)
         self._carry_out(effects)
         return bool(effects)

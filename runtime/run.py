@@ -1,4 +1,4 @@
-"""Run a dataflow to its end: in the caller's process, or on several worker processes."""
+"""Run of a dataflow to its end: in this process, or on several worker processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary folders that go with the process that made them, however that ends.
+"""Temporary folders, removed after the end of their process however it ends.
 
 A process that is killed cannot remove its folder. So each folder holds a file that its owner keeps locked, and the system
 lets go of a lock when its process ends: whoever makes the next folder sweeps those of the same user that nobody holds.
@@ -20,14 +20,20 @@ OWNER = ".owner"
 _TRIES = 10
 
 _MADE_AGAIN_SECONDS = 3600.0
-"""Empty folders without an owner are left from then on: who is ending, as Spark's Java is, may make some once more."""
+"""Minimum age, in seconds, of removable empty folders without an owner.
+
+A process at its end, as Spark's Java, may make some once more.
+"""
 
 _LONGEST = 60
-"""Bytes: the system allows 104 to 108 for the path of a socket, and the names in front of it take the rest."""
+"""Maximum length, in bytes, of the parent path of a socket.
+
+The system allows 104 to 108 for the path of a socket, and the names in front of it take the rest.
+"""
 
 
 class Scratch:
-    """A new folder that only this user can open, for as long as this process lives or until `close`.
+    """New private folder, removed by `close` or after the end of this process.
 
     Args:
         kind: a part of its name.
@@ -48,7 +54,7 @@ class Scratch:
         raise OSError(f"no folder could be kept in {where}: another process removes them")
 
     def close(self) -> None:
-        """Remove the folder with all that is in it. May be called again."""
+        """Remove the folder and its content; may be called again."""
         if self._lock is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -59,24 +65,30 @@ _job: Path | None = None
 
 
 def join_job(private: str) -> None:
-    """This process belongs to a job whose supervisor has such a folder."""
+    """Set the private folder of this process's supervisor."""
     global _job
     _job = Path(private) if private else None
 
 
 def job_folder() -> Path | None:
-    """The folder of the supervisor of this process's job: there, and its lock held, as long as the supervisor lives."""
+    """Private folder of this job's supervisor; None outside of jobs.
+
+    It is there, and its lock held, as long as the supervisor lives.
+    """
     return _job
 
 
 def for_sockets() -> str:
-    """The parent of folders for sockets: the system's temporary one, or /tmp where its path is too long for them."""
+    """Parent of socket folders: the temporary folder, or /tmp if its path is too long."""
     usual = tempfile.gettempdir()
     return usual if len(os.fsencode(usual)) <= _LONGEST else "/tmp"
 
 
 def sweep(where: Path) -> list[Path]:
-    """Remove the folders in `where` whose owners are gone; which these were. Others' are left alone, and what is no folder."""
+    """Remove the folders of ended processes in `where`, and return them.
+
+    Those of other users are left, and so is anything but a folder.
+    """
     swept = []
     with suppress(OSError), os.scandir(where) as entries:
         for entry in entries:
@@ -86,7 +98,7 @@ def sweep(where: Path) -> list[Path]:
 
 
 def _own(folder: Path) -> int | None:
-    """The lock on a new folder; None if somebody who sweeps was faster."""
+    """Lock a new folder; None if another process was faster to remove it."""
     lock = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -103,7 +115,7 @@ def _own(folder: Path) -> int | None:
 
 
 def _is_left(folder: str) -> bool:
-    """True if nobody held it, and it was removed."""
+    """Remove a folder if its owner has ended; True if it was removed."""
     try:
         here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -132,7 +144,7 @@ def _is_left(folder: str) -> bool:
 
 
 def _remove_folders(folder: str) -> bool:
-    """Remove a folder in which there is nothing but folders; True if it was one."""
+    """Remove a folder with nothing but folders in it; False if it has files."""
     tree = list(os.walk(folder, topdown=False))
     if any(files for _, _, files in tree):
         return False

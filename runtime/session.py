@@ -1,4 +1,4 @@
-"""One worker with its driver: sources, sinks, jobs and links around the pure core, in the caller's thread.
+"""One worker with its driver: sources, sinks, jobs and links, in this thread.
 
 >>> from timely.dataflow.dataflow import Dataflow
 >>> flow = Dataflow("lengths")
@@ -46,23 +46,26 @@ from timely.time import INF, Time, as_time, visible
 from timely.worker.worker import Worker
 
 _GATHER = 8192
-"""Records that an input gathers before it hands them to the worker."""
+"""Records gathered by an input before it feeds the worker."""
 
 _TURN = 10_000
-"""Queued batches and notifications that a worker handles before its driver looks at links and sources again."""
+"""Events handled by a worker before its driver polls links and sources again."""
 
 _SHORT_SECONDS = 5e-4
-"""Seconds for which sources are read on in one turn."""
+"""Seconds for reading on from sources in one turn."""
 
 _MANY_ROWS = 1 << 15
-"""Rows that are read in one turn, until more wait for another one."""
+"""Maximum number of rows read on in one turn."""
 
 _LONG_SECONDS = 2e-4
-"""Seconds of a turn after which the others hear of it before more is begun: to tell them costs a quarter of that, or less."""
+"""Seconds of a turn until its frames are due, before more work begins.
+
+Sending them costs a quarter of that, or less.
+"""
 
 
 class InputHandle:
-    """Feeds one `Dataflow.input` of this worker.
+    """Handle for feeding one `Dataflow.input` of this worker.
 
     Where the input is in a nested scope, its times are tuples, of the epoch and a number for each scope.
 
@@ -90,7 +93,7 @@ class InputHandle:
 
     @property
     def time(self) -> Time | None:
-        """The time of this input; None once it is closed."""
+        """Current time of this input; None once it is closed."""
         return self._worker.input_time(self._node)
 
     def send(self, batch: Batch) -> None:
@@ -118,7 +121,7 @@ class InputHandle:
             raise
 
     def flush(self) -> None:
-        """Hand what was gathered to the worker."""
+        """Feed the gathered records to the worker."""
         if self.gathered:
             records, self.gathered = self.gathered, []
             self._worker.feed(self._node, None, records)
@@ -138,14 +141,14 @@ class InputHandle:
             raise
 
     def close(self) -> None:
-        """Promise to send nothing more."""
+        """Close the input: promise to send nothing more."""
         self.flush()
         if self.time is not None:
             self._worker.advance(self._node, None)
 
 
 class ProbeHandle:
-    """Reads the progress at one probe.
+    """Handle for reading the progress at one probe.
 
     >>> flow = falkirk.Dataflow()
     >>> done = flow.input("numbers").map(abs).probe("done")
@@ -167,11 +170,13 @@ class ProbeHandle:
 
     @property
     def frontier(self) -> Antichain:
-        """The minimal times that may still arrive, on any worker; empty when nothing can."""
+        """Minimal times still able to arrive, on any worker; empty if there are none."""
         return self._worker.probe(self._node)
 
     def done(self, time: int | Time) -> bool:
-        """True if nothing at `time` or before it can arrive any more; an int is an epoch, with all that is in it.
+        """True if nothing at `time` or before it can arrive any more.
+
+        An int is an epoch, with all that is in it.
 
         Raises:
             OperatorError: `time` has another number of coordinates than times have where the probe is.
@@ -180,7 +185,7 @@ class ProbeHandle:
         return not reaches(self._worker.probe(self._node), at)
 
     def _time(self, time: int | Time) -> Time:
-        """`time` in as many coordinates as times have here."""
+        """`time` with the number of coordinates of times at the probe."""
         inner = (INF,) * (self._depth - 1)
         try:
             return as_time((time, *inner) if isinstance(time, int) else time, self._depth)
@@ -190,47 +195,53 @@ class ProbeHandle:
 
 
 class Participant(Protocol):
-    """Takes part in the turns of a session beside its worker: recovery. A session without one pays nothing for it."""
+    """Participant in the turns of a session beside its worker: recovery.
+
+    A session without one pays nothing for it.
+    """
 
     @property
     def done(self) -> bool:
-        """True if nobody needs this worker any more, when it has nothing more to do."""
+        """True if the job needs this worker no longer, once it is idle."""
 
     @property
     def paused(self) -> bool:
-        """True if the sources of this worker must wait."""
+        """True if the sources of this worker must pause."""
 
     @property
     def pressed(self) -> bool:
-        """True if those of the others must, too."""
+        """True if the sources of other workers must pause, too."""
 
     def begin(self) -> bool:
-        """A turn begins, before frames are taken. True if anything was done."""
+        """Start a turn, before frames are taken; True if anything was done."""
 
     def receive(self, frame: Frame) -> None:
-        """A frame has come, in place of `Worker.receive`."""
+        """Handle a received frame, in place of `Worker.receive`."""
 
     def resume(self) -> bool:
-        """Frames were taken. True if sources may be read now, unless they are `paused`, and the worker run."""
+        """True if sources may be read, unless `paused`, and the worker run.
+
+        Called after frames were taken.
+        """
 
     def work(self) -> bool:
-        """Run the worker, in place of `Worker.run`. True if it can do nothing more."""
+        """Run the worker, in place of `Worker.run`; True if nothing is left to do."""
 
     def end(self, quiet: bool, busy: bool) -> bool:
-        """A turn ends, after frames were sent. True if it was `busy`, or if another one must follow before a rest."""
+        """Finish a turn, after frames were sent; False if the session may rest."""
 
     def rest(self) -> tuple[list[int], float]:
-        """The session waits for something to do: files to wait for as well, and seconds that it may wait at most."""
+        """File descriptors to wait for while at rest, and the longest wait in seconds."""
 
     def close(self) -> None:
-        """The job is over."""
+        """Close after the end of the job."""
 
     def abort(self) -> None:
-        """The job failed."""
+        """Abort after a failure of the job."""
 
 
 def _check_demands(plan: Plan) -> None:
-    """Without recovery nothing is promised. Raises GraphError for an output of which the program requires something."""
+    """Raise GraphError if an output requires a guarantee: only a store gives one."""
     for node in plan.graph.nodes:
         if node.require is not None:
             raise GraphError(
@@ -243,13 +254,12 @@ def _keep(captured: dict[int, list[tuple[Time, Batch]]], node: int, at: Time, ba
 
 
 class Session:
-    """Worker `index` of `plan.workers`, driven by the caller.
+    """Session of worker `index` of `plan.workers`, driven by the caller.
 
-    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given. `recovery` makes
-    what takes part in all turns, when sources and sinks are open. `workspace` is where sources and the jobs of operators keep
-    files: by default a
-    temporary folder of this session's own. `job` is the identity of the job for sinks, the same on all workers; by default it
-    is this session's own, if it has no others.
+    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given.
+    `recovery` makes the participant in its turns, once sources and sinks are open. `workspace` is where sources and
+    the jobs of operators keep files: by default a temporary folder of this session's own. `job` is the identity of
+    the job for sinks, the same on all workers; by default it is this session's own, if it has no others.
 
     Raises:
         GraphError: the program cannot run, or requires of an output what nobody can promise without a store.
@@ -336,26 +346,26 @@ class Session:
 
     @property
     def done(self) -> bool:
-        """True if the job is over, on all workers, and everything that this one asked for has been carried out."""
+        """True if the job is over on all workers, and all effects are carried out."""
         return (self.worker if self._recovery is None else self._recovery).done and not self.worker.effects
 
     @property
     def written(self) -> int:
-        """Records given to sinks of this worker so far."""
+        """Number of records given to sinks of this worker so far."""
         return self._outputs.written
 
     @property
     def jobs(self) -> int:
-        """Jobs that operators of this worker have started, and whose results it has not taken yet."""
+        """Number of jobs of this worker's operators without a result taken yet."""
         return self._outputs.jobs
 
     def running_jobs(self) -> tuple[JobStats, ...]:
-        """The jobs that operators of this worker have started, and the queries of its sources, that say how far they are."""
+        """Running jobs of operators and queries of sources, with reported progress."""
         return *self._outputs.running_jobs(), *(each for source in self.sources for each in source.working())
 
     @naming_the_line
     def input(self, name: str) -> InputHandle:
-        """The handle of `Dataflow.input(name)`.
+        """Handle of `Dataflow.input(name)`.
 
         Raises:
             FalkirkError: there is no such input.
@@ -366,7 +376,7 @@ class Session:
 
     @naming_the_line
     def probe(self, probe: Probe | str) -> ProbeHandle:
-        """The handle of a probe.
+        """Handle of a probe.
 
         Raises:
             FalkirkError: there is no such probe.
@@ -376,7 +386,7 @@ class Session:
 
     @naming_the_line
     def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
-        """The batches, with their times, that reached a capture on this worker so far.
+        """Batches of a capture on this worker so far, with their times.
 
         Raises:
             FalkirkError: there is no such capture.
@@ -389,7 +399,7 @@ class Session:
 
     @naming_the_line
     def explain(self, name: str) -> list[Hold]:
-        """The holders of the progress frontier at the input of operator `name`.
+        """Reasons holding back the progress frontier at the input of operator `name`.
 
         Raises:
             FalkirkError: there is no such operator.
@@ -399,7 +409,7 @@ class Session:
     # Running
 
     def step(self, block: float | None = 0.0) -> bool:
-        """One turn: take frames, read sources, work, write, send. True if anything was done.
+        """Run one turn: take frames, read, work, write, send; True if anything was done.
 
         When there is nothing to do, waits up to `block` seconds (None: until something comes).
         """
@@ -442,7 +452,7 @@ class Session:
         return busy or not quiet
 
     def _read(self) -> bool:
-        """Read a chunk of each source, and more as long as it takes little. True if anything was read.
+        """Read a chunk of each source, and more for a short time; True if any was read.
 
         Of epochs that are there already the worker may do several in one pass.
         """
@@ -461,25 +471,28 @@ class Session:
         return read
 
     def _late(self) -> bool:
-        """True if the present turn has taken so long that the others should hear of it before it goes on."""
+        """True if frames are due before the present turn goes on."""
         return self._clock() - self._began > _LONG_SECONDS
 
     def carry_out(self, effects: list[Effect]) -> None:
-        """Do what operators ask for."""
+        """Carry out effects of operators."""
         if effects:
             self._outputs.carry_out(effects)
 
     def send(self, peer: int, frame: Frame) -> None:
-        """Send a frame between two turns; without other workers there is nobody to hear it."""
+        """Send a frame between two turns; dropped if there are no other workers."""
         if self._link is not None:
             self._link.send(peer, frame)
 
     def stop_void(self) -> None:
-        """After a rollback: end the jobs that were started by what has been rolled back."""
+        """Stop the jobs made void by a rollback."""
         self._outputs.stop_void()
 
     def stop(self, reason: BaseException) -> None:
-        """Let the next turn raise `reason`. May be called from a signal handler: nothing is torn apart."""
+        """Make the next turn raise `reason`.
+
+        May be called from a signal handler: nothing is torn apart.
+        """
         self._stop = reason
 
     def step_until(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
@@ -505,7 +518,10 @@ class Session:
             self.step(left)
 
     def run(self) -> None:
-        """Step until the job is over: all sources ended, all inputs closed, nothing left to do on any worker."""
+        """Step until the job is over.
+
+        All sources have ended, all inputs are closed, and no worker has anything left to do.
+        """
         while not self.done:
             self.step(None)
 
@@ -580,7 +596,7 @@ class Session:
     # The end
 
     def close(self) -> None:
-        """End the job here: finish what runs if all inputs are closed, then release files and connections."""
+        """Finish if all work is done, else abort; then release all resources."""
         if not self.worker.done:
             self.abort()
         elif not self._closed:
@@ -599,7 +615,7 @@ class Session:
                 self._recovery.close()
 
     def abort(self) -> None:
-        """Give up: leave no partial output."""
+        """Abort the job here, leaving no partial output."""
         if self._closed:
             return
         self._closed = True
@@ -613,7 +629,7 @@ class Session:
                 self._recovery.abort()
 
     def forget(self) -> None:
-        """Let go of the operators, of a job that is over.
+        """Release the operators after the end of the job.
 
         They know their worker, and it knows them, so that all that they hold, and what sources read, would stay until Python
         looks for garbage among its oldest objects.

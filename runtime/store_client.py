@@ -1,4 +1,7 @@
-"""The store of a worker's driver, or of the monitor's: a thread that writes, and a pipe that wakes whoever waits."""
+"""Asynchronous store client of a driver: a writing thread, and a pipe to wake it.
+
+It serves a worker's driver, or the monitor.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from recovery.store.interface import Buffer, Store, StoreError
 
 
 class ThreadedStore:
-    """See `runtime.recovery_driver.StoreClient`. Does one thing at a time, in the order in which it is told, in its own thread.
+    """`runtime.recovery_driver.StoreClient` with one thread and operations in order.
 
     An error ends nothing here: that of a put is handed back, and what comes next is tried all the same. A blob that cannot be
     deleted is left: whoever takes over finds it.
@@ -32,15 +35,21 @@ class ThreadedStore:
         self._thread.start()
 
     def put(self, name: str, parts: Sequence[Buffer]) -> None:
-        """Begin to write a blob; its buffers must not change until `take_done` hands back its name."""
+        """Start writing a blob.
+
+        Its buffers must not change until `take_done` hands back its name.
+        """
         self._enqueue(name, parts)
 
     def delete(self, name: str) -> None:
-        """Begin to remove a blob."""
+        """Start deleting a blob."""
         self._enqueue(name, None)
 
     def take_done(self) -> list[tuple[str, Exception | None]]:
-        """The puts that have ended since the last call, in order: None if the blob is durable, or a `StoreError`."""
+        """Puts finished since the last call, in order, each with its error or None.
+
+        None: the blob is durable; else a `StoreError`.
+        """
         if not self._woken:
             return []
         self._woken = False
@@ -51,11 +60,11 @@ class ThreadedStore:
         return done
 
     def files(self) -> list[int]:
-        """The file descriptors to wait for."""
+        """File descriptors to wait for."""
         return [self._reading]
 
     def close(self) -> None:
-        """Finish what was begun, and end the thread."""
+        """Finish pending operations, and end the thread."""
         with self._changed:
             if self._closed:
                 return
@@ -89,9 +98,7 @@ class ThreadedStore:
                 self._done.append((name, error))
             with suppress(OSError):
                 os.write(self._writing, b"!")
-            self._woken = (
-                True  # after that: a byte that is not taken for want of this is found again by who waits for it
-            )
+            self._woken = True  # after the write: a byte missed by `take_done` still wakes whoever waits
 
     def _put(self, name: str, parts: Sequence[Buffer]) -> StoreError | None:
         try:

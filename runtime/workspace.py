@@ -1,4 +1,4 @@
-"""The files of jobs that operators start: one folder for all workers of a job."""
+"""Workspace: one folder for the files of operators' jobs, shared by all workers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ from runtime.scratch import Scratch
 from timely.errors import FalkirkError
 
 VARIABLE = "FALKIRK_FILES"
-"""The environment variable that names the folder in which such folders are made; the system's temporary one by default."""
+"""Environment variable with the parent folder of temporary workspaces.
+
+By default the system's temporary one.
+"""
 
 _LIVING = "%living"
-"""The folder of what counts while the job runs. No name that a job gives is quoted as this."""
+"""Name of the folder for files needed only while the job runs.
+
+No name that a job gives is quoted as this.
+"""
 
 
 class Workspace:
-    """A folder for files.
+    """Folder for the files of a job.
 
     Args:
         path: the folder; None for a temporary one, made when it is first asked for and removed by `close`, or with this.
@@ -48,7 +54,7 @@ class Workspace:
 
     @property
     def path(self) -> Path:
-        """The folder, which is made if it is missing.
+        """Path of the folder; it is made if it is missing.
 
         Raises:
             FalkirkError: if the job has none, or it cannot be made.
@@ -70,30 +76,39 @@ class Workspace:
         return self._path
 
     def folder(self, name: str, living: bool = False) -> Path:
-        """The folder `name` inside; it may have parts, as in "a/b". See `JobContext` for `living`."""
+        """Subfolder `name`, made if missing; it may have parts, as in "a/b".
+
+        See `JobContext` for `living`.
+        """
         folder = (self.path / _LIVING if living else self.path).joinpath(*map(_quoted, name.split("/")))
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def begin(self) -> None:
-        """The job is started, perhaps not for the first time: none of its processes lives."""
+        """Remove files of earlier runs needed only while the job ran.
+
+        The job is started, perhaps not for the first time: none of its processes lives.
+        """
         if self._path is not None:
             shutil.rmtree(self._path / _LIVING, ignore_errors=True)
 
     def close(self) -> None:
-        """The job is over: remove the folder if it was a temporary one."""
+        """Remove the folder if it is a temporary one."""
         if self._remove is not None:
             self._remove()
             self._path = self._remove = None
 
 
 def _quoted(part: str) -> str:
-    """`part` as the name of a folder: no other one, and no way out."""
+    """Quote `part` as a folder name: unique, and without a way out of the folder."""
     return quote(part, safe=" ") if part.strip(".") else "%" + part.replace(".", "%2E")
 
 
 class RunningJob:
-    """The context of a job: see `timely.operators.base.JobContext`. Read by the worker's thread, written by the job's."""
+    """Context of a running job: see `timely.operators.base.JobContext`.
+
+    Read by the worker's thread, written by the job's.
+    """
 
     def __init__(self, workspace: Workspace, operator: str, epoch: int, began: float) -> None:
         self._workspace = workspace
@@ -101,22 +116,22 @@ class RunningJob:
         self.epoch = epoch
         self.began = began
         self.said: tuple[str, int, int] | None = None
-        """Its last report."""
+        """Last progress report."""
         self.stopped = False
 
     @property
     def durable(self) -> bool:
-        """True if what is in `folder` outlives the processes of the job."""
+        """True if the files in `folder` outlive the processes of the job."""
         return self._workspace.durable
 
     def folder(self, name: str, living: bool = False) -> Path:
-        """A folder for files; it is the same for all workers."""
+        """Folder for files, the same for all workers."""
         return self._workspace.folder(name, living)
 
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
-        """Say how far the job is."""
+        """Report the progress of the job."""
         self.said = what, done, total
 
     def note(self, text: str) -> None:
-        """Tell the user something, once."""
+        """Show the user a note, once."""
         self._workspace.note(f"{self.operator}: {text}")

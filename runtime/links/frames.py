@@ -1,4 +1,4 @@
-"""Frames as bytes: a length, a small MessagePack head, and the encoded batches as they are.
+"""Frames as bytes: a length, a small MessagePack head, and the encoded batches.
 
     frame   = u32 length of all that follows, u32 length of head, head, block*
     head    = [sender, generation, pressed, ends, told, progress, messages]
@@ -36,17 +36,23 @@ _Head = tuple[
     list[tuple[int, int, tuple[int, ...], tuple[int, ...], _Size, list[_Size]]],
 ]
 _ALIGNMENT = 8
-"""At multiples of so many bytes columns are viewed (`timely.data.codec.tables`)."""
+"""Alignment of column payloads, for views without copies.
+
+See `timely.data.codec.tables`.
+"""
 
 _LARGE = 4096
-"""Bytes of payload from which on that is seen to: to copy fewer takes less than that."""
+"""Minimum size in bytes of a payload to align.
+
+A copy of fewer takes less time.
+"""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: Typed[_Head] = Typed("the head of a frame", _Head)
 
 
 def encode_frame(frame: Frame) -> list[Any]:
-    """The buffers of a frame, to be written one after the other. Batches are not copied."""
+    """Encode a frame as buffers to write one after the other, without copying batches."""
     blocks: list[Any] = []
     messages = []
     size = 0
@@ -67,7 +73,7 @@ def encode_frame(frame: Frame) -> list[Any]:
 
 
 def _aligned(frame: Frame, at: int) -> tuple[list[Any], int]:
-    """The blocks of a frame that begin at `at`, with zeros, and where they end."""
+    """Blocks of a frame from offset `at` on, with alignment, and their end offset."""
     blocks: list[Any] = []
     for m in frame.messages:
         size = sum(memoryview(part).nbytes for part in m.payload)
@@ -79,14 +85,15 @@ def _aligned(frame: Frame, at: int) -> tuple[list[Any], int]:
 
 
 def _zeros(at: int, size: int) -> int:
-    """The number of zeros before the payload parts of a message, `size` bytes in all, which would begin at `at`."""
+    """Number of zeros before a message's payload of `size` bytes at offset `at`."""
     return -at % _ALIGNMENT if size >= _LARGE else 0
 
 
 def decode_frame(body: memoryview, trusted: bool = False) -> Frame:
-    """The frame in `body`, which is what follows the first length. Payloads are views into it.
+    """Decode a frame from the bytes after its first length.
 
-    `trusted`: it came straight from a process of this job on this host. Raises ProtocolError for what is not a frame.
+    Payloads are views into `body`. `trusted`: it came straight from a process of this job on this host. Raises
+    ProtocolError for what is not a frame.
     """
     if len(body) < LENGTH.size:
         raise ProtocolError(f"a frame of {len(body)} bytes cannot be")

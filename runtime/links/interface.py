@@ -1,4 +1,4 @@
-"""The interface of links, over which a worker's driver exchanges frames with the other workers."""
+"""Interface of links between a worker's driver and the other workers."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from timely.data.messages import Frame
 
 
 class Link(Protocol):
-    """Connections to all other workers. Frames of one sender arrive in order, each once, or the link says it is broken.
+    """Connections to all other workers.
+
+    Frames of one sender arrive in order, each once, or the link reports a lost worker.
 
     `send` never blocks: what the transport does not take at once waits in memory, and `unsent` says how much. Sources
     pause while that is too much, so it stays bounded.
     """
 
     def send(self, worker: int, frame: Frame) -> None:
-        """Pass a frame on to `worker`."""
+        """Send a frame to `worker`."""
 
     def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
-        """The frames that have come; waits up to `seconds` (None: for ever) for one, or until a file of `extra` is ready.
+        """Received frames; waits up to `seconds` (None: for ever) if there are none.
+
+        A readable file of `extra` ends the wait, too.
 
         Raises WorkerLost when a worker's connection closes before it said that it was done.
         """
 
     @property
     def unsent(self) -> int:
-        """Bytes that wait for the transport."""
+        """Number of bytes waiting for the transport."""
 
     def close(self) -> None:
         """Say goodbye to the others and close all connections."""
 
     def abandon(self) -> None:
-        """The job failed: close all connections at once, so that the others notice."""
+        """Close all connections at once after a failure, so that the others notice."""

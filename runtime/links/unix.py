@@ -1,4 +1,4 @@
-"""The link of workers on one host: a connected stream socket to each, never blocking."""
+"""Link of workers on one host: a non-blocking stream socket to each other worker."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from timely.data.messages import Frame
 from timely.errors import ProtocolError, WorkerLost
 
 _HEAD = 1 << 14
-"""Bytes that are read before the length of a frame is known."""
+"""Size of the receive buffer for frame headers."""
 
 _GOODBYE_SECONDS = 10.0
 _SPIN_SECONDS = 50e-6
-"""Seconds to look again before sleeping: a sleep and wake-up cost more than that. Only with a core for each worker."""
+"""Seconds of polling before sleeping, with a core for each worker.
+
+A sleep and a wake-up cost more than that.
+"""
 
 
 class _Peer:
-    """One connection: what is half received, and what the socket did not take yet."""
+    """One connection, with its partly received frame and its unsent bytes."""
 
     __slots__ = ("body", "filled", "goodbye", "head", "kept", "out", "sock", "worker")
 
@@ -33,15 +36,15 @@ class _Peer:
         self.sock = sock
         self.out: deque[memoryview] = deque()
         self.head = memoryview(bytearray(_HEAD))
-        """The buffer of a header; its first `kept` bytes are the beginning of a length."""
+        """Receive buffer; its first `kept` bytes are the beginning of a length."""
         self.kept = 0
         self.body: memoryview | None = None
-        """A frame that did not come whole; its first `filled` bytes are here."""
+        """Partly received frame; its first `filled` bytes are here."""
         self.filled = 0
         self.goodbye = False
 
     def receive(self) -> tuple[list[memoryview], bool]:
-        """The bodies of the frames that are whole now, and whether the connection has ended."""
+        """Receive; returns the bodies of complete frames, and True at the end."""
         bodies: list[memoryview] = []
         while True:
             into = self.head[self.kept :] if self.body is None else self.body[self.filled :]
@@ -64,7 +67,7 @@ class _Peer:
                 return bodies, False
 
     def _cut(self, end: int, bodies: list[memoryview]) -> None:
-        """Take the frames out of head[:end]; what is unfinished stays for the next reading."""
+        """Take the frames out of head[:end]; unfinished bytes stay for the next receive."""
         at, head = 0, self.head
         while end - at >= LENGTH.size:
             (length,) = LENGTH.unpack_from(head, at)
@@ -91,10 +94,10 @@ class _Peer:
 
 
 class SocketLink:
-    """Connections over `sockets`, one for each other worker; see `runtime.links.interface.Link`.
+    """Link over connected stream sockets, one to each other worker.
 
-    With `survives` the end of a connection is no error: somebody else will notice, and `replace` it. Until then what is sent
-    to that worker is dropped.
+    See `runtime.links.interface.Link`. With `survives` the end of a connection is no error: the supervisor notices,
+    and the connection is replaced by `replace`. Until then what is sent to that worker is dropped.
     """
 
     def __init__(self, sockets: Mapping[int, socket.socket], survives: bool = False) -> None:
@@ -109,7 +112,10 @@ class SocketLink:
             self._add(worker, sock)
 
     def replace(self, worker: int, sock: socket.socket) -> None:
-        """The connection to the process that took the place of `worker`. What the old one still holds is void."""
+        """Replace the connection to `worker` after a restart of its process.
+
+        Unread data of the old connection is void.
+        """
         old = self._peers.pop(worker, None)
         if old is not None:
             self._drop(old)
@@ -147,7 +153,10 @@ class SocketLink:
         return frames
 
     def close(self) -> None:
-        """Say goodbye, and wait until everyone has: who is done early must not look like who died."""
+        """Say goodbye and wait for the others' goodbyes, then close.
+
+        A worker that is done early must not look like one that died.
+        """
         if self._survives:
             self.abandon()
             return
@@ -162,7 +171,7 @@ class SocketLink:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close without a word."""
+        """Close without a goodbye."""
         for peer in self._peers.values():
             peer.sock.close()
 
@@ -193,7 +202,7 @@ class SocketLink:
         self._poll.register(sock.fileno(), select.POLLIN)
 
     def _drop(self, peer: _Peer) -> None:
-        """The connection has ended: nothing more is sent there."""
+        """Stop sending on an ended connection and drop its unsent bytes."""
         if self._by_file.pop(peer.sock.fileno(), None) is not None:
             self._poll.unregister(peer.sock.fileno())
         self.unsent -= sum(view.nbytes for view in peer.out)
@@ -209,7 +218,7 @@ class SocketLink:
                 raise WorkerLost(f"worker {peer.worker} closed its connection before the job was over")
 
     def _push(self, peer: _Peer, views: list[memoryview]) -> list[memoryview]:
-        """Write what the socket takes; what is left."""
+        """Write as much as the socket takes; returns the rest."""
         while views:
             try:
                 sent = peer.sock.sendmsg(views[:64])

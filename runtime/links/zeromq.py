@@ -1,4 +1,4 @@
-"""The link of workers on several hosts: ZeroMQ over TCP, encrypted and authenticated with CURVE.
+"""Link of workers on several hosts: ZeroMQ over TCP, encrypted with CURVE.
 
 Every worker listens with one socket and reaches each other worker with one of its own (`runtime.links.zeromq_sockets`), so
 that the end which sends on a connection is the one that hears when it breaks.
@@ -42,22 +42,25 @@ HEADER = struct.Struct("<BBHQQQQ")
 HELLO, FRAME, PART, TAKEN, GOODBYE, FAILED = range(1, 7)
 
 _WINDOW = 8 << 20
-"""Bytes under way to one worker before more has to wait. Each quarter of it, the receiver says what it has taken."""
+"""Bytes in flight to one worker before further messages wait.
+
+The receiver confirms each quarter of it.
+"""
 
 _PART = 4 << 20
 _ZERO_COPY = 1 << 20
 _TURN = 1000
-"""Messages that one `poll` takes at most."""
+"""Maximum number of messages taken by one `poll`."""
 
 _LAST_WORDS = 10_000
-"""Bytes of the reason why a worker fails, at most."""
+"""Maximum length of a failure message to other workers, in bytes."""
 
 _LOOK_SECONDS = 0.05
-"""Seconds between two looks at its connections of a worker that never waits."""
+"""Seconds between two looks at connections by a worker that never waits."""
 
 
 class _Peer:
-    """One other worker: the connection to it, and what is under way in either direction."""
+    """Other worker: the connection to it, and messages in flight either way."""
 
     def __init__(self, worker: int, address: str, maker: Maker) -> None:
         self.worker = worker
@@ -68,13 +71,13 @@ class _Peer:
         self.connected = False
         self.life = 0
         self.past = 0
-        """The life of the process that was lost there last."""
+        """Life (random id) of the worker's last lost process."""
         self.knows = False
-        """True once it has named our life."""
+        """True once the other worker has confirmed the life of this process."""
         self.greeting = b""
         self.broken_at: float | None = None
         self.missed_at: float | None = None
-        """The time at which its process was lost, until another one has taken its place."""
+        """Time of the loss of its process; None if another one is there."""
         self.goodbye = False
         self.sent = 0
         self.under_way: deque[tuple[int, int]] = deque()
@@ -88,9 +91,10 @@ class _Peer:
         return f"worker {self.worker} at {self.address}"
 
     def renew(self) -> None:
-        """Its process is gone, and what is under way in either direction is void. Connect to the one that takes its place.
+        """Connect to a new process in place of a lost one.
 
-        On a socket of its own: what the old one still held must not come there.
+        Messages in flight either way are void. The socket is a new one, as messages still in the old one must not
+        reach the new process.
         """
         self.hang_up(0)
         self.push, self.monitor = self._maker.connect(self.worker, self.address)
@@ -103,13 +107,15 @@ class _Peer:
         self.parts.clear()
 
     def hang_up(self, linger: int) -> None:
-        """Close the connection to it; what is under way there has so many milliseconds to leave."""
+        """Close the connection, leaving pending messages `linger` milliseconds."""
         self.push.disable_monitor()
         self.push.close(linger=linger)
 
 
 class ZmqLink:
-    """Connections of worker `index` to all others at `addresses`; see `runtime.links.interface.Link`.
+    """Link of worker `index` to the workers at `addresses`, over ZeroMQ.
+
+    See `runtime.links.interface.Link`.
 
     Addresses are `tcp://host:port`, or `ipc://path` on one host; `bind` is where this worker listens if that is not its
     own address; `listener` is a TCP socket that listens there already, for who let the system choose the port. Without
@@ -165,7 +171,7 @@ class ZmqLink:
     # Meeting
 
     def meet(self, greeting: bytes, check: Callable[[int, bytes], None]) -> None:
-        """Send `greeting` to every other worker, and wait until each has sent its own.
+        """Send `greeting` to every other worker, and wait for theirs.
 
         `check(worker, greeting)` raises when they cannot work together. Raises FalkirkError when a worker has not come
         in time or refuses this one's key, WorkerLost when one fails meanwhile.
@@ -221,7 +227,9 @@ class ZmqLink:
         return self._wait(seconds, extra)
 
     def close(self) -> None:
-        """Say goodbye, and wait a while until everyone has: who is done early must not look like who died.
+        """Say goodbye and wait a while for the others' goodbyes, then close.
+
+        A worker that is done early must not look like one that died.
 
         Raises WorkerLost when another worker dies before it is done, even though this one is. With `survives` there is nobody
         to wait for: this is called when the job is over everywhere.
@@ -246,11 +254,11 @@ class ZmqLink:
         self._shut(self._timing.goodbye)
 
     def abandon(self) -> None:
-        """Close because of the error that is being handled, and tell the others what it says."""
+        """Close because of the error being handled, and send its text to the others."""
         self.fail(sys.exc_info()[1] or FalkirkError("it gave up"))
 
     def fail(self, error: BaseException) -> None:
-        """Close because of `error`, and tell the others what it says, as far as they can be reached."""
+        """Close because of `error`, and send its text to the reachable workers."""
         if self._closed:
             return
         text = str(error) if isinstance(error, FalkirkError) else f"{type(error).__name__}: {error}"
@@ -301,7 +309,10 @@ class ZmqLink:
             peer.push.send(self._header(peer, HELLO, 0) + self._greeting, zmq.NOBLOCK)
 
     def _confirm(self, peer: _Peer) -> None:
-        """Say how much was taken when that has become much. Not while workers meet: till then senders must wait."""
+        """Confirm received messages after enough bytes, once all workers have met.
+
+        Before that senders must wait.
+        """
         if peer.unconfirmed >= _WINDOW // 4 and self._met and not self._leaving:
             peer.unconfirmed = 0
             with suppress(zmq.Again):
@@ -310,7 +321,7 @@ class ZmqLink:
     # Receiving
 
     def _wait(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
-        """Take what comes within `seconds`, or nothing; anything that happens to a connection ends the wait too."""
+        """Receive for up to `seconds`; any event on a connection ends the wait."""
         wanted = set(extra)
         for file in self._extra - wanted:
             self._poller.unregister(file)
@@ -418,7 +429,7 @@ class ZmqLink:
     # Trouble
 
     def _hear(self, peer: _Peer) -> None:
-        """News of the connection to `peer`."""
+        """Handle an event of the connection to `peer`."""
         event = recv_monitor_message(peer.monitor)["event"]
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             peer.connected = True
@@ -437,7 +448,7 @@ class ZmqLink:
             self._break(peer)
 
     def _break(self, peer: _Peer) -> None:
-        """The connection is gone. Whether that is a failure is known once all that came over the other one is read."""
+        """Handle a broken connection: a failure only if no goodbye is still to be read."""
         if self._survives:
             self._miss(peer)
         elif peer.life and not peer.goodbye and peer.broken_at is None:
@@ -446,7 +457,7 @@ class ZmqLink:
     def _bury(self, peer: _Peer) -> None:
         if self._pull.poll(0):
             return
-        # Others hear these words, of whom the network may have parted none: they say who has lost whom.
+        # The text goes to other workers, who may have lost none: so it names the loser and the lost one.
         others = [each for each in self._peers.values() if not each.goodbye]
         if len(others) > 1 and all(each.broken_at is not None for each in others):
             lost = f"all others, workers {', '.join(str(each.worker) for each in others)},"
@@ -460,7 +471,7 @@ class ZmqLink:
         raise WorkerLost(self._verdict)
 
     def _miss(self, peer: _Peer) -> None:
-        """Its process is lost, of which the others of the job hear elsewhere."""
+        """Prepare for a new process of a lost worker, with `survives`."""
         self.unsent -= sum(len(message) for _, message in peer.queue)
         self._poller.unregister(peer.monitor)
         del self._by_monitor[peer.monitor]
@@ -477,7 +488,7 @@ class ZmqLink:
         print(f"worker {self.index}: {text}", file=sys.stderr, flush=True)
 
     def _shut(self, linger: float) -> None:
-        """Close everything; what is under way to workers that are still there has `linger` seconds to leave."""
+        """Close everything; messages to live workers have `linger` seconds to leave."""
         self._closed = True
         for peer in self._peers.values():
             while peer.monitor.poll(0):

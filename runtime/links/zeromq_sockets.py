@@ -1,4 +1,6 @@
-"""ZeroMQ sockets between workers: encrypted, open to known keys only, with heartbeats, and without limits that drop.
+"""ZeroMQ sockets between workers: encrypted, authenticated, with heartbeats.
+
+They have no limits, which would drop messages.
 
 A worker listens with one PULL socket and reaches each other worker with a PUSH socket. CURVE proves both ends: who
 connects must hold a secret key whose public half is in the host file, and who listens the one that belongs to it.
@@ -20,7 +22,7 @@ ADVICE = "all workers must use copies of one host file, and each its own secret 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Patience, in seconds.
+    """Time limits of a link, in seconds.
 
     `meet`: until all workers have met. `silence`: a worker that answers no heartbeat for so long is lost; the others
     stop at most 1.2 * silence + last_words after its last sign of life. `last_words`: how long a broken connection waits
@@ -36,14 +38,14 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """CURVE keys in Z85: this worker's secret one, and the public ones of all workers in order."""
+    """CURVE keys in Z85: this worker's secret key, and all workers' public keys."""
 
     secret: str
     public: Sequence[str]
 
 
 class Gate:
-    """Decides which keys may connect: the handler that ZeroMQ asks during each handshake (ZAP, ZeroMQ RFC 27).
+    """Authenticator of connections: ZeroMQ's handler for handshakes (ZAP, RFC 27).
 
     It must exist before anything listens in its context: without one, ZeroMQ lets everybody in.
     """
@@ -56,7 +58,7 @@ class Gate:
         self.sock.bind("inproc://zeromq.zap.01")
 
     def answer(self) -> None:
-        """Answer the one question that waits."""
+        """Answer one pending authentication request."""
         version, request, _, address, _, mechanism, *credentials = self.sock.recv_multipart()
         key = z85.encode(credentials[0]) if mechanism == b"CURVE" else b""
         known = key.decode() in self._known
@@ -69,7 +71,7 @@ class Gate:
 
 
 class Maker:
-    """Makes the sockets of worker `index`."""
+    """Factory of the sockets of worker `index`."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], index: int, keys: Keys | None, timing: Timing, ipv6: bool
@@ -81,7 +83,7 @@ class Maker:
         self._ipv6 = ipv6
 
     def listen(self, address: str, listener: socket.socket | None = None) -> zmq.Socket[bytes]:
-        """A PULL socket at `address`, which takes over `listener` if that listens there already.
+        """PULL socket listening at `address`, on the socket `listener` if one is given.
 
         Raises FalkirkError when this host has no such address or the port is taken.
         """
@@ -101,7 +103,10 @@ class Maker:
         return pull
 
     def connect(self, worker: int, address: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        """A PUSH socket that connects to `worker` as soon as that listens, and one that tells what becomes of it."""
+        """PUSH socket to `worker`, and a socket for the events of its connection.
+
+        It connects as soon as `worker` listens.
+        """
         push = self._socket(zmq.PUSH)
         if self._keys is not None:
             push.curve_serverkey = self._keys.public[worker].encode()
@@ -130,7 +135,7 @@ class Maker:
 
 
 def _interface(address: str) -> str:
-    """The address with its host name resolved: ZeroMQ listens at numbers only."""
+    """Address with its host name resolved: ZeroMQ listens at numbers only."""
     if not address.startswith("tcp://"):
         return address
     host, _, port = address.removeprefix("tcp://").rpartition(":")

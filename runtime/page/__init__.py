@@ -1,4 +1,4 @@
-"""The monitor's page as a server: beside a running monitor, or over the store of a job that is not running.
+"""Server of the monitor's page: for a running monitor, or for a store at rest.
 
-Enters: HTTP requests, what the monitor tells. Leaves: responses and events.
+Enters: HTTP requests, observations and events of the monitor. Leaves: responses and events.
 """

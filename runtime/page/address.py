@@ -1,4 +1,7 @@
-"""The address of a job's page: a listening socket that outlives monitors, so that the page comes back at the same place."""
+"""Address of a job's page: a listening socket that outlives monitors.
+
+So the page comes back at the same address.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,18 @@ from timely.errors import FalkirkError
 UNIX = "unix:"
 
 PAGE_FILE = ".page"
-"""In the store of a running job: the address of its page."""
+"""File in the store of a running job with the address of its page."""
 
 PORT = 8642
-"""Used if it is free and nobody has asked for another one."""
+"""Default port, if it is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageSocket:
-    """The page of one run. `token` is empty at loopback, where none is needed."""
+    """Listening socket for the page of one run.
+
+    `token` is empty at loopback, where none is needed.
+    """
 
     listener: socket.socket
     title: str
@@ -31,18 +37,27 @@ class PageSocket:
 
     @property
     def hidden(self) -> bool:
-        """True if only programs of the same user find it, and the monitor serves nothing before one has come."""
+        """True if the page is at a unix socket, found by programs of the same user only.
+
+        The monitor serves nothing before one has come.
+        """
         return self.url.startswith(UNIX)
 
     def close(self) -> None:
-        """Nobody listens any more, though the process of a page may still have the socket: the next job wants the port."""
+        """Stop listening, also for page processes with a copy of the socket.
+
+        The next job wants the port.
+        """
         with suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
 
 def open_door(title: str, path: str) -> PageSocket:
-    """Listen for programs such as `falkirk whatif`, at a unix socket in a folder of this user's."""
+    """Listen at a unix socket for programs such as `falkirk whatif`.
+
+    It is in a folder of this user's.
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
     os.chmod(path, 0o600)
@@ -51,7 +66,9 @@ def open_door(title: str, path: str) -> PageSocket:
 
 
 def open_page(title: str, host: str = "127.0.0.1", port: int | None = None) -> PageSocket:
-    """Listen for browsers. `port` 0 is any free one; None `PORT`, or any if that is taken.
+    """Listen for browsers.
+
+    `port` 0 is any free one; None `PORT`, or any if that is taken.
 
     Raises FalkirkError if nobody can listen there.
     """
@@ -75,7 +92,7 @@ def open_page(title: str, host: str = "127.0.0.1", port: int | None = None) -> P
 
 
 def is_loopback(host: str) -> bool:
-    """True if only this machine can reach it."""
+    """True if the address is a loopback address: reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

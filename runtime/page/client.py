@@ -1,6 +1,7 @@
-"""The process of the page, as the monitor has it beside itself: started, fed, asked by, and replaced when it ends.
+"""Client of the page process: the monitor's side, which restarts it when it ends.
 
-The monitor never waits for it. While it does not read, it gets no newer observation; and what it says is data.
+The monitor never waits for it. While it does not read, it gets no newer observation. What it sends is treated as
+data.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ from runtime.page.protocol import (
 from timely.errors import ProtocolError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
-"""Between the end of a page and the start of the next: twice as long each time."""
+"""Seconds between the end of a page and the next start: first, and at most.
+
+The pause doubles each time.
+"""
 _LONG_LIFE = 60.0
 _LEAVE_SECONDS = 2.0
 
 
 class PageClient:
-    """The page of `job`, served at `listener`.
+    """Client of the process with the web page of `job`, served at `listener`.
 
     Args:
         selector: where the monitor waits.
@@ -72,38 +76,38 @@ class PageClient:
 
     @property
     def viewers(self) -> int:
-        """Number of viewers of the page."""
+        """Number of open pages."""
         return self._looking.viewers
 
     @property
     def closely(self) -> tuple[int, ...]:
-        """The operators that somebody looks at closely."""
+        """Operators observed closely by some viewer."""
         return tuple(p for p in self._looking.closely if 0 <= p < len(self._serve.layout.processors))
 
     @property
     def pid(self) -> int | None:
-        """Its process, while there is one."""
+        """Process id of the page, while it runs."""
         return self._process.pid if self._process is not None else None
 
     def happened(self, events: Iterable[TimelineEvent]) -> None:
-        """Events for the timeline."""
+        """Send events for the timeline."""
         events = list(events)
         for event in events:
             self._events.add(event)
         self._tell(Passed(tuple(events)))
 
     def publish(self, observation: Observation) -> None:
-        """Something newer to show; left out if the page has not read what it was sent before."""
+        """Send a newer observation, unless the page has not read the one before."""
         if self._sock is not None and not self._out:
             self._tell(self._sent.next(observation))
 
     def turn(self) -> None:
-        """Some time has passed: start a page if there is none, and none ended a moment ago."""
+        """Restart an ended page process, if its pause is over."""
         if self._sock is None and time.monotonic() >= self._due:
             self._begin()
 
     def finish(self) -> None:
-        """Let it show what it was told last to who looks, and end."""
+        """Let the page show its last state to viewers, then end it."""
         if self.viewers and self._sock is not None and self._process is not None:
             with suppress(OSError):
                 self._sock.settimeout(_LEAVE_SECONDS)
@@ -114,7 +118,7 @@ class PageClient:
         self.close()
 
     def close(self) -> None:
-        """End it."""
+        """End the page process for good."""
         self._end()
         self._due = float("inf")
 
@@ -143,7 +147,7 @@ class PageClient:
         self._tell(Passed(tuple(self._events)))
 
     def _end(self) -> str:
-        """Make sure that it has ended; how it did."""
+        """End the page process if it still runs; returns a description of its end."""
         self._looking = Looking(0, ())
         if self._sock is not None:
             self._selector.unregister(self._sock)
@@ -161,7 +165,7 @@ class PageClient:
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def _fail(self, how: str) -> None:
-        """There is no page for a while."""
+        """Note the end of the page process, and schedule its restart."""
         if time.monotonic() > self._began + _LONG_LIFE:
             self._pause = _FIRST_PAUSE
         self._due = time.monotonic() + self._pause
@@ -186,7 +190,7 @@ class PageClient:
             self._selector.modify(sock, events, self._ready)
 
     def _ready(self, events: int) -> list[Any]:
-        """For the monitor's loop, which hears workers in the same way."""
+        """Handle socket events in the monitor's loop; returns no messages of workers."""
         if self._sock is None:
             return []
         if events & selectors.EVENT_WRITE:

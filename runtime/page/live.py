@@ -1,7 +1,7 @@
-"""A running job for its page: lives in the monitor, beside the coordinator; the page itself is a process of its own.
+"""Running job as shown on its page: part of the monitor, beside the coordinator.
 
-Nothing is gathered while no page is open: then workers are not asked, and a turn costs one comparison. What fails here is told
-once, and concerns nobody: the monitor goes on without a page if it must.
+The page itself is a process of its own. Nothing is gathered while no page is open: then workers are not asked, and a
+turn costs one comparison. A failure here is noted once; the monitor goes on, without a page if it must.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ EVERY_SECONDS = 0.25
 _MOST_FAILURES = 10
 _ASK_SECONDS = 1.0
 _LEASE_SECONDS = 3.0
-"""Workers stop telling so long after they were last asked: a monitor that has died asks no more."""
+"""Duration of a worker's observations after one request, in seconds.
+
+A monitor that has died sends no more requests.
+"""
 
 
 class LivePage:
-    """See the module.
+    """Source of the page's observations and answers in a running job.
 
     Args:
         selector: where the monitor waits.
@@ -75,22 +78,22 @@ class LivePage:
         self._asked: tuple[int, ...] = ()
 
     def hear(self, message: Observed) -> None:
-        """Take a worker's observation."""
+        """Store a worker's observation."""
         self._told[message.worker] = self._clock(), message
 
     def answered(self, effect: Answered) -> None:
-        """The coordinator has the answer to a question."""
+        """Deliver the coordinator's answer to a question."""
         with self._contained():
             done = self._questions.pop(effect.number, None)
             if done is not None:
                 done(effect.answer)
 
     def happened(self, event: TimelineEvent) -> None:
-        """An event for the timeline."""
+        """Queue an event for the timeline."""
         self._events.append(event)
 
     def turn(self, at_once: bool = False) -> None:
-        """Time may have passed. `at_once`: show everything now."""
+        """Publish an observation if one is due; `at_once`: in any case."""
         now = self._clock()
         if now < self._due and not at_once:
             return
@@ -114,7 +117,7 @@ class LivePage:
         self._page.publish(self.observe())
 
     def finish(self) -> None:
-        """Show how the job ended: soon there is nobody who could."""
+        """Show the end of the job, then end the page."""
         with self._contained():
             self.turn(at_once=True)
             self._page.finish()
@@ -125,7 +128,7 @@ class LivePage:
 
     @contextmanager
     def _contained(self) -> Iterator[None]:
-        """Tell an error inside once, and let it end nothing."""
+        """Context suppressing errors; each is noted once."""
         try:
             yield
         except Exception as error:
@@ -148,7 +151,7 @@ class LivePage:
         return self._told
 
     def observe(self) -> Observation:
-        """The job as it is now."""
+        """Observation of the job at this moment."""
         coordinator = self._coordinator
         return Observation(
             at=self._clock(),
@@ -165,7 +168,7 @@ class LivePage:
         )
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
-        """Ask what follows if these failed; `done` is called with the answer when it is there."""
+        """Ask for the consequences of failures; `done` gets the answer later."""
         places = targets(self._coordinator.layout, failed)
         self._asked_so_far += 1
         self._questions[self._asked_so_far] = done

@@ -1,8 +1,8 @@
-"""The process of a page: `python -m runtime.page.process`, started by the monitor beside it.
+"""Page process: `python -m runtime.page.process`, started by the monitor.
 
-It holds all that strangers have a part in: their connections, what they say, what it costs to draw for them. It knows the job
-only from what the monitor tells it, has no store, and can end or be ended at any time: the monitor starts another one. It ends
-with the monitor.
+It isolates untrusted input from the job: connections of browsers, their requests, and the cost of answering them. It
+knows the job only from the monitor's messages, has no store, and can end or be ended at any time: the monitor starts
+another one. It ends with the monitor.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from runtime.page.server import PageServer
 
 _CHUNK = 1 << 20
 _POLITE = 5
-"""The job comes first."""
+"""Increment of the process's nice value: the job comes first."""
 
 
 class PageProcess:
-    """Passes on what comes from the monitor, and to it what the page asks."""
+    """Process of a page: relays messages between the monitor and the web server."""
 
     def __init__(self, sock: socket.socket, listener: socket.socket) -> None:
         self._sock = sock
@@ -66,7 +66,7 @@ class PageProcess:
             self._server.linger()
 
     def _read(self) -> bool:
-        """Wait for either side; False if the monitor is gone."""
+        """Wait for the monitor or the server; False if the monitor is gone."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         if self._server is not None:
@@ -104,7 +104,7 @@ class PageProcess:
 
 
 def main() -> int:
-    """Be the page; ends with the monitor."""
+    """Entry point of the page process; ends with the monitor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):
         os.nice(_POLITE)

@@ -1,6 +1,7 @@
-"""Messages between a monitor and the process of its page, over a unix socket: MessagePack, each behind its length.
+"""Messages between a monitor and its page process, over a unix socket.
 
-An observation goes as its differences from the one before, so that what costs is what has changed.
+MessagePack, each behind its length. An observation goes as its differences from the one before, so that cost follows
+change.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from timely.data.codec.typed import Typed
 
 
 class Serve(msgspec.Struct, tag=True, frozen=True):
-    """To the page, first of all: what it is the page of, and who may look."""
+    """To the page, first: title, access token and layout of the job."""
 
     title: str
     token: str
@@ -33,7 +34,10 @@ class Passed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Seen(msgspec.Struct, tag=True, frozen=True):
-    """To the page: an `Observation`. `low` and `told` have the workers that differ from the last one."""
+    """To the page: changes of the `Observation`.
+
+    `low` and `told` have the workers that differ from the last one.
+    """
 
     at: float
     phase: str
@@ -45,7 +49,7 @@ class Seen(msgspec.Struct, tag=True, frozen=True):
 
 
 class PageAnswer(msgspec.Struct, tag=True, frozen=True):
-    """To the page: the answer to a question, or why there is none, with HTTP's status."""
+    """To the page: answer to a question, or an error with an HTTP status."""
 
     number: int
     answer: bytes = b""
@@ -54,7 +58,7 @@ class PageAnswer(msgspec.Struct, tag=True, frozen=True):
 
 
 class Looking(msgspec.Struct, tag=True, frozen=True):
-    """From the page: how many look at it, and at which operators closely."""
+    """From the page: number of viewers, and operators they observe closely."""
 
     viewers: int
     closely: tuple[int, ...]
@@ -76,14 +80,14 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 class DifferenceWriter:
-    """The observation that was sent last, for the differences of the next."""
+    """Encoder of observations as differences from the last one sent."""
 
     def __init__(self) -> None:
         self._low: tuple[tuple[Bound, ...], ...] = ()
         self._told: dict[int, tuple[float, Observed]] = {}
 
     def next(self, observation: Observation) -> Seen:
-        """The part of it to send."""
+        """Message with the changes since the last observation."""
         before, self._low = self._low, observation.low
         told, self._told = self._told, dict(observation.told)
         return Seen(
@@ -98,14 +102,17 @@ class DifferenceWriter:
 
 
 class DifferenceReader:
-    """The other side of `DifferenceWriter`: what did not differ stays the same object."""
+    """Decoder for `DifferenceWriter`.
+
+    What did not differ stays the same object.
+    """
 
     def __init__(self) -> None:
         self._low: dict[int, tuple[Bound, ...]] = {}
         self._told: dict[int, tuple[float, Observed]] = {}
 
     def next(self, seen: Seen) -> Observation:
-        """The observation that was sent."""
+        """Observation restored from its changes."""
         self._low |= seen.low
         self._told |= seen.told
         return Observation(

@@ -1,4 +1,7 @@
-"""A job that is not running, for its page: read from the journals of its monitor and its workers, which stay as they are."""
+"""Job at rest as shown on its page: read from the journals of its store.
+
+The journals stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _AT = {name: number for number, name in enumerate(ROWS)}
 
 
 class RecordedJob:
-    """A job as its store has it; see `monitor.web.questions.JobState`.
+    """Job read from its store; see `monitor.web.questions.JobState`.
 
     Raises FalkirkError if there is no job in it, or its files are damaged.
     """
@@ -61,7 +64,7 @@ class RecordedJob:
             self.told[worker] = self.newest, self._numbers(worker, recorder)
 
     def _numbers(self, worker: int, recorder: WorkerRecorder) -> Observed:
-        """The observation of a worker without its memory: the newest checkpoints, and what was logged."""
+        """Observation of a worker at rest: newest checkpoints, and logs."""
         table = np.zeros((len(ROWS), len(self.layout.processors)), dtype=np.int64)
         table[_AT["kept_from"]] = -1  # nobody has memory
         for p in range(len(self.layout.processors)):
@@ -78,7 +81,7 @@ class RecordedJob:
         return Observed(worker, generation, table.tobytes(), 0, 0, None)
 
     def observe(self) -> Observation:
-        """The job as it was left."""
+        """Observation of the job at its last recorded state."""
         decision = self.saved.decision
         return Observation(
             at=self.newest or time.time(),
@@ -94,7 +97,10 @@ class RecordedJob:
         )
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
-        """The rollback frontiers of a restart: nobody has any memory now, whoever is named."""
+        """Rollback frontiers of a restart.
+
+        All workers are without memory now, whichever are named.
+        """
         try:
             done(restart(self.options))
         except NoSolutionError as error:
@@ -132,7 +138,10 @@ def _saved(store: Store, identity: bytes) -> SavedJob:
 
 
 def _persisted(store: Store, identity: bytes, layout: Layout, worker: int, recorder: WorkerRecorder) -> tuple[Xi, ...]:
-    """All Ξ that a worker's journal holds; its logs go into `recorder`. As `recovery.agent.Agent.open` reads them."""
+    """All Ξ in a worker's journal; its logs are loaded into `recorder`.
+
+    As `recovery.agent.Agent.open` reads them.
+    """
     owner = f"worker-{worker:03d}"
     found = survey(store, owner, identity)
     read = [(meta, [(record_of(each.head), each.payload) for each in sections]) for meta, sections in found.read()]

@@ -1,6 +1,6 @@
-"""The page's server: a thread of its own with an event loop, beside whoever knows the job.
+"""Web server of the page: a thread with an event loop of its own.
 
-What it is to show is handed over by reference. What it asks is put into a queue, and `wake` is readable then.
+Observations are handed over by reference. Questions go into a queue, and make `wake` readable.
 """
 
 from __future__ import annotations
@@ -31,11 +31,16 @@ _LINGER_SECONDS = 0.1
 _LOOK_SECONDS = 0.1
 _PATIENCE_SECONDS = 15.0
 _MOST_ASKED = 4
-"""Questions at a time: each costs whoever knows the job some of its time."""
+"""Maximum number of questions in work at a time.
+
+Each costs the monitor some of its time.
+"""
 
 
 class PageServer:
-    """Serves at `listener`, a listening socket, from the start until the process ends.
+    """Web server at the socket `listener`, from its creation on.
+
+    It runs until `close`, or the end of the process.
 
     `wake` is readable when questions wait, or when others look at the job than before.
     """
@@ -72,30 +77,33 @@ class PageServer:
 
     @property
     def closely(self) -> tuple[int, ...]:
-        """The operators that somebody looks at closely."""
+        """Operators observed closely by some viewer."""
         return tuple(sorted(set(self.hub.closely.copy().values())))
 
     def know(self, layout: Layout) -> None:
-        """The layout of the job."""
+        """Set the layout of the job."""
         self._call(self.hub.know, layout)
 
     def publish(self, observation: Observation) -> None:
-        """Something newer to show."""
+        """Show a newer observation."""
         self._call(self.hub.publish, observation)
 
     def happened(self, events: Sequence[TimelineEvent]) -> None:
-        """Events for the timeline."""
+        """Show events in the timeline."""
         self._call(self.hub.happened, tuple(events))
 
     def linger(self) -> None:
-        """Wait a moment, so that open pages hear of what was published before this process is ended."""
+        """Wait a moment for open pages to get the last state, before the process ends."""
         if self.viewers:
             passed = threading.Event()
             self._call(self._loop.call_later, _LINGER_SECONDS, passed.set)
             passed.wait(3 * _LINGER_SECONDS)
 
     def asked(self) -> list[tuple[Question, Reply]]:
-        """The questions that wait. A reply may be given at any time, in any thread."""
+        """Take the waiting questions.
+
+        A reply may be given at any time, in any thread.
+        """
         with suppress(BlockingIOError):
             os.read(self.wake, 4096)
         found = []
@@ -105,7 +113,7 @@ class PageServer:
         return found
 
     def answer(self, job: JobState) -> None:
-        """Answer what was asked, here and now."""
+        """Answer the waiting questions at once."""
         for question, reply in self.asked():
             answer(job, question, reply, self.publish)
 
@@ -133,7 +141,7 @@ class PageServer:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _look(self, listener: socket.socket) -> None:
-        """Stop listening where the job has shut the socket, which this process has as well: else the loop would spin."""
+        """Stop listening once the job has shut the shared socket, or the loop would spin."""
         if listener.fileno() < 0:
             return  # it has been closed here
         poll = select.poll()
@@ -145,7 +153,10 @@ class PageServer:
             server.close()
 
     def _troubled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Tell of what failed in the loop itself, unless it is `accept` at a socket that was shut: `_look` will find that."""
+        """Report errors of the loop itself, except `accept` at a shut socket.
+
+        `_look` finds that.
+        """
         error = context.get("exception")
         if not (isinstance(error, OSError) and error.errno == errno.EINVAL):
             loop.default_exception_handler(context)

@@ -1,4 +1,4 @@
-"""The processes of a job: the mains of workers and of the monitor, and what they say to each other and to the supervisor.
+"""Processes of a job: entry points of workers and monitor, and their connections.
 
 Enters: sockets of whoever started the process. Leaves: an exit code, and messages on these sockets.
 """

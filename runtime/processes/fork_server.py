@@ -1,4 +1,4 @@
-"""The process from which those of jobs are forked: `python -m runtime.processes.fork_server`.
+"""Fork server of job processes: `python -m runtime.processes.fork_server`.
 
 `runtime.supervisor.forked` starts it. It imports once what workers and monitors need. A fork of it begins in milliseconds; an
 interpreter that imports the same again takes more than a second of processor time, for each process of each job.
@@ -31,21 +31,24 @@ from runtime.processes import own_server
 PRELOADED = ("runtime.processes.worker", "runtime.processes.recovery", "runtime.processes.monitor")
 
 _WITH_FIRST_USE = ("numpy.random", "pandas", "pyarrow.pandas_compat")
-"""Modules that libraries import when they are first used: pyarrow imports all of pandas, where there is one."""
+"""Modules imported lazily by libraries: pyarrow imports pandas, if installed."""
 
 NUMBER = struct.Struct("<i")
-"""A message about a process, over its own connection: its id, with a file that stands for it, or less the number of an error;
-then its exit code."""
+"""Message about a forked process, on its own connection.
+
+First its id, with a pidfd, or a negative error number; later its exit code.
+"""
 
 _LENGTH = struct.Struct("<I")
 _MOST_FILES = 250
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A process to be forked. With the connection that tells of it, its folder, its three standard files, and `files` more.
+    """Request to fork a process.
 
-    `arguments`: the number n stands for the n-th of the other files, under whatever number it has there. `alone`: it is a
-    session of its own, which no signal to a group hits, and has nobody to ask for other processes.
+    Sent with the connection for messages about it, its folder, its three standard files, and `files` more.
+    `arguments`: the number n stands for the n-th of the other files, under whatever number it has there. `alone`: it
+    is a session of its own, which no signal to a group hits, and has no connection to this server.
     """
 
     module: str
@@ -61,7 +64,7 @@ _ORDER = msgspec.msgpack.Decoder(Order)
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A process that was forked, and the connection over which its end is told."""
+    """Forked process, and the connection for the message about its end."""
 
     pid: int
     pidfd: int
@@ -69,13 +72,13 @@ class _Running:
 
 
 def ordered(order: Order) -> bytes:
-    """The order as it goes over the connection."""
+    """Encode a request for its connection."""
     data = msgspec.msgpack.encode(order)
     return _LENGTH.pack(len(data)) + data
 
 
 class ForkServer:
-    """Forks what comes over a connection, or over one of those that the forked processes have."""
+    """Server of fork requests, from one connection and from forked processes."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._asking: set[socket.socket] = {sock}
@@ -84,7 +87,7 @@ class ForkServer:
         self._running: dict[int, _Running] = {}
 
     def serve(self) -> None:
-        """Fork and bury, until nobody is left who could want either."""
+        """Fork and reap processes until no requester and no process is left."""
         while self._asking or self._running:
             for key, _ in self._selector.select():
                 if not isinstance(key.fileobj, socket.socket):
@@ -97,7 +100,7 @@ class ForkServer:
                 _let_go_of_standard_files()
 
     def _obey(self, sock: socket.socket) -> bool:
-        """Take one order. False: there will be no more."""
+        """Handle one request; False if the connection has ended."""
         try:
             head, files, _, _ = socket.recv_fds(sock, _LENGTH.size, _MOST_FILES)
             for file in files:
@@ -141,7 +144,7 @@ class ForkServer:
         return True
 
     def _bury(self, ended: _Running) -> None:
-        """Tell how a process has ended."""
+        """Report the exit code of an ended process."""
         self._selector.unregister(ended.pidfd)
         _, status = os.waitpid(ended.pid, 0)
         with suppress(OSError):
@@ -150,7 +153,10 @@ class ForkServer:
         os.close(ended.pidfd)
 
     def _become(self, order: Order, files: list[int], news: socket.socket) -> None:
-        """The forked process: what is the server's is closed, what is the process's own is taken over. Never returns."""
+        """Turn this forked process into the requested one; never returns.
+
+        The server's files are closed, and the process's own put into place.
+        """
         code = 1
         try:
             if order.alone:
@@ -191,7 +197,10 @@ class ForkServer:
 
 
 def _let_go_of_standard_files() -> None:
-    """Who reads what the job prints is not to wait for a process that outlives it for a moment: that has others."""
+    """Replace the standard files by /dev/null.
+
+    A reader of the job's output must not wait for this process, which outlives the job for a moment.
+    """
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(nothing, number)
@@ -199,7 +208,7 @@ def _let_go_of_standard_files() -> None:
 
 
 def main() -> None:
-    """Import, then fork for the process at the other end of a connection."""
+    """Entry point: import the modules, then serve fork requests."""
     for module in PRELOADED:
         import_module(module)
     for module in _WITH_FIRST_USE:

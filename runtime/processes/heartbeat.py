@@ -1,7 +1,7 @@
-"""A process's signs of life, sent by a thread: a user's function may take as long as it likes.
+"""Heartbeats of a process, sent by a thread, so user functions may take any time.
 
-The supervisor ends a process that is silent; with each beat it also hears how long the turn has lasted that the process is in,
-and with what, so that a person can be told of a function that never returns.
+The supervisor ends a process without heartbeats. Each heartbeat also reports the duration and work of the current
+turn, for a note about a function that never returns.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from timely.operators.stateless import Stage, Stateless
 
 
 class SupervisorChannel:
-    """The sending half of a process's connection to its supervisor. Any thread may speak."""
+    """Sending end of a process's connection to its supervisor, for any thread."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._lock = threading.Lock()
         self._gone = False
-        """True once a message could not be passed on."""
+        """True once a message could not be sent."""
 
     def tell(self, message: FromChild) -> None:
-        """Pass a message on. Blocks while the supervisor does not read; raises OSError when it is gone."""
+        """Send a message.
+
+        Blocks while the supervisor does not read; raises OSError when it is gone.
+        """
         with self._lock:
             try:
                 tell(self.sock, message)
@@ -39,7 +42,10 @@ class SupervisorChannel:
                 raise
 
     def confess(self, error: BaseException) -> None:
-        """Tell the supervisor why this process ends; if it is gone, whoever reads standard error, unless that is why."""
+        """Report the fatal error of this process to the supervisor.
+
+        If the supervisor is gone, to standard error, unless that is the error.
+        """
         if self._gone and isinstance(error, OSError):
             return
         try:
@@ -49,7 +55,7 @@ class SupervisorChannel:
 
 
 class Heartbeat:
-    """Beats every `seconds`, from now on and for as long as the process lives; never if that is 0."""
+    """Sender of heartbeats every `seconds` for the life of the process; never if 0."""
 
     def __init__(self, voice: SupervisorChannel, seconds: float) -> None:
         self._voice = voice
@@ -60,11 +66,11 @@ class Heartbeat:
             threading.Thread(target=self._beat, name="falkirk-heartbeat", daemon=True).start()
 
     def turn(self) -> None:
-        """The main thread begins another turn. If none follows for long, that is worth telling."""
+        """Mark the beginning of a turn of the main thread."""
         self._began = time.monotonic()
 
     def describe(self, doing: Callable[[], str]) -> None:
-        """`doing` says what the process is at; another thread calls it."""
+        """Set the description of current work, called by the heartbeat thread."""
         self._doing = doing
 
     def _beat(self) -> None:
@@ -79,7 +85,7 @@ class Heartbeat:
 
 
 def doing(node: Node | None) -> str:
-    """The current work of a worker, in words: the operator, and the main thread's line in the file in which it was made."""
+    """Current work of a worker as text: operator, and line of the user's file."""
     if node is None:
         return ""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
@@ -91,7 +97,7 @@ def doing(node: Node | None) -> str:
 
 
 def _stage_in(frame: FrameType | None) -> Stage | None:
-    """The stage of a fused chain at which the main thread is; None: it is in no chain, or has left it."""
+    """Stage of a fused chain being run by the main thread; None outside of chains."""
     while frame is not None:
         if frame.f_code is Stateless.on_batch.__code__:
             stages = frame.f_locals.get("doing")
@@ -101,7 +107,7 @@ def _stage_in(frame: FrameType | None) -> Stage | None:
 
 
 def _line_in(file: str, frame: FrameType | None) -> int | None:
-    """The innermost line of `file` that leads to `frame`."""
+    """Innermost line of `file` on the stack of `frame`."""
     while frame is not None:
         if frame.f_code.co_filename == file:
             return frame.f_lineno

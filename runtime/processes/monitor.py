@@ -1,8 +1,7 @@
-"""The monitor of a job as a process: `python -m runtime.processes.monitor`, started by the job's supervisor, or
-by `runtime.processes.standalone_monitor`.
+"""Monitor process: `python -m runtime.processes.monitor`, run by the supervisor.
 
-The coordinator with a clock, a disk and sockets. It may die at any moment: a new one reads the journal, and workers connect
-to it by themselves.
+Also run by `runtime.processes.standalone_monitor`. It is the coordinator with a clock, a disk and sockets. It may die
+at any moment: a new one reads the journal, and workers connect to it by themselves.
 """
 
 from __future__ import annotations
@@ -46,8 +45,11 @@ if TYPE_CHECKING:
     from runtime.page.live import LivePage
 
 LONG_SECONDS = 600.0
-"""A worker is given up after so long a silence. A process that ends is noticed at once, without that; and one turn of a
-worker lasts as long as a user's function does."""
+"""Time limit, in seconds, on the silence of a worker.
+
+The end of a process is noticed at once, without that; and one turn of a worker lasts as long as a user's function
+does.
+"""
 
 LAYOUT: Typed[Layout] = Typed("the layout of a job", Layout)
 
@@ -91,7 +93,7 @@ class MonitorProcess:
         self._tick = min(max(shortest / 10, _SHORTEST_TICK), _LONGEST_TICK)
         self._coordinator = Coordinator(self.layout, saved, settings, self._now())
         self._events: list[Event] = [Began()]
-        """Since the last step."""
+        """Events since the last step."""
         self._selector = selectors.DefaultSelector()
         self._workers = WorkerConnections(
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
@@ -129,7 +131,10 @@ class MonitorProcess:
         return []
 
     def run(self, said: list[ToChild]) -> None:
-        """Lead the job until the supervisor is gone. `said`: what it has said since it gave the job."""
+        """Coordinate the job until the supervisor is gone.
+
+        `said`: its messages after the first.
+        """
         due = greeting = 0.0
         while not self._control.ended:
             for message in said:
@@ -157,7 +162,7 @@ class MonitorProcess:
                 self._workers.send_all(Watermarks(()))  # nothing has risen, but somebody is there
 
     def _step(self) -> None:
-        """Tell the coordinator all that has happened, and do what it wants."""
+        """Pass events to the coordinator, and carry out its effects."""
         events = list(self._events)
         self._events.clear()
         for effect in [] if self._over else self._coordinator.step(self._now(), *events):
@@ -187,7 +192,7 @@ class MonitorProcess:
             self._tell(Over(reason, self._before, lost))
 
     def close(self) -> None:
-        """Let go of the job: finish writing what was begun, and close the connections of its workers."""
+        """Finish pending writes, and close the connections of workers."""
         if self._page is not None:
             self._page.close()
         self._workers.close()
@@ -199,7 +204,7 @@ class MonitorProcess:
 
 
 def main() -> int:
-    """Be the monitor; the exit code is 0 unless it failed."""
+    """Entry point of the monitor process; exit code 0 unless it failed."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()

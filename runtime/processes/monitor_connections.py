@@ -1,4 +1,4 @@
-"""The monitor's connections to workers. Nothing that comes over one of them can do more than end it."""
+"""Monitor's connections to workers; bad input on one ends that connection only."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ class _Connection:
     def __init__(self, sock: socket.socket, token: bytes) -> None:
         self.sock = sock
         self.greeting: Greeting | None = Greeting(token) if token else None
-        """Nothing that it says counts before."""
+        """Check of the secret, before any message counts; None after it."""
         self.worker = -1
-        """Not known before it joins."""
+        """Number of the worker; -1 until it joins."""
         self.incarnation = -1
         self.buffer = bytearray()
         self.out = bytearray()
 
 
 class WorkerConnections:
-    """Connections that workers make to `listener`, a listening socket; with `token`, only of those who know it.
+    """Connections of workers to the monitor, accepted at `listener`.
+
+    With `token`, only of those that know it.
 
     Args:
         token: "" where only processes of this user get through.
@@ -51,31 +53,31 @@ class WorkerConnections:
         self._acceptor = Acceptor(listener)
         self._newest: dict[int, _Connection] = {}
         self._unjoined: Strangers[_Connection] = Strangers(MOST_STRANGERS + workers)
-        """A worker joins when it has read its journal, which may take any time."""
+        """Connections before `Join`: a worker reads its journal first, for any time."""
         self._ungreeted: Strangers[_Connection] = Strangers(MOST_STRANGERS + workers)
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def send(self, worker: int, message: ToWorker) -> None:
-        """A message for the process of a worker that was heard last; dropped if that is gone."""
+        """Send a message to a worker's newest connection; dropped if there is none."""
         connection = self._newest.get(worker)
         if connection is not None:
             connection.out += frame(encode_message(message))
             self._push(connection)
 
     def send_all(self, message: ToWorker) -> None:
-        """A message for every worker that is connected."""
+        """Send a message to every connected worker."""
         for worker in list(self._newest):
             self.send(worker, message)
 
     def close(self) -> None:
-        """Close all connections; workers make new ones, to whoever listens next."""
+        """Close all connections; workers connect again, to the next monitor."""
         for key in list(self._selector.get_map().values()):
             if isinstance(key.fileobj, socket.socket) and key.data is not None:
                 key.fileobj.close()
         self._acceptor.close()
 
     def tick(self) -> None:
-        """Some time has passed: hang up on those who should have said the secret by now."""
+        """Close connections without the secret in time."""
         for late in self._ungreeted.overdue(time.monotonic()):
             self._forget(late)
 
@@ -96,7 +98,7 @@ class WorkerConnections:
         return []
 
     def _serve(self, connection: _Connection, events: int) -> list[tuple[ToMonitor, int]]:
-        """The messages that have come, with the incarnation of the sender."""
+        """Messages received on a connection, with the sender's incarnation."""
         if connection.sock.fileno() < 0:  # hung up on since it was found ready
             return []
         if events & selectors.EVENT_WRITE:

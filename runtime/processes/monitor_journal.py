@@ -1,4 +1,4 @@
-"""The monitor's own journal, on a real disk: what the coordinator must find again if its process dies."""
+"""Monitor's journal on disk: state of the coordinator for its next process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Key: TypeAlias = tuple[str, bytes]
 
 
 class MonitorJournal:
-    """Reads what there is, and keeps it small: of each slot the newest record, and the newest events.
+    """Journal of the monitor, kept small: newest record of each slot, newest events.
 
     Args:
         store: of the job.
@@ -59,7 +59,7 @@ class MonitorJournal:
         self.saved = SavedJob.of(records)
 
     def write(self, ticket: int, records: tuple[Record, ...]) -> None:
-        """Begin to write these durably. One write is under way at a time."""
+        """Start writing records durably; one write is in progress at a time."""
         for record in records:
             head = encode_record(record)
             key = _key(record, head)
@@ -74,7 +74,10 @@ class MonitorJournal:
         self._client.put(*sealed)
 
     def written(self) -> list[int]:
-        """The tickets of writes that are durable now. Raises what went wrong with one."""
+        """Tickets of finished durable writes.
+
+        Raises what went wrong with one.
+        """
         tickets = []
         for name, error in self._client.take_done():
             if error is not None:
@@ -87,11 +90,11 @@ class MonitorJournal:
         return tickets
 
     def files(self) -> list[int]:
-        """The file descriptors to wait for."""
+        """File descriptors to wait for."""
         return self._client.files()
 
     def close(self) -> None:
-        """Finish what was begun."""
+        """Finish pending writes, and close."""
         self._client.close()
 
     def _keep(self, key: Key, record: Record, section: Section) -> None:
@@ -107,6 +110,6 @@ class MonitorJournal:
 
 
 def _key(record: Record, head: bytes) -> Key:
-    """Records of one slot supersede each other; events stay, each once."""
+    """Key of a record: those of one slot supersede each other, events are unique."""
     here = slot(record)
     return ("event", bytes(head)) if here is None else (here, b"")

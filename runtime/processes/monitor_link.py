@@ -1,4 +1,4 @@
-"""A worker's connection to its monitor: a stream socket, made again whenever it breaks."""
+"""Worker's connection to its monitor: a stream socket, renewed when it breaks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.processes.greeting import connect
 
 
 class SocketMonitorLink:
-    """See `runtime.recovery_driver.MonitorLink`.
+    """`runtime.recovery_driver.MonitorLink` over a stream socket.
 
     The supervisor owns the socket that the monitor listens at, so a connection can be made also while there is no monitor:
     what is said then waits for the next one.
@@ -40,19 +40,19 @@ class SocketMonitorLink:
         self._out = bytearray()
         self._sock: socket.socket | None = None
         self._ready = select.poll()
-        """Asked in every turn of the worker, when there is mostly nothing: so that this costs one call."""
+        """Poll object reused every turn: mostly nothing is there, for one system call."""
         for file in files:
             self._ready.register(file, select.POLLIN)
         self._connect()
 
     def send(self, message: ToMonitor) -> None:
-        """Pass a message on; what the socket does not take waits."""
+        """Send a message; it waits if the socket is full, and is dropped without one."""
         if self._sock is not None:
             self._out += frame(encode_message(message))
             self._push()
 
     def poll(self) -> tuple[list[ToWorker], bool]:
-        """The messages that have come, and whether the connection is a new one."""
+        """Received messages, and True if the connection is a new one."""
         anew = self._sock is None and self._connect()
         if self._out:
             self._push()
@@ -64,11 +64,11 @@ class SocketMonitorLink:
         return messages, anew
 
     def files(self) -> list[int]:
-        """The file descriptors to wait for."""
+        """File descriptors to wait for."""
         return [*self._files, *([] if self._sock is None else [self._sock.fileno()])]
 
     def close(self) -> None:
-        """Leave."""
+        """Send pending messages, and close the connection."""
         if self._sock is not None:
             with suppress(OSError):
                 self._sock.settimeout(1.0)
@@ -94,7 +94,7 @@ class SocketMonitorLink:
             self._drop()
 
     def _drop(self) -> None:
-        """The monitor is gone: what it said last no longer counts if it is cut off, nor what it has not heard."""
+        """Close a broken connection, dropping partly received and unsent messages."""
         if self._sock is not None:
             self._ready.unregister(self._sock)
             self._sock.close()

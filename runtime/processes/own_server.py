@@ -1,8 +1,11 @@
-"""The connection of a forked process to the fork server that has forked it: by it a process can have others forked."""
+"""Connection of a forked process to its fork server, for forking others in turn."""
 
 from __future__ import annotations
 
 import socket
 
 sock: socket.socket | None = None
-"""None in a process that no fork server has forked, and in one that is `Order.alone`."""
+"""Connection to the fork server.
+
+None in processes not forked by a server, or forked as `Order.alone`.
+"""

@@ -1,4 +1,4 @@
-"""Recovery in a worker's process: opens the worker's journal in the store and its connection to the monitor."""
+"""Recovery in a worker process: opens the journal and the monitor connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from timely.worker.worker import Worker
 
 
 class PreparedRecovery:
-    """Recovery in a process that may become any worker."""
+    """Recovery prepared in a process before its worker is known."""
 
     def __init__(self, plan: Plan, where: StoreTask) -> None:
         self._plan, self._where = plan, where
@@ -37,10 +37,10 @@ class PreparedRecovery:
         obey: Callable[[list[ToChild]], None],
         tell: Callable[[FromChild], None],
     ) -> tuple[Worker, Callable[[Session], RecoveryDriver]]:
-        """Take over what earlier incarnations of a worker wrote, and remove what they left half done: the worker, and what is
-        to take part in its session.
+        """Take over the journal of a worker; returns the worker and a driver factory.
 
-        `obey` gets what the supervisor says, before the worker acts on what the monitor has said meanwhile. Raises StoreGone.
+        What earlier incarnations left half done is removed. `obey` gets the supervisor's messages, before the worker
+        acts on those the monitor has sent meanwhile. Raises StoreGone.
         """
         where = self._where
         if not Path(where.folder).is_dir():

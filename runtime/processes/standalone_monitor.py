@@ -1,4 +1,4 @@
-"""The monitor as a process apart: `falkirk monitor DIR`. Jobs that use the store connect to it, one after the other.
+"""Standalone monitor: `falkirk monitor DIR`, for jobs one after the other.
 
 It listens at a unix socket, in the folder of the store unless another place is given: only processes of the same user on the
 same host get through. A job hands it the socket to which its workers connect, so to them it is like any other monitor.
@@ -29,17 +29,17 @@ SOCKET = ".monitor"
 
 
 class NoMonitor(FalkirkError):
-    """Nobody answers at the address of a monitor."""
+    """No answer at the address of a monitor."""
 
 
 def address_of(place: str | os.PathLike[str]) -> str:
-    """The path of the socket: `place` itself, or in the store that it is."""
+    """Path of a monitor's socket: `place` itself, or a file in it if it is a store."""
     path = Path(place).absolute()
     return str(path / SOCKET if path.is_dir() else path)
 
 
 def connect(address: str) -> tuple[socket.socket, int]:
-    """A connection to the monitor that listens at `address`, and its process id (0 where that is not told).
+    """Connection to the monitor at `address`, and its process id (0: unknown).
 
     Raises NoMonitor.
     """
@@ -58,7 +58,7 @@ def connect(address: str) -> tuple[socket.socket, int]:
 def serve(
     folder: str | os.PathLike[str], address: str | None = None, on_note: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Be the monitor of whichever job uses the store in `folder`, until this process is ended.
+    """Run the monitor of the store in `folder` for all its jobs, until killed.
 
     Args:
         folder: of the store; it is made if it is missing.
@@ -93,7 +93,7 @@ def serve(
 
 
 def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]) -> None:
-    """Be the monitor of the job behind a connection, until that is closed."""
+    """Run the monitor of the job behind a connection, until that is closed."""
     control: Control[ToChild] = Control(sock, TO_CHILD)
     voice = SupervisorChannel(sock)
     try:
@@ -125,7 +125,10 @@ def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]
 
 
 def _first_words(control: Control[ToChild]) -> list[ToChild]:
-    """The first messages of a job; none if it says nothing for long: others wait for their turn."""
+    """First messages of a job; empty if none come in time.
+
+    Other jobs wait for their turn.
+    """
     deadline = time.monotonic() + GREETING_SECONDS
     said: list[ToChild] = []
     while not said and not control.ended and time.monotonic() < deadline:
@@ -136,7 +139,7 @@ def _first_words(control: Control[ToChild]) -> list[ToChild]:
 
 @contextmanager
 def _listening(address: str) -> Iterator[socket.socket]:
-    """A listening socket at `address`, which is removed in the end, for this process alone."""
+    """Context with a listening socket at `address`, locked by this process."""
     try:
         lock = os.open(f"{address}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -172,7 +175,10 @@ def _listening(address: str) -> Iterator[socket.socket]:
 
 
 def _process_of(sock: socket.socket) -> int:
-    """The process at the other end. Raises PermissionError if it is another user's."""
+    """Process id of the other end.
+
+    Raises PermissionError if it is another user's.
+    """
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return 0  # the permissions of the socket have to do

@@ -1,4 +1,6 @@
-"""A worker process: `python -m runtime.processes.worker`, started by its supervisor only. A task on a cluster is one inside.
+"""Worker process: `python -m runtime.processes.worker`, started by its supervisor.
+
+A task on a cluster runs one inside.
 
 With a store it prepares itself as far as it can without knowing which worker it will be: what takes long is then done when it
 is needed as the replacement of one that died. It ends when its supervisor does.
@@ -62,52 +64,64 @@ if TYPE_CHECKING:
     from runtime.processes.recovery import PreparedRecovery
 
 _SPARE_SECONDS = 1.0
-"""Seconds without a task after which a process takes itself for a spare, which has the time to warm up."""
+"""Seconds without a task until a process counts as a spare, and warms up."""
 
 HASTE = "haste"
-"""The argument of a process that replaces a spare which was taken: it is one itself, and need not wait to find that out."""
+"""Argument of a spare started after the loss of a worker: it warms up at once."""
 
 _LOOK_SECONDS = 2.0
 _MUCH = 16 << 20
-"""Bytes in the store of a job from which on a spare loads Numba, which takes seconds: it would restore so much with it."""
+"""Bytes in a job's store from which on a spare loads Numba.
+
+That takes seconds, and would restore so much.
+"""
 
 FILES = "files"
-"""The folder of the store in which jobs of operators keep files."""
+"""Folder of the store for files of operators' jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreTask:
-    """The store of a job and its monitor, which listens at a path, or at (host, port) for who knows `token`."""
+    """Store of a job, and address of its monitor.
+
+    The monitor listens at a path, or at (host, port) for processes with `token`.
+    """
 
     folder: str
     id: bytes
     monitor: str | tuple[str, int]
     patience: float
-    """Seconds that the monitor may be silent before sources pause that have much that waits for it."""
+    """Seconds of the monitor's silence before sources pause.
+
+    They do so where much waits for the monitor.
+    """
     token: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
-    """The task of all workers of a job. Without a store they begin together, when all have built the same dataflow."""
+    """Task common to all workers of a job.
+
+    Without a store they begin together, when all have built the same dataflow.
+    """
 
     program: Program
     workers: int
     limits: Limits
     job: str
-    """The identity of the job, for sinks."""
+    """Identity of the job, for sinks."""
     files: Path
-    """The folder for files of all workers."""
+    """Folder for the files of all workers."""
     drive: Drive | None = None
     store: StoreTask | None = None
 
 
 class Stopped(BaseException):
-    """The supervisor wants this process to end."""
+    """Request by the supervisor to end this process."""
 
 
 def main() -> int:
-    """Run one worker; the exit code is 0 unless it failed or was stopped."""
+    """Entry point of a worker process; exit code 0 unless it failed or was stopped."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
@@ -160,7 +174,10 @@ def main() -> int:
 
 
 class WorkerProcess:
-    """One incarnation of one worker, from its beginning to the end of the job. `link` is made when its journal is open."""
+    """One incarnation of one worker, up to the end of the job.
+
+    `link` is made when its journal is open.
+    """
 
     def __init__(
         self,
@@ -176,7 +193,7 @@ class WorkerProcess:
         self._tell, self._heartbeat, self._control = channel.tell, heartbeat, control
         self._drive = task.drive
         self._ended: bool | None = None if recovery is None else False
-        """True once the supervisor has said so; None: the worker knows itself."""
+        """True once the supervisor has ended the job; None: the worker decides by itself."""
         worker, driver = (None, None) if recovery is None else recovery.open(begin, control, self.obey, channel.tell)
         self._link = link()
         self.session = Session(
@@ -193,7 +210,7 @@ class WorkerProcess:
         heartbeat.describe(lambda: doing(self.session.worker.acting))
 
     def run(self) -> None:
-        """Work until the job is over."""
+        """Run the session until the job is over."""
         session = self.session
         over = None if self._ended is None else (lambda: bool(self._ended))
         try:
@@ -207,7 +224,10 @@ class WorkerProcess:
         self._tell(session_stats(session, done=True))
 
     def obey(self, messages: list[ToChild]) -> None:
-        """Do what the supervisor says; to be done before what the monitor has said meanwhile."""
+        """Handle messages of the supervisor.
+
+        To be done before those the monitor has sent meanwhile.
+        """
         for message in messages:
             match message:
                 case Peer(worker) if isinstance(self._link, SocketLink):
@@ -217,7 +237,7 @@ class WorkerProcess:
 
 
 def prepared(task: WorkerTask, plan: Plan) -> PreparedRecovery | None:
-    """Recovery for a job with a store. Others do not load its modules."""
+    """Recovery for a job with a store, else None; its modules are loaded on demand."""
     if task.store is None:
         return None
     from runtime.processes.recovery import PreparedRecovery
@@ -226,7 +246,10 @@ def prepared(task: WorkerTask, plan: Plan) -> PreparedRecovery | None:
 
 
 def wait_warm(sock: socket.socket, folder: str, patience: float = _SPARE_SECONDS) -> None:
-    """Wait for a task. Who waits for longer than `patience` is a spare, and prepares for what it will have to restore."""
+    """Wait for a task; after `patience` seconds warm up as a spare.
+
+    It loads what it would need for a restore.
+    """
     if wait_readable([sock.fileno()], patience):
         return
     warm_up()
@@ -246,7 +269,7 @@ def _size(file: Path) -> int:
 
 
 def warm_up() -> None:
-    """Run records and columns through the kernels that most programs use: a process that waits as a spare has the time."""
+    """Run records and columns through common kernels, to load and compile them."""
     flow = Dataflow("warm-up")
     words = flow.source("records", Iterable(["a", "b", "a"]))
     words.key_by(lambda word: word).count().capture("counts")
@@ -261,7 +284,7 @@ def warm_up() -> None:
 
 
 def _capturing(plan: Plan, tell: Callable[[FromChild], None]) -> Callable[[int, Time, Batch], None]:
-    """Hands captured batches over to whoever runs the job."""
+    """Callback for captured batches: sends them to the supervisor."""
 
     def captured(node: int, at: Time, batch: Batch) -> None:
         try:

@@ -1,10 +1,10 @@
-"""Processes of jobs, forked from one that has imported what they need (`runtime.processes.fork_server`).
+"""Forked processes of jobs, from a preloaded server (`processes.fork_server`).
 
-One fork server serves all jobs of a process, one after the other and side by side, for which what a process inherits at its
-start is the same; what is read later travels with each order. Where the system cannot stand for a process by a file (`pidfd`),
-and when the server has died, a process is started in the usual way.
+One fork server serves all jobs of this process that need the same conditions at the start of a process; what is read
+later travels with each request. Where the system has no pidfds, and after the death of the server, a process is
+started in the usual way.
 
-Importing this module is quick: a command lets the server load (`prepare`) while it loads its own modules.
+Importing this module is quick: a command can make the server load (`prepare`) while it loads its own modules.
 """
 
 from __future__ import annotations
@@ -29,39 +29,42 @@ from runtime.processes.fork_server import NUMBER, Order, ordered
 SERVER = "runtime.processes.fork_server"
 
 _FORKS = hasattr(signal, "pidfd_send_signal") and hasattr(os, "O_PATH")
-"""The system can stand for a process by a file."""
+"""True if the system has pidfds and `O_PATH`."""
 
 _READ_AT_START = (
     *("PYTHON", "LD_", "MALLOC_", "GLIBC_", "POLARS_", "ARROW_"),
     *("NUMBA_", "NPY_", "OMP_", "OPENBLAS_", "MKL_"),
 )
-"""The beginnings of the names of environment variables that an interpreter or a library reads when it is loaded. Not jemalloc's
-`_RJEM_`: Polars changes that itself when it is imported, and then no server that was prepared before would ever be used."""
+"""Prefixes of environment variables read when an interpreter or library loads.
+
+Not jemalloc's `_RJEM_`: Polars changes that itself when it is imported, and then no prepared server would ever be
+used.
+"""
 
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
 
 _ANSWER_SECONDS = 60.0
-"""Seconds for a server to load all, on a busy machine; then it is given up."""
+"""Seconds for a server to load on a busy machine, before it is given up."""
 
 _CODE_SECONDS = 5.0
-"""Seconds to wait, for a process that has ended, for the news of how."""
+"""Seconds to wait for the exit code of an ended process."""
 
 UNKNOWN = 256
-"""The exit code, which is none, of a process that has ended after the fork server had died: nobody can tell."""
+"""Stand-in for the unknown exit code of a process that outlived its fork server."""
 
 
 def environment(workers: int) -> dict[str, str]:
-    """This process's environment, its import path, and a fair share of the cores for Polars' own threads."""
+    """Environment of workers: import path, and Polars threads by share of the cores."""
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     return {"POLARS_MAX_THREADS": threads, **os.environ, **environment_for_children()}
 
 
 class ForkServerGone(Exception):
-    """The fork server has died, or hangs."""
+    """Loss of the fork server: it has died, or hangs."""
 
 
 class Forked:
-    """A process that a fork server has forked, to be used like a `subprocess.Popen`."""
+    """Process forked by a fork server, with the interface of `subprocess.Popen`."""
 
     def __init__(self, pid: int, pidfd: int, news: socket.socket) -> None:
         self.pid = pid
@@ -70,17 +73,20 @@ class Forked:
         self._news = news
 
     def stands_for(self) -> int:
-        """A new descriptor that becomes readable when the process ends."""
+        """New descriptor, readable once the process has ended."""
         return os.dup(self._pidfd)
 
     def poll(self) -> int | None:
-        """The exit code, if it has ended; less the number of a signal that has killed it."""
+        """Exit code, or None while it runs; negative for a fatal signal."""
         with suppress(subprocess.TimeoutExpired):
             self.wait(0.0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; the exit code. Raises subprocess.TimeoutExpired."""
+        """Wait for the end of the process; returns its exit code.
+
+        Raises subprocess.TimeoutExpired.
+        """
         if self.returncode is None:
             ended = select.poll()
             ended.register(self._pidfd, select.POLLIN)
@@ -98,17 +104,17 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal; nothing happens if it has ended."""
+        """Send a signal; nothing happens if the process has ended."""
         if self.returncode is None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end (SIGTERM)."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the process (SIGKILL)."""
         self.send_signal(signal.SIGKILL)
 
     def __del__(self) -> None:
@@ -118,7 +124,7 @@ class Forked:
 
 
 class ForkOrders:
-    """Asks a fork server for processes, over a connection to it."""
+    """Client of a fork server, over a connection to it."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -133,7 +139,10 @@ class ForkOrders:
         standard: Sequence[int] = (0, 1, 2),
         alone: bool = False,
     ) -> Forked:
-        """Fork one process, as `start` or `start_alone` say. Raises ForkServerGone, and OSError if there can be no more."""
+        """Fork one process.
+
+        As for `start` or `start_alone`. Raises ForkServerGone, and OSError if there can be no more.
+        """
         mine, theirs = socket.socketpair()
         with theirs, ExitStack() as opened:
             folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -163,13 +172,14 @@ class ForkOrders:
         return Forked(pid, came[0], mine)
 
     def close(self) -> None:
-        """Ask for no more processes."""
+        """Close the connection: no more processes are wanted."""
         self._sock.close()
 
 
 class ForkClient(ForkOrders):
-    """Starts a fork server, and asks it for processes. It ends when it is asked for no more, and those that it has forked have
-    ended.
+    """Fork server started by this process, and its client.
+
+    The server ends when it is asked for no more, and the forked processes have ended.
 
     Args:
         environment: in which it is started.
@@ -183,25 +193,28 @@ class ForkClient(ForkOrders):
             self._process = subprocess.Popen(arguments, pass_fds=[theirs.fileno()], process_group=0, env=environment)
 
     def alive(self) -> bool:
-        """True if it has not ended."""
+        """True while the server runs."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it: it does not answer."""
+        """Kill the unresponsive server."""
         self._process.kill()
 
 
 _lock = threading.Lock()
 _kept: list[tuple[object, ForkClient]] = []
-"""The servers with the circumstances of their start, the last one used at the end."""
+"""Running servers with the circumstances of their start, last used one at the end."""
 _MOST_SERVERS = 2
-"""Jobs with one worker and jobs with several give Polars other numbers of threads."""
+"""Maximum number of servers.
+
+Jobs with one worker and with several give Polars other numbers of threads.
+"""
 _leaving: list[ForkClient] = []
-"""Those that are asked for nothing more, until they have ended."""
+"""Servers no longer used, until they have ended."""
 
 
 def prepare(environment: Mapping[str, str]) -> None:
-    """Let a fork server begin to load, if none is there: processes are going to be started."""
+    """Start loading a fork server, if there is none, for processes needed soon."""
     if _FORKS:
         with _lock, suppress(OSError):
             _server(environment)
@@ -210,7 +223,9 @@ def prepare(environment: Mapping[str, str]) -> None:
 def start(
     module: str, arguments: Sequence[str | int], files: Sequence[int], environment: Mapping[str, str]
 ) -> Forked | subprocess.Popen[bytes]:
-    """Start a process that runs `main()` of a module, in a process group of its own, with this process's standard files.
+    """Start a process with `main()` of a module, in a process group of its own.
+
+    It has this process's standard files.
 
     Args:
         module: by its name.
@@ -235,7 +250,9 @@ def start(
 
 
 def start_alone(module: str, standard: Sequence[int], environment: Mapping[str, str]) -> Forked | None:
-    """A process that runs `main()` of a module, in a session of its own, forked by the server that has forked this process.
+    """Fork a process with `main()` of a module, in a session of its own.
+
+    It is forked by the server that has forked this process.
 
     It may outlive this process. None where no server has forked this one, or where it has died.
 
@@ -255,7 +272,7 @@ def start_alone(module: str, standard: Sequence[int], environment: Mapping[str, 
 
 
 def _server(environment: Mapping[str, str]) -> ForkClient:
-    """The server to be used, which is started if need be."""
+    """Fork server for an environment, started if need be."""
     now = _circumstances(environment)
     found = [each for each in _kept if each[0] == now and each[1].alive()] or [(now, ForkClient(environment))]
     others = [each for each in _kept if each[0] != now]
@@ -268,7 +285,7 @@ def _server(environment: Mapping[str, str]) -> ForkClient:
 
 
 def _circumstances(environment: Mapping[str, str]) -> object:
-    """All that a process has from its start on, and that no order changes."""
+    """Everything inherited at a process's start and not set by a request."""
     read = {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS}
     return (
@@ -289,7 +306,7 @@ def _umask() -> int:
 
 
 def _or_nothing(number: int, opened: ExitStack) -> int:
-    """A standard file, or the one that is always empty where this process has none."""
+    """Standard file descriptor, or one of /dev/null if this process has none."""
     try:
         os.fstat(number)
     except OSError:

@@ -1,4 +1,4 @@
-"""Detection of hung processes: they give no sign of life, and do nothing either, nor would they if they could.
+"""Detection of hung processes: no sign of life, no work, and no excuse.
 
 A process beats from a thread of its own (`runtime.processes.heartbeat`), so it may take any time over a user's function.
 Silence is no proof that it has hung. A call into C code that keeps Python's interpreter lock silences that thread as well;
@@ -15,36 +15,48 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 START_SECONDS = 60.0
-"""Seconds that a process may take to its first beat: until then it loads its modules, perhaps from a slow disk."""
+"""Seconds for a process to send its first heartbeat.
+
+Until then it loads its modules, perhaps from a slow disk.
+"""
 
 _FIRST_NOTE = 3.0
-"""Time-outs that a turn lasts before the user hears of it; then after twice as long each time."""
+"""Length of a turn, in time-outs, before a note to the user.
+
+The next note comes after twice as long each time.
+"""
 
 MOST_PATIENCE = 8.0
-"""Bound of the limit, in its first value: it doubles with each false alarm, and a wait for a disk excuses no longer."""
+"""Maximum growth factor of the silence limit, after false alarms.
+
+The limit doubles with each false alarm. After such a time a wait for a disk excuses no longer.
+"""
 
 _TICK = 10_000_000
-"""Nanoseconds of waiting that count: less is the noise of a thread that looks for the interpreter lock."""
+"""Minimum significant waiting time, in nanoseconds.
+
+Less is the noise of a thread that looks for the interpreter lock.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The traces that a process leaves whether it speaks or not: what all its threads have used and waited for so far."""
+    """Traces of a process known to the system: work and waits of all its threads."""
 
     computed: int = 0
     """Processor time, in ticks of the system."""
     waited: int = 0
-    """Nanoseconds in which its threads were ready, and other work had the processors."""
+    """Nanoseconds spent ready to run while other work had the processors."""
     fetched: int = 0
-    """Pages of memory that were read back from a disk."""
+    """Number of memory pages read back from a disk."""
     ready: bool = False
-    """True if a thread is ready at this moment: it computes, or waits for a processor."""
+    """True if a thread is ready now: it computes, or waits for a processor."""
     disk: bool = False
-    """True if a thread waits in the kernel, as for a disk: also of one that will never be served."""
+    """True if a thread waits in the kernel, as for a disk, perhaps for ever."""
 
 
 def excuse(before: Evidence, now: Evidence) -> str | None:
-    """The reason why a process is silent that has not hung, in words that follow its name; None if there is none."""
+    """Excuse for a silent process, as text after its name; None if it has none."""
     if now.computed > before.computed and now.computed - before.computed >= (now.waited - before.waited) // _TICK:
         return "computes: a call into C that keeps Python's lock takes long"
     if now.ready or now.computed > before.computed or now.waited - before.waited >= _TICK:
@@ -56,33 +68,36 @@ def excuse(before: Evidence, now: Evidence) -> str | None:
 
 @dataclass(eq=False, slots=True)
 class Pulse:
-    """The signs of life of one process. Times are of a clock that never goes back, in seconds."""
+    """Signs of life of one process.
+
+    Times are of a clock that never goes back, in seconds.
+    """
 
     pid: int
     heard: float
-    """The time at which bytes of it arrived last; before that, at which it began."""
+    """Time of the last bytes received from it; before the first, its start."""
     alive: float
-    """The last time at which it was surely alive."""
+    """Last time with proof of life."""
     patience: float = 1.0
-    """Time-outs of silence after which it has hung: more where nothing is known of it but what it says."""
+    """Time-outs of silence allowed: above 1 for a process on another host."""
     received: int = 0
     seen: Evidence | None = None
-    """What was known of it when it began to be missed, or was last found alive."""
+    """Evidence when it began to be missed, or was last found alive."""
     excuse: str = ""
-    """The reason for its present silence."""
+    """Excuse for the present silence."""
     alarms: int = 0
-    """How often it was silent for long, and had not hung."""
+    """Number of long silences without a hang."""
     noted: float = 0.0
-    """The length of a turn, or a silence, that the user was told of."""
+    """Duration of the turn, or silence, last noted to the user."""
 
     def limit(self, timeout: float) -> float:
-        """Seconds of silence after which it has hung."""
+        """Seconds of silence allowed before the process counts as hung."""
         grown = timeout * self.patience * min(2.0**self.alarms, MOST_PATIENCE)
         return grown if self.received else max(grown, START_SECONDS)
 
 
 class Liveness:
-    """Looks at all processes several times a second.
+    """Detector of hung processes, called several times a second.
 
     Args:
         timeout: seconds without a sign of life after which a process has hung.
@@ -96,7 +111,10 @@ class Liveness:
         self._looked = now
 
     def hung(self, pulses: Iterable[tuple[Pulse, int]], now: float) -> list[Pulse]:
-        """Those that must be given up. With each pulse: how many bytes have come of its process by now, all that were there."""
+        """Hung processes among `pulses`, each with its total of received bytes.
+
+        All bytes that were there must have been received.
+        """
         pulses = list(pulses)
         if now - self._looked > self.timeout / 2:  # it is this process that was stopped, or starved
             for pulse, _ in pulses:
@@ -126,7 +144,10 @@ class Liveness:
         return now - pulse.alive >= limit
 
     def worth_telling(self, pulse: Pulse, busy: float, first: float = _FIRST_NOTE) -> bool:
-        """True if a turn that has lasted `busy` seconds is one that the user should hear of, now; `first`: in time-outs."""
+        """True if a turn of `busy` seconds is due for a note to the user.
+
+        `first`: time-outs until the first note.
+        """
         if busy < self.timeout:
             pulse.noted = 0.0
             return False
@@ -137,7 +158,7 @@ class Liveness:
 
 
 def evidence(pid: int) -> Evidence:
-    """What the system knows of a process; nothing where it does not tell."""
+    """Evidence on a process from the system; empty where there is none."""
     computed = waited = fetched = 0
     ready = disk = False
     process = Path(f"/proc/{pid}")
@@ -154,5 +175,5 @@ def evidence(pid: int) -> Evidence:
 
 
 def _fields(process: Path) -> list[str]:
-    """The fields of a process, or of a thread, from its state on: proc(5)."""
+    """Fields of a process or thread from its state on: proc(5)."""
     return process.joinpath("stat").read_text().rpartition(") ")[2].split()

@@ -1,4 +1,4 @@
-"""The lead of a job with a store: keeps a monitor, and passes on what that and the workers' placement say.
+"""Lead of a job with a store: runs a monitor, and relays messages to and from it.
 
 It has no part in recovery itself. The monitor says when a worker is to be replaced; a monitor that dies is replaced at once.
 """
@@ -38,20 +38,25 @@ from timely.errors import FalkirkError, WorkerLost
 _TICK_SECONDS = 0.25
 
 _AWAY_SECONDS = 0.5
-"""Seconds between two looks for a monitor of its own, while it is away."""
+"""Seconds between two attempts to reach a standalone monitor while it is away."""
 
 _NOTE_SECONDS = 1.0
-"""Seconds that the monitor has to note the error that ends the job."""
+"""Seconds for the monitor to record the error that ends the job."""
 
 _SHORT_LIVES, _SHORT_SECONDS, _FAILED_SECONDS = 10, 2.0, 60.0
-"""A monitor that has died so often in a row, each time so soon, will not live. One that failed for a reason of its own may
-have taken longer to come to the same end again."""
+"""Limits on short lives of a monitor: number in a row, seconds each.
+
+The third applies to one that failed for a reason of its own, which may take longer to come to the same end again.
+"""
 
 OnEvent = Callable[[str, float, dict[str, Any]], None]
 
 
 class Monitored:
-    """See `runtime.supervisor.supervisor.Lead`, and `Job` for the arguments. What it opens goes with `resources`."""
+    """`runtime.supervisor.supervisor.Lead` of a job with a store.
+
+    See `Job` for the arguments. What it opens is closed with `resources`.
+    """
 
     def __init__(
         self,
@@ -81,7 +86,7 @@ class Monitored:
         self._monitor_began = float("-inf")
         self._short_lives = 0
         self._last_failure = ""
-        """The last words of a monitor that ended for a reason of its own."""
+        """Trace of the last internal failure of a monitor."""
         self._apart = address_of(monitor) if monitor is not None else None
         self._away_until: float | None = None
         self._noted_by = float("-inf")
@@ -107,14 +112,14 @@ class Monitored:
         self._tell_processes()
 
     def _tell_processes(self) -> None:
-        """Tell the event log which process each worker is, where that is a process of this host."""
+        """Write the process id of each local worker to the event log."""
         for worker, child in sorted(self.place.workers.items()):
             if self._on_event is not None and child.pid > 0 and self._pids.get(worker) != child.pid:
                 self._pids[worker] = child.pid
                 self._on_event("process", time.time(), {"worker": worker, "pid": child.pid})
 
     def hear(self, child: Child, message: FromChild) -> None:
-        """The monitor has decided something, or somebody has failed."""
+        """Handle decisions of the monitor, and failures of any process."""
         match message:
             case Respawn(worker):
                 self.place.needed(worker)
@@ -136,10 +141,10 @@ class Monitored:
                 self._fail(child, message)
 
     def gone(self, child: Child) -> None:
-        """A process has ended by itself, or was killed by somebody else."""
+        """Handle the end of a process."""
         if child is not self._monitor:
             losses = self.place.gone(child)
-            # Of one that has hung it was said before; how one ended that somebody else has started, that one tells.
+            # A hung process was noted before; the end of one started elsewhere is reported there.
             if self.over is None and self.error is None and not child.hung and child.process is not None:
                 for loss in losses:
                     self._note(f"worker {loss.worker}: {loss.reason}; another process takes its place")
@@ -153,7 +158,7 @@ class Monitored:
                 self._start_monitor()
 
     def turn(self) -> None:
-        """Look after what is to be done with time; raise the error that ends the job, or JobStopped."""
+        """Do timed work; raises the job's fatal error, or JobStopped."""
         if self.error is not None:
             self._let_it_be_noted()
             raise self.error
@@ -164,7 +169,7 @@ class Monitored:
             self._lose(self.place.turn())
 
     def finish(self) -> None:
-        """The job is done, and nobody goes on from its files."""
+        """Remove the files of operators' jobs after the end."""
         shutil.rmtree(self._folder / FILES, ignore_errors=True)
         if self.over is not None and self.over.before:
             self._note(
@@ -172,13 +177,16 @@ class Monitored:
             )
 
     def _lose(self, losses: list[Lost]) -> None:
-        """Processes of workers have ended: the monitor decides what follows."""
+        """Report lost worker processes to the monitor, which decides."""
         for loss in losses:
             if self._monitor is not None and self.over is None:
                 self._monitor.tell(loss)
 
     def _fail(self, child: Child, failure: Unable) -> None:
-        """A member has failed by an error that ends the job. A spare's is no member's; a lost connection is another one's."""
+        """Record a worker's or the monitor's fatal error, to end the job.
+
+        That of a spare does not, and a lost connection is another worker's error.
+        """
         if child is self._monitor:
             self.error = error_of(failure, "the monitor")
         elif child.worker >= 0 and failure.kind != WorkerLost.__name__:
@@ -188,7 +196,7 @@ class Monitored:
                 self._noted_by = time.monotonic() + _NOTE_SECONDS
 
     def _let_it_be_noted(self) -> None:
-        """The monitor writes down why the job ends, for who looks at it later; the error is the same without."""
+        """Give the monitor time to record the job's error; the error is the same without."""
         while self._monitor is not None and self.over is None and time.monotonic() < self._noted_by:
             if self._monitor in self.children.wait(_TICK_SECONDS):
                 said = self._monitor.control.read()
@@ -198,7 +206,7 @@ class Monitored:
     # The monitor
 
     def _note_failure(self, failure: Unable) -> None:
-        """The monitor ends for a reason of its own: it is replaced like one that was killed."""
+        """Note an internal failure of the monitor, which is replaced."""
         if failure.trace != self._last_failure:
             self._last_failure = failure.trace
             self._note(
@@ -221,7 +229,7 @@ class Monitored:
         self._watch(self.children.start(MONITOR, []))
 
     def _meet_monitor(self) -> None:
-        """Connect to the monitor that is a process apart, if it is there."""
+        """Connect to the standalone monitor, if it is there."""
         assert self._apart is not None
         try:
             sock, pid = connect(self._apart)

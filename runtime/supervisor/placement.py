@@ -1,4 +1,4 @@
-"""Placements: where the workers of a job are, and how their processes are started, connected and ended."""
+"""Placements: start, connect and end the processes of a job's workers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ if TYPE_CHECKING:
     from runtime.supervisor.store import JobStore
 
 _SPARE_SECONDS = 0.5
-"""Seconds after the use of a spare until the next one is prepared: until then the job needs the processor more."""
+"""Seconds after the use of a spare until the next one is prepared.
+
+Until then the job needs the processor more.
+"""
 
 _AFTER_SECONDS, _RESTORE_SECONDS = 0.2, 5.0
-"""After a loss that is so long after the job goes on, when its first epochs are out; and in any case after so many seconds."""
+"""Seconds before the next spare starts after a loss: once restored, and at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The task of all workers of a job, as its supervisor knows it. The fields are those of `WorkerTask`."""
+    """Task of all workers of a job, in the supervisor.
+
+    The fields are those of `WorkerTask`.
+    """
 
     program: Program
     workers: int
@@ -43,61 +49,64 @@ class Task:
     store: JobStore | None = None
 
     def packable(self, monitor: str | tuple[str, int], patience: float, token: bytes = b"") -> WorkerTask:
-        """It, for workers; those of a job with a store find the monitor at an address."""
+        """Task to be sent to workers, with the address of the monitor."""
         store = None
         if self.store is not None:
             store = StoreTask(str(self.store.folder), self.store.id, monitor, patience, token)
         return WorkerTask(self.program, self.workers, self.limits, self.job, self.files, self.drive, store)
 
     def incarnation(self) -> int:
-        """A number for a process that begins. Without a store there is one process for each worker."""
+        """Number for a new process, higher than any before; 0 without a store."""
         return self.store.incarnation() if self.store is not None else 0
 
 
 class Placement(Protocol):
-    """Starts and ends the processes of workers, when the lead of the job says so."""
+    """Placement of workers: starts and ends their processes for the lead."""
 
     token: bytes
-    """The secret that workers say first to the monitor; empty where nobody else can connect."""
+    """Secret sent first by workers to the monitor; empty if no stranger can connect."""
 
     @property
     def listener(self) -> socket.socket:
-        """The socket to which workers connect to reach the monitor."""
+        """Listening socket of the monitor, for workers."""
 
     @property
     def workers(self) -> Mapping[int, Child]:
-        """The workers whose processes are there."""
+        """Workers with a process, by number."""
 
     def begin(self) -> None:
-        """Prepare: the monitor, if there is one, has been told what it watches."""
+        """Prepare processes; the monitor, if any, knows the job by now."""
 
     def needed(self, worker: int) -> None:
-        """A worker is wanted; whichever process of it there is must not be."""
+        """Start a process for a worker, in place of any it has."""
 
     def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
-        """This process of a worker has been given up (-1: whichever there is). Gives the losses that follow."""
+        """Give up a process of a worker (-1: any); returns the losses that follow."""
 
     def gone(self, child: Child) -> list[Lost]:
-        """A process of a worker has ended, or cannot be heard any more. Gives the losses that follow."""
+        """Handle the end, or silence, of a worker's process; returns the losses."""
 
     def turn(self) -> list[Lost]:
-        """Gives what was lost; called several times a second, while the job goes on."""
+        """Return new losses; called several times a second while the job goes on."""
 
     def restored(self) -> None:
-        """The job goes on after a loss."""
+        """Handle the end of a recovery: the job goes on after a loss."""
 
     def tell(self, message: ToChild) -> None:
-        """Tell all workers something."""
+        """Send a message to all workers."""
 
     def left(self) -> bool:
-        """True if no worker is there any more, and all have been heard."""
+        """True if no worker is left, and all their messages were read."""
 
     def close(self) -> None:
-        """The job ends, however: end what is left, but for children."""
+        """End the placement with the job, except for child processes."""
 
 
 Open: TypeAlias = Callable[[Children, Task, Callable[[str], None]], Placement]
-"""Opens the placement of a task; its processes are heard as some of `Children`. The function takes notes for the user."""
+"""Factory of placements from processes, task and a function for notes.
+
+The processes are among `Children`.
+"""
 
 
 class LocalWorkers:
@@ -116,7 +125,10 @@ class LocalWorkers:
         self._spares: deque[Child] = deque()
         self._spare_due: float | None = None
         self._has_lost = False
-        """True since a worker was lost: where one dies another one may soon, and the next spare makes haste."""
+        """True after the first loss of a worker: then the next spare warms up at once.
+
+        Where one dies another one may soon.
+        """
         self._listener: socket.socket | None = None
         self.workers: dict[int, Child] = {}
         address = os.path.join(children.private, MONITOR_SOCKET)
@@ -129,7 +141,7 @@ class LocalWorkers:
 
     @property
     def listener(self) -> socket.socket:
-        """The socket to which workers connect to reach the monitor, in a job with a store."""
+        """Listening socket of the monitor, in a job with a store."""
         assert self._listener is not None
         return self._listener
 
@@ -153,14 +165,14 @@ class LocalWorkers:
             self._spare_due = time.monotonic() + (_RESTORE_SECONDS if self._has_lost else _SPARE_SECONDS)
 
     def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
-        """End a process at once: that is no loss to be told of."""
+        """End a process at once; this causes no loss to report."""
         there = self.workers.get(worker)
         if there is not None and incarnation in (-1, there.incarnation):
             self._dismiss(there)
         return []
 
     def gone(self, child: Child) -> list[Lost]:
-        """A worker, or a spare, has ended."""
+        """Handle the end of a worker or a spare."""
         if child in self._spares:
             self._spares.remove(child)  # one that cannot even be prepared is not tried again before it is needed
             if not child.failed:
@@ -172,7 +184,7 @@ class LocalWorkers:
         return []
 
     def turn(self) -> list[Lost]:
-        """Prepare the next spare when its time has come."""
+        """Prepare the next spare when it is due."""
         if self._spare_due is not None and time.monotonic() >= self._spare_due:
             self._spare_due = None
             if not self._spares:
@@ -180,12 +192,12 @@ class LocalWorkers:
         return []
 
     def restored(self) -> None:
-        """The next spare has not disturbed the restore. Now it may begin."""
+        """Bring the next spare forward, as the restore is over."""
         if self._spare_due is not None:
             self._spare_due = min(self._spare_due, time.monotonic() + _AFTER_SECONDS)
 
     def tell(self, message: ToChild) -> None:
-        """Tell all workers something."""
+        """Send a message to all workers."""
         for child in self.workers.values():
             child.tell(message)
 
@@ -194,7 +206,7 @@ class LocalWorkers:
         return not self.workers
 
     def close(self) -> None:
-        """Nobody connects any more."""
+        """Close the socket and the task file."""
         if self._listener is not None:
             self._listener.close()
         self._file.close()
@@ -204,6 +216,6 @@ class LocalWorkers:
         self._spares.append(self._children.start(WORKER, [self._file.fileno()], *haste))
 
     def _dismiss(self, child: Child) -> None:
-        """End a worker that must not go on; what it said in time counts, its last words do not."""
+        """End an unwanted worker; its unread messages are dropped."""
         del self.workers[child.worker]
         self._children.end(child)

@@ -1,4 +1,4 @@
-"""The processes of a job, as its supervisor starts, hears and ends them."""
+"""Processes of a job: started, watched and ended by its supervisor."""
 
 from __future__ import annotations
 
@@ -23,27 +23,30 @@ from runtime.supervisor.forked import UNKNOWN, Forked, environment, start
 from runtime.supervisor.liveness import Liveness, Pulse
 
 _GRACE_SECONDS = 3.0
-"""Seconds that a stopped process has to leave by itself; then it is killed."""
+"""Seconds for a stopped process to end by itself, before it is killed."""
 
 _KILL_SECONDS = 5.0
-"""Seconds that a process may take to die. One that waits in the kernel, for a disk that is gone perhaps, does not: it is left
-behind, cut off from everybody, and its successor has fenced its journal."""
+"""Seconds for a killed process to die.
+
+One that waits in the kernel, for a disk that is gone perhaps, does not: it is left behind, cut off from all others,
+and its successor has fenced its journal.
+"""
 
 _READ_SECONDS = 60.0
-"""Seconds that a process without signs of life may take to read what it is told."""
+"""Seconds for a process without signs of life to read a message."""
 
 _BEATS = 10
-"""Number of times a process beats within the time-out."""
+"""Number of heartbeats within the time-out."""
 
 WORKER = "runtime.processes.worker"
 MONITOR = "runtime.processes.monitor"
 
 Started: TypeAlias = "Forked | subprocess.Popen[bytes]"
-"""A process that this one has started."""
+"""Process started by this one."""
 
 
 def task_file(task: WorkerTask) -> IO[bytes]:
-    """The task of all workers, in a file that only processes can read that inherit it."""
+    """Task of all workers, in a file readable by inheriting processes only."""
     file = tempfile.TemporaryFile()  # noqa: SIM115
     file.write(packed(task))
     file.flush()
@@ -52,29 +55,32 @@ def task_file(task: WorkerTask) -> IO[bytes]:
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """One process: a worker, a spare that may become one (`worker` -1), or a monitor."""
+    """Process of a job: worker, spare (`worker` -1) or monitor."""
 
     module: str
     process: Started | None
-    """None: somebody else has started it, and it ends when it likes."""
+    """None if the process was started elsewhere, and ends when it likes."""
     control: Control[FromChild]
     pidfd: int | None
     pulse: Pulse
     worker: int = -1
     incarnation: int = -1
     failed: bool = False
-    """True if it said itself why it ends."""
+    """True if it has sent the error that ends it."""
     ready: bool = False
-    """True if it can be asked what it waits for."""
+    """True if it can print a report of pending work."""
     hung: str = ""
-    """The reason for which it was ended, if it had hung."""
+    """Description of its silence, if it was killed as hung."""
 
     @property
     def pid(self) -> int:
         return self.pulse.pid
 
     def tell(self, message: ToChild, files: list[socket.socket] | None = None) -> None:
-        """Tell it something; if it is dead, that is found out elsewhere. Who does not read for long has hung, and is killed."""
+        """Send a message; errors of a dead process are ignored.
+
+        A process that does not read for long has hung, and is killed.
+        """
         try:
             tell(self.control.sock, message, files or [])
         except BlockingIOError:
@@ -85,12 +91,12 @@ class Child:
             pass
 
     def explain(self) -> None:
-        """Have it print what it waits for, on its standard error."""
+        """Make it print its report of pending work, on its standard error."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGQUIT)
 
     def how_it_ended(self) -> str:
-        """The end of the process, in words that follow its name."""
+        """End of the process, as text after its name."""
         if self.hung:
             return f"{self.hung}, and was killed"
         code = self.process.returncode if self.process is not None else None
@@ -102,7 +108,10 @@ class Child:
 
 
 def link_to(child: Child, begin: Begin, others: list[Child]) -> None:
-    """Let a process begin as a worker, and connect it with those of others, which are told before it can say anything."""
+    """Start a process as a worker, connected to `others`.
+
+    Those get their sockets before it can send anything.
+    """
     ends: list[socket.socket] = []
     for other in others:
         one, end = socket.socketpair()
@@ -118,7 +127,9 @@ def link_to(child: Child, begin: Begin, others: list[Child]) -> None:
 
 
 class Children:
-    """All processes of a job, those that others have started included. `wait` hears them all. A context that ends them.
+    """All processes of a job, local or not; a context that ends them.
+
+    `wait` waits for all.
 
     Args:
         workers: how many share the machine.
@@ -142,11 +153,14 @@ class Children:
 
     @property
     def beat_seconds(self) -> float:
-        """Seconds between two signs of life of a process; 0: there are none."""
+        """Seconds between two heartbeats of a process; 0: there are none."""
         return self.liveness.timeout / _BEATS if math.isfinite(self.liveness.timeout) else 0.0
 
     def start(self, module: str, files: list[int], *more: str) -> Child:
-        """Start a process. Its arguments: a connection to here, how often to beat, `private`, `files`, and `more`."""
+        """Start a process.
+
+        Its arguments: a connection to here, seconds between heartbeats, `private`, `files`, and `more`.
+        """
         mine, theirs = socket.socketpair()
         with theirs:
             arguments: list[str | int] = [0, str(self.beat_seconds), self.private, *range(1, 1 + len(files)), *more]
@@ -160,7 +174,7 @@ class Children:
         return self._add(Child(module, process, Control(mine, FROM_CHILD), pidfd, _pulse(process.pid)))
 
     def meet(self, module: str, control: Control[FromChild], pid: int | None, patience: float = 1.0) -> Child:
-        """Hear a process that somebody else has started as well, over a connection to it.
+        """Include a process started elsewhere, over a connection to it.
 
         `pid` is None on another host, where its processor time is not known: `patience` is in time-outs.
         """
@@ -177,7 +191,7 @@ class Children:
         return child
 
     def wait(self, seconds: float) -> list[Child]:
-        """Wait for news of any of them, at most so long; who may have some."""
+        """Wait up to `seconds` for messages or ends; returns the processes with any."""
         ready = dict.fromkeys(key.data for key, _ in self._selector.select(seconds))
         for each in ready:
             if not isinstance(each, Child):
@@ -185,11 +199,14 @@ class Children:
         return [each for each in ready if isinstance(each, Child)]
 
     def attend(self, file: int, ready: Callable[[], None]) -> None:
-        """Have `wait` call `ready` whenever there is something to read in a file."""
+        """Call `ready` from `wait` whenever a file is readable."""
         self._selector.register(file, selectors.EVENT_READ, ready)
 
     def hung(self) -> list[Child]:
-        """Those that have hung, and are not heard any more. To be called when all that could be read has been."""
+        """Hung processes.
+
+        To be called when all that could be read has been.
+        """
         now = time.monotonic()
         silent = self.liveness.hung([(child.pulse, child.control.received) for child in self.all], now)
         found = [child for child in self.all if child.pulse in silent]
@@ -198,12 +215,15 @@ class Children:
         return found
 
     def silent(self) -> list[tuple[Child, float]]:
-        """Those that are alive without a word, and for how many seconds. After `hung`."""
+        """Silent processes with an excuse, and the seconds of their silence.
+
+        To be called after `hung`.
+        """
         now = time.monotonic()
         return [(child, now - child.pulse.heard) for child in self.all if child.pulse.excuse]
 
     def over(self, child: Child) -> bool:
-        """True if it has ended, or can no longer be told anything (then it is ended)."""
+        """True if a process has ended, or cannot be reached any more."""
         process = child.process
         if process is None:
             return child.control.ended
@@ -213,7 +233,7 @@ class Children:
         return child.control.ended or process.poll() is not None
 
     def end(self, child: Child) -> list[FromChild]:
-        """Kill it if it is still there and a child of ours, and forget it; what it had said at last."""
+        """Kill a child process if it runs, and forget it; returns its last messages."""
         if child.process is not None:
             if child.process.poll() is None:
                 child.process.kill()
@@ -229,7 +249,7 @@ class Children:
         return said
 
     def stop(self) -> None:
-        """End all: asked first, killed after a grace period."""
+        """End all processes: first by request, then by force after a grace period."""
         for child in self.all:
             if child.process is not None and child.process.poll() is None:
                 child.process.terminate()

@@ -1,4 +1,4 @@
-"""The outcome of a job, from what its processes say: captured batches, statistics, errors."""
+"""Outcome of a job, from messages of its processes: batches, statistics, errors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from timely.time import Time
 
 
 class Gathered:
-    """The outcome of one run so far; `stats` is by worker, of all processes that have been that worker.
+    """Outcome of one run so far; `stats` is by worker, over all its processes.
 
-    `whole`: all batches of a time reach a capture as one, which may come again from a process that took over.
+    `whole`: all batches of a time reach a capture as one; it may come again from a replacement process, and then
+    counts once.
     """
 
     def __init__(self, flow: Dataflow, whole: bool = True) -> None:
         self.stats: dict[int, Stats] = {}
         self._before: dict[int, tuple[int, Stats | None]] = {}
-        """By worker: the incarnation that it is, and the statistics of those before it."""
+        """Incarnation of each worker, and the statistics of earlier incarnations."""
         self._whole = whole
         self._returned: dict[int, Any] = {}
         self._began = time.perf_counter()
@@ -34,7 +35,7 @@ class Gathered:
         self._captured: dict[tuple[int, Time, int], Batch] = {}
 
     def hear(self, worker: int, incarnation: int, said: Stats) -> None:
-        """The statistics of a worker's process, which counts from 0."""
+        """Add the statistics of a worker's process, which counts from 0."""
         known, before = self._before.get(worker, (None, None))
         if known != incarnation:
             before = self.stats.get(worker)
@@ -44,16 +45,16 @@ class Gathered:
         self.stats[worker] = said
 
     def capture(self, worker: int, message: CapturedBatch) -> None:
-        """A batch of a capture of `worker`."""
+        """Add a batch of a capture of `worker`."""
         batch = decode_batch(message.header, memoryview(message.payload))
         self._captured[message.node, message.time, worker if self._whole else len(self._captured)] = batch
 
     def returns(self, worker: int, value: bytes) -> None:
-        """The value that the `drive` function of `worker` returned."""
+        """Set the value returned by the `drive` function of `worker`."""
         self._returned[worker] = decode(value)
 
     def result(self) -> Result:
-        """The job's result."""
+        """Result of the job."""
         captured: dict[str, list[tuple[Time, Batch]]] = {name: [] for name in self._captures.values()}
         for (node, at, _), batch in self._captured.items():
             captured[self._captures[node]].append((at, batch))
@@ -61,7 +62,7 @@ class Gathered:
 
 
 def error_of(failure: Unable, who: str) -> FalkirkError:
-    """The error that ended a process, to be raised here."""
+    """Fatal error of another process, as an exception for this one."""
     if not failure.known:
         return FalkirkError(f"{who} failed:\n{failure.trace}")
     kind = getattr(errors, failure.kind, None)

@@ -1,4 +1,4 @@
-"""A mark of a job that starts, until it uses its store: whoever asks the job to stop waits for that, and finds it there."""
+"""Mark of a starting job, until it uses its store; `stop_job` waits for it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from runtime.scratch import PREFIX, Scratch, sweep
 
 _marks: list[Scratch] = []
-"""Of this process."""
+"""Marks of this process."""
 
 
 def begin(folder: str | os.PathLike[str]) -> None:
-    """This process is about to run a job with the store `folder`, which need not be there."""
+    """Mark the start of a job with the store `folder`, which need not exist."""
     _marks.append(Scratch(_kind(folder)))
 
 
 def begun() -> None:
-    """The job of this process uses its store."""
+    """Remove the mark: the job of this process uses its store."""
     while _marks:
         _marks.pop().close()
 
 
 def starts(folder: str | os.PathLike[str]) -> bool:
-    """True if a job of this user's, on this machine, is about to use this store."""
+    """True if a job of this user, on this machine, is about to use this store."""
     where = Path(tempfile.gettempdir())
     sweep(where)  # those of processes that are gone
     return any(where.glob(f"{PREFIX}{_kind(folder)}-*"))

@@ -1,4 +1,4 @@
-"""Asking a running job to stop, from another process: a file in its store, which its supervisor looks for."""
+"""Stop request for a running job: a file in its store, found by its supervisor."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _LOOK_SECONDS = 0.05
 
 
 class JobStopped(FalkirkError):
-    """Somebody asked the job to stop, and it has: run it again, and it goes on."""
+    """Job stopped on request; run again, it goes on."""
 
 
 def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
-    """Ask the job that uses a store, or is about to, to stop, and wait until it has; False if there is none.
+    """Stop the job of a store, running or starting; False if there is none.
+
+    Waits until the job has stopped.
 
     Raises FalkirkError if it has not stopped after `seconds`, or if the folder is no store.
     """

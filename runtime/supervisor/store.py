@@ -1,4 +1,4 @@
-"""The store of a job, as the job's supervisor opens it: nobody else may use it meanwhile."""
+"""Store of a job, opened and locked by its supervisor."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from runtime.supervisor import starting
 from runtime.supervisor.stop import STOP_FILE, JobStopped
 
 _OF_EACH = {NAME, STOP_FILE, ".lock"}
-"""The names in any store, or in one that has just been made."""
+"""File names found in any store, or in one just made."""
 
 ALONE = "spark-alone"
-"""The folder, in a store, of a program that runs on Spark alone."""
+"""Name of the folder, in a store, of a program on Spark only."""
 
 
 class JobStore:
-    """Opens, or makes, the store in `folder`, for this user alone, and keeps it until `resources` are closed.
+    """Store in `folder`, opened or made, private and locked until `resources` close.
 
     `on_note` is called with what the user should know. `alone`: for a program that runs on Spark alone, and not on workers.
 
@@ -56,19 +56,22 @@ class JobStore:
         starting.begun()
 
     def incarnation(self) -> int:
-        """A number for a process that begins: higher than any before."""
+        """Number for a new process, higher than any before."""
         self._incarnation += 1
         return self._incarnation
 
     def check_stop(self) -> None:
-        """Raise JobStopped if somebody has asked the job to stop."""
+        """Raise JobStopped if a stop was requested."""
         if self._stop_file.exists():
             raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
 
 
 @contextmanager
 def told(address: str, file: Path) -> Iterator[None]:
-    """While inside, `file` says where the job's page is, to this user only. It may have a token in it."""
+    """Context with a private file holding the address of the job's page.
+
+    The address may have a token in it.
+    """
     file.unlink(missing_ok=True)
     with suppress(OSError), open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
         out.write(address)  # nothing but a look at the job needs it

@@ -1,7 +1,8 @@
-"""The supervisor of a job: hears its processes, gathers what they give, and sees the job through to its end.
+"""Supervisor of a job: watches its processes, gathers results, to the job's end.
 
-What differs between jobs is a `Lead`, which decides (with a store: what the monitor says; without: all begin and end together),
-and a `Placement`, which starts and ends the processes of workers. When the supervisor dies, all others end.
+What differs between jobs is a `Lead`, which decides (with a store: what the monitor says; without: all begin and end
+together), and a `Placement`, which starts and ends the processes of workers. When the supervisor dies, all others
+end.
 """
 
 from __future__ import annotations
@@ -31,36 +32,36 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 0.25
 _END_SECONDS = 30.0
-"""Seconds that workers have to leave when all is done: sinks are closed then."""
+"""Seconds for workers to exit after the end: sinks are closed then."""
 
 HEARTBEAT_TIMEOUT = 10.0
-"""Seconds without a sign of life after which a process of a job with a store has hung, unless something else is said."""
+"""Default time-out of heartbeats in a job with a store, in seconds."""
 
 
 class Lead(Protocol):
-    """Decides for a job: when its workers begin, what follows when a process ends, and when the job is over."""
+    """Decision-maker of a job: start of workers, reaction to lost processes, end."""
 
     children: Children
     over: Over | None
-    """The end of the job."""
+    """End of the job."""
     error: FalkirkError | None
-    """The error that ends it."""
+    """Fatal error of the job."""
 
     @property
     def place(self) -> Placement:
-        """The placement of the workers."""
+        """Placement of the workers."""
 
     def hear(self, child: Child, message: FromChild) -> None:
-        """A process has said something."""
+        """Handle a message of a process."""
 
     def gone(self, child: Child) -> None:
-        """A process has ended, by itself or because it had hung; what it said at last was heard."""
+        """Handle the end of a process: by itself or as hung, last messages read."""
 
     def turn(self) -> None:
-        """Called several times a second. Raises the error that ends the job."""
+        """Called several times a second; raises the error that ends the job."""
 
     def finish(self) -> None:
-        """The job is done: clear away what nobody needs any more."""
+        """Remove temporary files after the end of the job."""
 
 
 class Job:
@@ -123,32 +124,32 @@ class Job:
 
     @property
     def place(self) -> Placement:
-        """The placement of its workers."""
+        """Placement of the workers."""
         return self._lead.place
 
     @property
     def over(self) -> Over | None:
-        """Its end, once it has come."""
+        """End of the job, once it has come."""
         return self._lead.over
 
     @property
     def stats(self) -> dict[int, Stats]:
-        """The last statistics of each worker."""
+        """Latest statistics of each worker."""
         return self._gathered.stats
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the workers that there are, in order of worker."""
+        """Process ids of the present workers, in order of worker."""
         return [child.pid for _, child in sorted(self.place.workers.items())]
 
     def explain(self) -> None:
-        """Have every worker print what it waits for, on its standard error."""
+        """Make every worker print its report of pending work, on its standard error."""
         for child in self.place.workers.values():
             if child.ready:
                 child.explain()
 
     def run(self, on_stats: OnStats | None = None) -> Result:
-        """See the job through.
+        """Run the job to its end.
 
         With a store, captured batches that an earlier run has handed over are not handed over again.
 
@@ -166,7 +167,10 @@ class Job:
         return self._gathered.result()
 
     def close(self) -> None:
-        """End all processes, as they are. `run` does so at its end."""
+        """End all processes, as they are.
+
+        `run` does so at its end.
+        """
         self._resources.close()
 
     def _see_through(self, on_stats: OnStats | None) -> None:
@@ -184,7 +188,7 @@ class Job:
             raise self._lead.error
 
     def turn(self, seconds: float) -> None:
-        """Hear the processes, after waiting for news for at most `seconds`; `run` does so all the time."""
+        """Wait up to `seconds` for messages, and handle them; `run` does so all the time."""
         children = self.children
         for child in children.wait(seconds):
             if child in children.all:  # not ended by what another one said

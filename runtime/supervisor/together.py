@@ -1,4 +1,4 @@
-"""The lead of a job without a store: its workers begin together, and end together.
+"""Lead of a job without a store: its workers begin and end together.
 
 All are let go once they have built the same dataflow, so nothing has been read before. There is nothing that a lost worker
 could be restored from: the first loss ends the job.
@@ -22,11 +22,14 @@ from runtime.workspace import Workspace
 from timely.errors import FalkirkError, WorkerLost
 
 _ROOT_CAUSE_SECONDS = 1.0
-"""Seconds to wait, when a worker reports that it lost another one, for the news of why that one ended."""
+"""Seconds to wait for the cause, after a worker has reported a lost worker."""
 
 
 class Together:
-    """See `runtime.supervisor.supervisor.Lead`. What it opens goes with `resources`."""
+    """`runtime.supervisor.supervisor.Lead` of a job without a store.
+
+    What it opens is closed with `resources`.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,10 @@ class Together:
         self._built: dict[int, Built] = {}
         self._finished: set[int] = set()
         self._suspicion: tuple[float, FalkirkError] | None = None
-        """The error of a worker that has lost another one; it ends the job at a time, unless the cause is known by then."""
+        """Pending error about a lost worker: time to raise it, and the error.
+
+        It is not raised if the cause is known before.
+        """
         self.children = resources.enter_context(Children(workers))
         task = Task(program, workers, limits, uuid.uuid4().hex, workspace.path, drive)
         self.place = LocalWorkers(self.children, task, note)
@@ -55,7 +61,7 @@ class Together:
             self.place.needed(worker)
 
     def hear(self, child: Child, message: FromChild) -> None:
-        """A worker has built the program, has finished, or has failed."""
+        """Handle a worker's message: built, finished, or failed."""
         match message:
             case Built():
                 child.ready = True
@@ -77,7 +83,7 @@ class Together:
                 self.error = error_of(message, f"worker {child.worker}")
 
     def gone(self, child: Child) -> None:
-        """A worker has ended: if it had nothing to say, its end is the reason why the job fails."""
+        """Handle the end of a worker: without an error message, it fails the job."""
         self.place.gone(child)
         if self.error is None and not child.failed and child.worker not in self._finished:
             self.error = WorkerLost(
@@ -86,11 +92,11 @@ class Together:
             )
 
     def turn(self) -> None:
-        """Raise the error that ends the job, once it is known."""
+        """Raise the fatal error of the job, once it is known."""
         if self.error is not None:
             raise self.error
         if self._suspicion is not None and (time.monotonic() >= self._suspicion[0] or not self.children.all):
             raise self._suspicion[1]
 
     def finish(self) -> None:
-        """There is nothing to clear away."""
+        """Do nothing: no files are left."""

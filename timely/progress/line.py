@@ -1,9 +1,9 @@
-"""Progress tracking where all times are epochs and no arc changes them: frontiers are single numbers.
+"""Fast progress tracker for graphs with epochs as times and identity summaries.
 
-Most dataflows are like that: no loop, or a loop within one worker that needs no place. Then each place has one least
-epoch, and it is found only when somebody asks. A change marks what lies behind it as stale and stops where that is stale
-already, so operators that nobody asks about cost nothing, however many there are. It answers as
-`timely.progress.tracker.Tracker` does, many times faster; property tests hold the two equal.
+Most dataflows are like that: no loop, or a loop within one worker that needs no place. Each place then has one least
+epoch, computed on demand. A change marks everything downstream of it as stale and stops at what is stale already, so
+operators whose frontiers nobody reads cost nothing. The answers equal those of `timely.progress.tracker.Tracker`,
+many times faster; property tests compare the two.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from timely.progress.tracker import Antichain, Pointstamps, ProgressGraph, Progr
 from timely.time import INF, Summary, Time
 
 _NEVER = INF + 1
-"""The least epoch of a place from which nothing can come; what is sent when all input is over has the epoch INF."""
+"""Least epoch of a place with nothing outstanding upstream: above every epoch.
+
+`INF` itself is the epoch of records sent after the end of all input.
+"""
 
 
 def tracker_for(topology: ProgressGraph) -> ProgressTracker:
-    """The quickest tracker that is enough for `topology`."""
+    """Fastest tracker able to handle `topology`."""
     return LineTracker(topology) if is_line(topology) else Tracker(topology)
 
 
 def is_line(topology: ProgressGraph) -> bool:
-    """True if all times are epochs and all summaries leave them as they are."""
+    """True if all times are epochs and all summaries are the identity."""
     same = Summary.identity(1)
     return (
         all(depth == 1 for depth in topology.depths)
@@ -33,13 +36,16 @@ def is_line(topology: ProgressGraph) -> bool:
 
 
 class LineTracker(Pointstamps):
-    """A tracker for topologies that `is_line` accepts; see `timely.progress.tracker.ProgressTracker`."""
+    """Tracker for topologies accepted by `is_line`; implements `ProgressTracker`."""
 
     def __init__(self, topology: ProgressGraph) -> None:
         super().__init__(len(topology.depths))
         places = range(len(topology.depths))
         self._least: list[int | None] = [None] * len(places)
-        """None: stale. A place is stale only if all places behind it are."""
+        """Least possible epoch at each place; None if stale.
+
+        All places downstream of a stale place are stale.
+        """
         self._before: list[list[int]] = [[] for _ in places]
         self._after: list[list[int]] = [[] for _ in places]
         for arc in topology.arcs:
@@ -54,8 +60,11 @@ class LineTracker(Pointstamps):
         self._frontiers: list[Antichain | None] = [None] * len(topology.watches)
         self._stale: set[int] = set()
         self._alone = [self._seen_by_alone(place) for place in places]
-        """The watches of a place that stands alone: no arc touches it, and these look at nothing else, so what is there is what
-        they see. An input of a program with one worker is like that. None: it does not stand alone."""
+        """Watches of each isolated place; None if the place is not isolated.
+
+        An isolated place has no arcs, and its watches see no other place, so their frontier is the place's own. The
+        inputs of a one-worker program are isolated.
+        """
 
     def _seen_by_alone(self, place: int) -> list[int] | None:
         touched = self._before[place] or self._after[place]
@@ -131,7 +140,7 @@ class LineTracker(Pointstamps):
             todo += self._after[at]
 
     def _find(self, at: int) -> int:
-        """The least epoch that may still leave the place at position `at`; finds that of the places before it first."""
+        """Least epoch still able to leave a place; computes upstream places first."""
         known = self._least[at]
         if known is not None:
             return known

@@ -1,4 +1,4 @@
-"""Progress tracking: which times may still arrive where.
+"""Progress tracker: frontiers computed from pointstamp counts.
 
 A *pointstamp* is (place, time): something outstanding at a place of the graph that may still cause events. The tracker
 keeps a signed count of each, and for every place the *implied frontier*: the minimal times at which anything may still
@@ -35,19 +35,19 @@ from typing import Protocol
 from timely.time import Summary, Time, leq, minimal
 
 Antichain = tuple[Time, ...]
-"""Minimal times, sorted. The empty antichain says that nothing can arrive any more."""
+"""Minimal times, sorted; empty if nothing can arrive any more."""
 
 Rank = tuple[int, ...]
-"""A position in the order of the graph: one number for each scope around the place, the root's first."""
+"""Position in the order of the graph: one number per enclosing scope, root first."""
 
 
 Reach = Sequence[tuple[int, Summary]]
-"""For one point of the graph: the places from which something may come, with path summaries."""
+"""Places upstream of one point of the graph, with path summaries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """From place `source`, at time t, something may come to place `target` at `summary(t)` or later."""
+    """Arc between places: time t at `source` can lead to `summary(t)` at `target`."""
 
     source: int
     target: int
@@ -56,7 +56,9 @@ class Arc:
 
 @dataclass(frozen=True, slots=True)
 class ProgressGraph:
-    """The contracted graph. Every cycle of arcs advances time.
+    """Contracted dataflow graph for progress tracking.
+
+    Every cycle of arcs advances time.
 
     `depths[p]` is the number of coordinates of times at place p, `ranks[p]` its position (`len(ranks[p]) == depths[p]`).
     `watches[w]` are the places, with summaries, whose frontiers together are watch w's.
@@ -69,7 +71,9 @@ class ProgressGraph:
 
 
 def order_key(time: Time, rank: Rank) -> tuple[int, ...]:
-    """A total order that agrees with could-result-in: coordinate and position, scope by scope.
+    """Sort key of a pointstamp: a total order consistent with could-result-in.
+
+    Coordinates and positions alternate, scope by scope.
 
     If (t, p) can lead to (u, q) then `order_key(t, rank(p)) < order_key(u, rank(q))`, because a path within a scope
     either goes forward in that scope's order or advances its coordinate.
@@ -82,7 +86,7 @@ def order_key(time: Time, rank: Rank) -> tuple[int, ...]:
 
 
 def reaches(frontier: Antichain, time: Time) -> bool:
-    """True if something at `time` may still arrive where the progress frontier is `frontier`.
+    """True if `time` may still arrive at a point with this progress frontier.
 
     >>> reaches(((3,),), (3,)), reaches((), (3,)), reaches(((0, 2), (1, 0)), (0, 1))
     (True, False, False)
@@ -96,7 +100,7 @@ def reaches(frontier: Antichain, time: Time) -> bool:
 
 
 class MutableAntichain:
-    """A multiset of times that knows its minimal elements.
+    """Multiset of times with its minimal elements kept up to date.
 
     >>> times = MutableAntichain()
     >>> times.update((3,), 1), times.update((5,), 2)
@@ -112,7 +116,7 @@ class MutableAntichain:
         self.frontier: list[Time] = []
 
     def update(self, time: Time, diff: int) -> bool:
-        """Add `diff` to the count of `time`; True if the minimal elements may have changed.
+        """Change the count of `time`; True if the minimal elements may have changed.
 
         O(1) when a time that is not minimal is touched; a removed minimal element costs a scan of the times held.
         """
@@ -144,47 +148,59 @@ class MutableAntichain:
 
 
 class ProgressTracker(Protocol):
-    """The interface of trackers: `Tracker`, or `timely.progress.line.LineTracker` where that is enough."""
+    """Interface of progress trackers: `Tracker` and the faster `LineTracker`."""
 
     active: int
-    """Number of pointstamps whose count is not zero. 0 means that nothing is outstanding anywhere."""
+    """Number of pointstamps with a nonzero count; 0 means nothing is outstanding."""
     touched: int
-    """Number of changes of a place's times that were worked off: the measure of a tracker's work."""
+    """Number of place updates processed: the measure of a tracker's work."""
 
     dirty: bool
-    """True if updates may wait for `propagate`. An attribute, because it is read before anything is done."""
+    """True if updates may wait for `propagate`.
+
+    An attribute rather than a method because the worker reads it before each event.
+    """
 
     def update(self, place: int, time: Time, diff: int) -> None:
-        """Add `diff` to the count of the pointstamp (place, time). Frontiers change at the next `propagate`."""
+        """Add `diff` to the count of the pointstamp (place, time).
+
+        Call `propagate` before reading frontiers.
+        """
 
     def move(self, place: int, before: Time, after: Time) -> None:
-        """The same as an update of -1 at `before` and of +1 at `after`; quick where nothing else is at the place."""
+        """Move one count from `before` to `after`: an update of -1 and one of +1.
+
+        Fast where nothing else is at the place.
+        """
 
     def propagate(self) -> list[int]:
-        """Work off all updates; the watches whose frontiers may have changed since they were last read."""
+        """Apply all updates; returns the watches with possibly changed frontiers."""
 
     def frontier(self, watch: int) -> Antichain:
-        """The minimal times that may still arrive at `watch`, as of the last `propagate`."""
+        """Minimal times still able to arrive at `watch`, as of the last `propagate`."""
 
     def reaches(self, watch: int, time: Time) -> bool:
-        """True if something at `time` may still arrive at `watch`, as of the last `propagate`."""
+        """True if `time` may still arrive at `watch`, as of the last `propagate`."""
 
     def leaving(self, place: int) -> Sequence[Time]:
-        """The minimal times at which anything may still leave `place`, as of the last `propagate`."""
+        """Minimal times still able to leave `place`, as of the last `propagate`."""
 
     def outstanding(self, place: int) -> dict[Time, int]:
-        """The counts of the pointstamps at `place` itself."""
+        """Counts of the pointstamps at `place` itself, by time."""
 
 
 def frontier_at(tracker: ProgressTracker, reach: Reach) -> Antichain:
-    """The minimal times that may still arrive where `reach` leads; for points that have no watch."""
+    """Minimal times still able to arrive at a point, for points without a watch.
+
+    `reach`: the places upstream of the point, with path summaries.
+    """
     return minimal(
         summary(time) for place, summary in reach for time in tracker.leaving(place) if summary.carries(time)
     )
 
 
 def culprits(tracker: ProgressTracker, topology: ProgressGraph, reach: Reach) -> Iterator[tuple[int, Time, int]]:
-    """The pointstamps (place, time, count) that hold the frontier where it is: those that lead to its minimal times."""
+    """Pointstamps holding back the frontier of a point: (place, time, count)."""
     seen: set[tuple[int, Time]] = set()
     todo = [
         (place, time)
@@ -210,7 +226,7 @@ def culprits(tracker: ProgressTracker, topology: ProgressGraph, reach: Reach) ->
 
 
 class Pointstamps:
-    """The counts of all pointstamps, place by place."""
+    """Pointstamp counts by place."""
 
     def __init__(self, places: int) -> None:
         self._own: list[dict[Time, int]] = [{} for _ in range(places)]
@@ -219,7 +235,7 @@ class Pointstamps:
         self.dirty = False
 
     def _add(self, place: int, time: Time, diff: int) -> int:
-        """Change a count; +1 if the pointstamp has become active by that, -1 if it has ceased to be, 0 otherwise."""
+        """Change a pointstamp's count; +1 if it became positive, -1 if it ceased to be."""
         own = self._own[place]
         before = own.get(time, 0)
         after = before + diff
@@ -238,7 +254,7 @@ class Pointstamps:
 
 
 class Tracker(Pointstamps):
-    """Frontiers of all watches, kept up to date under changes of pointstamp counts."""
+    """Progress tracker for any graph: keeps the frontiers of all watches up to date."""
 
     def __init__(self, topology: ProgressGraph) -> None:
         super().__init__(len(topology.depths))
@@ -261,7 +277,7 @@ class Tracker(Pointstamps):
             else None
             for sources in topology.watches
         ]
-        """For watches that see one place as it is: that place."""
+        """For each watch: its place, if it sees a single one unchanged; else None."""
         self._work: list[tuple[tuple[int, ...], int, Time]] = []
         self._diffs: dict[tuple[int, Time], int] = {}
         self._changed: set[int] = set()

@@ -1,6 +1,7 @@
-"""The state of operators, in versions by time. `interface` says what recovery asks of it.
+"""State of operators, in versions by time.
 
-Enters: what an operator adds at a time. Leaves: its sum as of a time, and runs, which checkpoints are made of. Pure.
+`interface` has the protocol required by recovery. Enters: what an operator adds at a time. Leaves: its sum as of a
+time, and runs, of which checkpoints are made. Pure.
 """
 
 from timely.state.counted_rows import CountedRows

@@ -1,4 +1,4 @@
-"""State of operators over changes: the different rows of each key, and how many of each there are."""
+"""State of operators over changes: the distinct rows of each key, with counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from timely.state.interface import Run, Runs
 
 
 class CountedRows(ExpiringTotals):
-    """Rows with a sign: the different ones, with the sum of the signs of each. Those of a key can be asked for, by `alike`.
+    """Multiset of signed rows: each distinct row with the sum of its signs.
+
+    The rows of given keys are found by `alike`.
 
     Args:
         keys: the columns of the key.
@@ -23,22 +25,22 @@ class CountedRows(ExpiringTotals):
         self.count = Part("sum", sign)
         super().__init__(keys, [Part("values", sign), Part("max", sign), self.count], sign, len(keys))
         self.leading = len(keys)
-        """The number of the columns of the key, which come first."""
+        """Number of key columns; they come first."""
         self.columns: list[str] | None = None
-        """The columns of the rows, as far as they are known: from the first one that comes."""
+        """Columns of the rows; None until the first rows come."""
 
     @property
     def parts(self) -> list[Part]:
-        """The parts that are kept of a row."""
+        """Aggregates kept for each row."""
         return self._parts
 
     def name(self, columns: Sequence[str]) -> None:
-        """Say which columns rows have: those of the key, and others behind them. Nothing is held yet."""
+        """Set the columns of rows, key columns first, before any rows are held."""
         self.columns = self._keys = list(columns)
         self._scopes = {}
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold, in order of time."""
+        """Load `runs`, in order of time, in place of all content."""
         known = Runs.of(runs)
         self.columns = None
         super().restore(Runs(known.rows, lambda: map(self._named, known)))

@@ -1,4 +1,4 @@
-"""State of column aggregates whose keys are given up when a clock has passed them: sessions, and totals with a time to live."""
+"""State of column aggregates with expiring keys: sessions, and totals with a TTL."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _ROOT: Time = (0,)
 
 
 class ExpiringTotals(TotalsState):
-    """Totals in the root scope, of keys with a *moment*: the greatest value of the column `by` that they have met.
+    """Totals of expiring keys, in the root scope.
 
-    A key that is given up has no values of `by`: so it is saved, and counts as gone. Its id is given to another once more than
-    half are such, and nothing will be rolled back to when it was there.
+    The *moment* of a key is the greatest value of the column `by` among its rows. A removed key has no values of
+    `by`: it is saved like that, and counts as absent. Its id is reused once more than half of the keys are absent,
+    and no rollback can bring them back.
     """
 
     few = 1024
-    """Fewer keys that have been given up are no reason to give out ids anew."""
+    """Minimum number of removed keys before ids are reassigned."""
 
     def __init__(self, keys: Sequence[str], parts: Sequence[Part], by: str, alike: int | None = None) -> None:
         """State of these parts by `keys`, with moments by `by`.
@@ -46,25 +47,25 @@ class ExpiringTotals(TotalsState):
 
     @property
     def shape(self) -> str:
-        """That of the totals, and the column of the moments."""
+        """Shape of the totals, with the column of the moments."""
         return f"{super().shape}, until {self._moment.column}"
 
     @property
     def totals(self) -> Totals:
-        """The totals. Those of keys that are gone are among them: see `there`."""
+        """Totals, including removed keys: see `there`."""
         return self._scope(_ROOT).totals
 
     def there(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """A mask of those of `ids` that are not gone."""
+        """Mask of the keys in `ids` still present."""
         found: npt.NDArray[np.bool_] = self.totals.of(self._values)[ids] > 0
         return found
 
     def all(self) -> Ids:
-        """The keys that are not gone."""
+        """Ids of all keys present."""
         return np.flatnonzero(self.totals.of(self._values)) if len(self.totals) else np.zeros(0, np.intp)
 
     def remove(self, time: Time, ids: Ids) -> None:
-        """Give up these keys, all different.
+        """Remove these keys, all different.
 
         Raises:
             ValueError: if something was written at a later time before.
@@ -74,7 +75,10 @@ class ExpiringTotals(TotalsState):
             self._given_up += len(ids)
 
     def expire(self, time: Time, bound: int | None) -> Changed | None:
-        """Give up the keys whose moment is `bound` or before it (None: all); as they were, or None if there are none."""
+        """Remove the keys with moments up to `bound` (None: all).
+
+        Returns them as they were; None if there are none.
+        """
         if not len(self.totals):
             return None
         if bound is None:
@@ -95,37 +99,38 @@ class ExpiringTotals(TotalsState):
             self._due.add(ids)
 
     def alike(self, leading: Ids) -> tuple[Ids, Ids]:
-        """The keys that have these numbers, all different, for the columns in common, and which of these each has.
+        """Keys with the given leading-column numbers, and the number of each.
 
-        See `KeyIndex.leading`. It knows what it was told by `relate`, and what was there when it was first asked.
+        The numbers, all different, are those of `KeyIndex.leading` for the common columns. Later keys are found if
+        they were passed to `relate`.
         """
         if self._alike is None:
             self._alike = _Alike(self, self._common)
         return self._alike.of(leading)
 
     def relate(self, leading: Ids, ids: Ids) -> None:
-        """Say that these are now all the keys with such numbers."""
+        """Replace the keys known for these leading-column numbers by `ids`."""
         assert self._alike is not None
         self._alike.put(leading, ids)
 
     def moments(self, ids: Ids) -> Numbers:
-        """The moments of these keys."""
+        """Moments of these keys."""
         found: Numbers = self.totals.of(self._moment)[ids]
         return found
 
     def scan(self, upto: Frontier) -> Scan | None:
-        """A walk by id: until it is over, ids stay."""
+        """Incremental scan in order of id; ids stay fixed until it is over."""
         walk = super().scan(upto)
         self._walk = None if walk is None else ref(walk)
         return walk
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold, in order of time."""
+        """Load `runs`, in order of time, in place of all content."""
         super().restore(runs)
         self._began_anew()
 
     def keep(self, frontier: Frontier) -> None:
-        """Undo what was written at times outside `frontier`."""
+        """Undo writes at times outside `frontier`."""
         super().keep(frontier)
         self._began_anew()
 
@@ -134,12 +139,12 @@ class ExpiringTotals(TotalsState):
         self._given_up = len(self.totals) - len(self.all())
 
     def without_past(self) -> bool:
-        """Keys that were given up are left to forget."""
+        """Stop keeping history; returns False, as removed keys are still to compact."""
         super().without_past()
         return False
 
     def compact(self, frontier: Frontier) -> None:
-        """Forget how to go back within `frontier`, and the keys that were given up there."""
+        """Forget the history within `frontier`, and the keys removed there."""
         super().compact(frontier)
         if self._given_up >= self.few and 2 * self._given_up > len(self.totals):
             walk = None if self._walk is None else self._walk()
@@ -148,7 +153,7 @@ class ExpiringTotals(TotalsState):
                 self._forget(scope)
 
     def _forget(self, scope: _Totals) -> None:
-        """Number anew the keys that are there, or that a rollback could bring back."""
+        """Renumber the keys present or recoverable by a rollback."""
         old = scope.totals
         kept = old.of(self._values) > 0
         for _, (_, touched, _) in scope.log:
@@ -169,9 +174,10 @@ class ExpiringTotals(TotalsState):
 
 
 class _Due:
-    """The keys in the order of their moments: sorted runs, each more than twice as long as the next. A cache of the state.
+    """Keys in the order of their moments: a cache derived from the state.
 
-    A key is in it again whenever its moment may have risen; where runs are merged, it stays once.
+    Sorted runs, each more than twice as long as the next. A key is added again whenever its moment may have risen;
+    merging runs removes the duplicates.
     """
 
     def __init__(self, state: ExpiringTotals) -> None:
@@ -179,7 +185,7 @@ class _Due:
         self._runs: list[tuple[Numbers, Ids]] = []
 
     def add(self, ids: Ids) -> None:
-        """Keys whose moments are new."""
+        """Add keys with new moments."""
         while self._runs and len(self._runs[-1][1]) <= 2 * len(ids):
             ids = union([ids, self._runs.pop()[1]], len(self._state.totals))
         self._push(ids[self._state.there(ids)])
@@ -191,7 +197,7 @@ class _Due:
             self._runs.append((moments[order], ids[order]))
 
     def upto(self, bound: int) -> Ids:
-        """The keys with a moment up to `bound`, which are no longer in here."""
+        """Take the keys with moments up to `bound`."""
         found, rest = [], []
         for moments, ids in self._runs:
             count = int(np.searchsorted(moments, bound, side="right"))
@@ -207,9 +213,10 @@ class _Due:
 
 
 class _Alike:
-    """The keys whose first `common` columns are alike, side by side: a cache of the state.
+    """Keys grouped by their first `common` columns: a cache derived from the state.
 
-    They are known by the number of these columns (`KeyIndex.leading`). Those that are gone stay until others like them come.
+    Groups are identified by the number of these columns (`KeyIndex.leading`). Removed keys stay until the group is
+    put again.
     """
 
     def __init__(self, state: ExpiringTotals, common: int) -> None:
@@ -219,11 +226,11 @@ class _Alike:
         self._count = np.zeros(0, np.intp)
         self._ids = np.zeros(0, np.intp)
         self._end = 0
-        """Of `_ids` so many mean something; those that were put again since are among them."""
+        """Length of the used part of `_ids`, superseded entries included."""
         self.put(np.zeros(0, np.intp), state.all())
 
     def of(self, leading: Ids) -> tuple[Ids, Ids]:
-        """The keys that begin with each of these, all different, and with which each does."""
+        """Keys of the given groups, and the group of each."""
         known = leading[leading < len(self._count)]
         count = self._count[known]
         ids, of = self._ids[ranges(self._begin[known], count)], known.repeat(count)
@@ -231,7 +238,7 @@ class _Alike:
         return ids[there], of[there]
 
     def put(self, leading: Ids, ids: Ids) -> None:
-        """Keys that begin with these are now `ids`, all different."""
+        """Replace the keys of the given groups by `ids`, all different."""
         self._count[leading[leading < len(self._count)]] = 0
         if not len(ids):
             return
@@ -246,7 +253,10 @@ class _Alike:
         self._end += len(ids)
 
     def _make_room(self, owners: int, ids: int) -> None:
-        """Room for numbers below `owners`, and for so many more ids; those that were put again are dropped."""
+        """Make room for group numbers below `owners` and `ids` more ids.
+
+        Superseded entries are dropped.
+        """
         if owners > len(self._count):
             more = np.zeros(max(64, 2 * owners) - len(self._count), np.intp)
             self._begin, self._count = np.append(self._begin, more), np.append(self._count, more)

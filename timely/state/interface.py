@@ -1,4 +1,4 @@
-"""The only way in which operators keep state: immutable runs, split by time and shard.
+"""Interface of operator state: immutable runs, split by time and shard.
 
 A run holds entries of one time. That makes rollback recovery cheap (Falkirk Wheel, sections 2.3 and 4.1): a selective
 checkpoint at frontier f is the runs with times in f that storage does not have yet, and rolling a living operator back to
@@ -17,11 +17,11 @@ from timely.time import Frontier, Time
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The entries that a state gained at one time. `batch` has the state's own layout; keyed states carry the shard.
+    """Entries added to a state at one time.
 
-    `part` is the name, or the place, of the one of an operator's states to which it belongs (`Parts`). `slot` is the time that
-    entries are kept under, if that is not the time of the event that wrote them, which is `time`; `gone`: an event at `time`
-    took out what earlier ones had written there.
+    `batch` has the state's own layout; keyed states carry the shard. `part` is the name, or position, of one of an
+    operator's states (`Parts`). `slot` is the time under which entries are kept, if that differs from `time`, that of
+    the event that wrote them. `gone`: an event at `time` took out the earlier entries of the slot.
     """
 
     time: Time
@@ -32,7 +32,7 @@ class Run:
 
 
 class NoMapping:
-    """Refuses the ways of dictionaries and lists, which know no times, with a hint at what the state has in their place."""
+    """Base class refusing dictionary and list operations, with a hint for the user."""
 
     _use = ""
 
@@ -47,7 +47,9 @@ class NoMapping:
 
 
 class Runs:
-    """Runs, those of a scope in order of time, each made when it is asked for: what a state is restored from.
+    """Sequence of runs to restore from, each created on demand.
+
+    Those of a scope come in order of time.
 
     Args:
         rows: of all of them; more, if some of them turn out not to be needed.
@@ -60,7 +62,7 @@ class Runs:
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> Runs:
-        """Those of any collection; itself if they are that already."""
+        """Runs of any collection, sorted by time; a `Runs` is returned unchanged."""
         if isinstance(runs, Runs):
             return runs
         held = sorted(runs, key=lambda run: run.time)
@@ -75,7 +77,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """The size of a state: entries, bytes (an estimate), and runs."""
+    """Size of a state: entries, estimated bytes, and runs."""
 
     rows: int
     bytes: int
@@ -83,14 +85,19 @@ class StateSize:
 
 
 class Event(Protocol):
-    """The event that is handled now, as the states that it writes see it (`timely.operators.base.Context`)."""
+    """Event being handled, as seen by the states it writes.
+
+    See `timely.operators.base.Context`.
+    """
 
     @property
     def time(self) -> Time:
-        """Its time."""
+        """Time of the event."""
 
     def keeps_for(self, time: Time) -> Time:
-        """State is written, or taken out, that is kept under another time than the event's: `time`, in plain numbers.
+        """Note a write or removal of state kept under `time` instead of the event's time.
+
+        Returns `time` in plain numbers.
 
         Raises:
             OperatorError: where nobody would remember that after a failure, or `time` is none of this scope.
@@ -98,79 +105,102 @@ class Event(Protocol):
 
 
 Rows = Callable[[], int]
-"""The wanted number of rows of the next piece; asked anew for each, so that it can follow how long the last ones took."""
+"""Wanted number of rows of the next piece.
+
+Asked anew for each, so that it can follow the duration of the last ones.
+"""
 
 WHOLE = 1 << 62
-"""More rows than any state has: one piece."""
+"""More rows than any state has, so that all fit into one piece."""
 
 
 class Scan(Protocol):
-    """A walk over all that a state held when it began, spread over snapshots at rising frontiers.
+    """Incremental scan of a state, spread over snapshots at rising frontiers.
 
-    With all that was written since it began, its runs make up the whole state, once it is over: so a large state is saved anew
-    a little at a time. Void when the state is restored, or rolled back (`keep`).
+    Its runs, together with all writes since it began, make up the whole state once it is over: a large state is saved
+    anew a little at a time. Void after the state is restored or rolled back (`keep`).
     """
 
     @property
     def over(self) -> bool:
-        """True if nothing is left."""
+        """True if nothing is left to scan."""
 
     def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
-        """The next part, as it is in `upto`, in runs of about `rows()` rows. The walk goes on behind the last one taken."""
+        """Next part, as of `upto`, in runs of about `rows()` rows.
+
+        The scan continues after the last run taken.
+        """
 
 
 @runtime_checkable
 class Scannable(Protocol):
-    """A `State` that can be walked over."""
+    """`State` with support for incremental scans."""
 
     def scan(self, upto: Frontier) -> Scan | None:
-        """A walk that begins with a snapshot at `upto`; None if what is held now cannot be walked over."""
+        """Start a scan with a snapshot at `upto`; None if the content cannot be scanned."""
 
 
 class State(Protocol):
     """State of one operator on one worker."""
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The changes at times in `upto` and not in `after`: an incremental checkpoint. Copies nothing immutable.
+        """Changes at times in `upto` and not in `after`: an incremental checkpoint.
+
+        Copies nothing immutable.
 
         Times may be merged: a run then stands for all up to its own, and `restore` of all runs so far gives the state at
         `upto`. Parts of the state that nothing outside `upto` can ask for may be left out.
         """
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """The same in runs of about `rows()` rows, each made when it is asked for, so that saving much takes no long pause.
+        """The snapshot in runs of about `rows()` rows, each made on demand.
+
+        So saving much causes no long pause.
 
         Until the iterator is used up, the state may be written outside `upto`, and compacted within it; nothing else.
         """
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold. `Runs` are read once, and none is kept once it has been taken in."""
+        """Load `runs` in place of all content.
+
+        `Runs` are read once, and no run is kept once it has been taken in.
+        """
 
     def keep(self, frontier: Frontier) -> None:
-        """Drop what came at times outside `frontier`: the rollback of a living operator."""
+        """Drop writes at times outside `frontier`: the rollback of a living operator."""
 
     def compact(self, frontier: Frontier) -> None:
-        """The caller will never `keep` less than `frontier`: runs inside it may be merged. Amortised, so call it often."""
+        """Merge runs inside `frontier`: the caller will never `keep` less.
+
+        Amortised, so call it often.
+        """
 
     def size(self) -> StateSize:
-        """The size of the state."""
+        """Size of the state."""
 
 
 def without_past(state: State) -> bool:
-    """Tell `state` that nobody will ever go back, if it can profit. True if at the root nothing is left to compact."""
+    """Let `state` stop keeping history, in a run without rollback.
+
+    True if, at the root, nothing is left to compact.
+    """
     tell = getattr(state, "without_past", None)
     return is_transient(state) if tell is None else bool(tell())
 
 
 def written_in(state: State | None, event: Event) -> None:
-    """Tell `state` in which event it is written from now on, if it asks: what an event writes belongs to the event's time."""
+    """Set the event of all writes to `state` from now on, if it needs to know.
+
+    A write belongs to the event's time.
+    """
     tell = getattr(state, "written_in", None)
     if tell is not None:
         tell(event)
 
 
 def is_transient(state: State) -> bool:
-    """True if `state` holds nothing of times that are complete, unless that was kept for later ones: then nothing else of it
-    needs to be saved.
+    """True if `state` holds nothing of completed times.
+
+    Entries kept for later times are the exception: nothing else of it needs to be saved.
     """
     return bool(getattr(state, "transient", False))

@@ -1,4 +1,4 @@
-"""State of record operators: a value for each key, running on along the innermost coordinate."""
+"""State of record operators: a value per key, with undo by time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timely.state.scopes import Scopes, ScopeScan, ScopeState
 from timely.time import Frontier, Time, visible
 
 Change = tuple[dict[Any, Any], dict[Any, Any]]
-"""The changes of one time: values written, and values replaced; `ABSENT` where a key has no value."""
+"""Changes of one time: (values written, values replaced), `ABSENT` for no value."""
 
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -78,7 +78,10 @@ class _Keyed(ScopeState[Change]):
     def _replaced(
         self, upto: Frontier, since: tuple[Time, Change] | None, before: dict[Any, Any]
     ) -> tuple[Time, Change] | None:
-        """Add to `before` what was replaced outside `upto` after the entry `since`; the last entry."""
+        """Add to `before` the values replaced outside `upto` after `since`.
+
+        Returns the last log entry seen.
+        """
         later = self.later(upto, since)
         for _, (_, replaced) in later:
             for key, value in replaced.items():
@@ -176,8 +179,9 @@ def _records(updates: dict[Any, Any]) -> list[Any]:
 
 
 class KeyedState(Scopes[_Keyed], NoMapping):
-    """Key → value, the last written wins. Keys are hashable, with NaN as in `timely.data.keys`; values must not be changed once
-    written.
+    """Key-value state; the last write wins.
+
+    Keys are hashable, with NaN as in `timely.data.keys`; values must not be changed once written.
 
     Runs hold (shard, key, value) records, and (shard, key) where a key was removed.
 
@@ -195,19 +199,22 @@ class KeyedState(Scopes[_Keyed], NoMapping):
     _event: Event | None = None
 
     def written_in(self, event: Event) -> None:
-        """See `timely.state.interface.written_in`."""
+        """Set the event of all writes from now on."""
         self._event = event
 
     def _new(self) -> _Keyed:
         return _Keyed()
 
     def read(self, time: Time) -> Mapping[Any, Any]:
-        """The newest version in the scope of `time`. Valid until the next write; not to be changed."""
+        """Newest version in the scope of `time`.
+
+        Valid until the next write; not to be changed.
+        """
         scope = self._scopes.get(time[:-1])
         return _NOTHING if scope is None else scope.values
 
     def write(self, time: Time, updates: dict[Any, Any]) -> None:
-        """Set the keys of `updates`, a dictionary that the state keeps.
+        """Set the keys of `updates`; the state keeps that dictionary.
 
         Raises:
             ValueError: if the scope was written at a later time before, or `time` is not that of the event.
@@ -220,14 +227,20 @@ class KeyedState(Scopes[_Keyed], NoMapping):
         scope.write(time, updates)
 
     def remove(self, time: Time, keys: Iterable[Any]) -> None:
-        """Remove keys; those that are not there are ignored. Raises as `write`."""
+        """Remove keys; missing ones are ignored.
+
+        Raises as `write`.
+        """
         if self._event is not None and self._event.time != time:
             raise _another_time(self._event.time, time)
         self._scope(time).remove(time, keys)
 
 
 def _another_time(now: Time, time: Time) -> ValueError:
-    """The error of what is written under another time than that of the event that writes it, and would be saved with that."""
+    """Error about a write at another time than that of its event.
+
+    It would be saved with the event's time.
+    """
     return ValueError(
         f"state by key was written at {visible(time)} in an event at {visible(now)}: it holds the newest values, whatever the "
         "time, so write them at the event's own time, and what is meant for a later one into TimedBatches or TimedValues"

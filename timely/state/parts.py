@@ -1,4 +1,4 @@
-"""Several states as one, for operators that need more than one kind."""
+"""Composite of several states, for operators with more than one kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from timely.time import Frontier
 
 
 class Parts:
-    """The states of one operator. A run carries the name of the state that it belongs to, or its place if it has no name.
+    """Composite of the states of one operator.
+
+    A run carries the name of its state, or its position if it has no name.
 
     With names, the order may change between two runs of a job: `Parts(counts=self.counts, names=self.names)`.
 
@@ -51,22 +53,22 @@ class Parts:
                     f"Parts takes states, such as KeyedState() or TimedBatches(), one after the other, not {kind}"
                 )
         self.named: dict[int | str, State] = dict([*enumerate(parts), *named.items()])
-        """Each state by its name, or by its place."""
+        """Each state by its name, or by its position."""
         self.parts = tuple(self.named.values())
         self.transient = all(map(is_transient, self.parts))
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The runs of every part in `upto` and not in `after`."""
+        """Runs of every part in `upto` and not in `after`."""
         return [replace(run, part=name) for name, part in self.named.items() for run in part.snapshot(upto, after)]
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """The pieces of every part."""
+        """Pieces of every part."""
         for name, part in self.named.items():
             for run in part.pieces(upto, after, rows):
                 yield replace(run, part=name)
 
     def scan(self, upto: Frontier) -> Scan | None:
-        """A walk over every part, one after the other; None if one of them cannot be walked over."""
+        """Scan of every part in turn; None if one of them cannot be scanned."""
         scans: list[tuple[int | str, Scan]] = []
         for name, part in self.named.items():
             if not is_transient(part):
@@ -77,7 +79,7 @@ class Parts:
         return _PartsScan(scans)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold.
+        """Load `runs` in place of all content.
 
         Raises:
             OperatorError: for runs of a part that is not there.
@@ -92,27 +94,30 @@ class Parts:
             part.restore(of[name])
 
     def keep(self, frontier: Frontier) -> None:
-        """Drop what came at times outside `frontier`."""
+        """Drop writes at times outside `frontier`."""
         for part in self.parts:
             part.keep(frontier)
 
     def compact(self, frontier: Frontier) -> None:
-        """Every part may merge what is inside `frontier`."""
+        """Merge runs inside `frontier` in every part."""
         for part in self.parts:
             part.compact(frontier)
 
     def written_in(self, event: Event) -> None:
-        """See `timely.state.interface.written_in`, of every part."""
+        """Set the event of all writes to every part from now on."""
         for part in self.parts:
             written_in(part, event)
 
     def without_past(self) -> bool:
-        """See `timely.state.interface.without_past`, of every part."""
+        """Stop keeping history in every part.
+
+        See `timely.state.interface.without_past`.
+        """
         nothing_left = [without_past(part) for part in self.parts]  # each is told
         return all(nothing_left)
 
     def size(self) -> StateSize:
-        """The size of all parts together."""
+        """Size of all parts together."""
         sizes = [part.size() for part in self.parts]
         return StateSize(sum(s.rows for s in sizes), sum(s.bytes for s in sizes), sum(s.runs for s in sizes))
 

@@ -1,4 +1,4 @@
-"""State of column operators that need the rows themselves: rows by key, numbered as they came."""
+"""State of column operators over whole rows: rows by key, in order of arrival."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from timely.state.scopes import Scopes, ScopeState
 from timely.time import Frontier, Time
 
 SHARD = "shard()"
-"""The column of a saved run that holds the shard of each row's key (uint16)."""
+"""Column of a saved run with the shard of each row's key (uint16)."""
 
 Change = int
-"""The number of rows before."""
+"""Number of rows before the change."""
 
 
 Kind = TypeVar("Kind", bound=KeyedRows | OrderedRows)
@@ -70,7 +70,7 @@ class _Rows(ScopeState[Change], Generic[Kind]):
 
 
 class _RowsState(Scopes[_Rows[Kind]], Generic[Kind]):
-    """Rows by key, running on along the innermost coordinate.
+    """Rows by key, versioned by the innermost coordinate.
 
     Runs hold the shard of each row, and its columns; those of all times add up.
     """
@@ -83,7 +83,7 @@ class _RowsState(Scopes[_Rows[Kind]], Generic[Kind]):
 
     @property
     def shape(self) -> str:
-        """The columns of the key. See `timely.state.shapes`."""
+        """Columns of the key; see `timely.state.shapes`."""
         return f"rows by {', '.join(self._keys)}"
 
     def _new(self) -> _Rows[Kind]:
@@ -99,20 +99,25 @@ class _RowsState(Scopes[_Rows[Kind]], Generic[Kind]):
         self._scope(time).append(time, given)
 
     def append_several(self, times: Sequence[Time], ends: Sequence[int], given: KeyedFrame) -> None:
-        """Add rows at several times of one scope, which rise: those of the first are before row `ends[0]`, and so on.
+        """Add rows at several times of one scope, in rising order.
+
+        The rows of the first time end before row `ends[0]`, and so on.
 
         Raises: as `append` does.
         """
         self._scope(times[0]).append_several(times, ends, given)
 
     def rows(self, time: Time) -> Kind:
-        """The rows in the scope of `time`. Not to be changed."""
+        """Rows in the scope of `time`.
+
+        Not to be changed.
+        """
         scope = self._scopes.get(time[:-1])
         found: Kind = self._none if scope is None else scope.rows
         return found
 
     def scan(self, upto: Frontier) -> None:
-        """None: what a walk and later snapshots both hold would be there twice."""
+        """None: rows in both a scan and a later snapshot would be restored twice."""
         return
 
 
@@ -132,16 +137,19 @@ class OrderedRowsState(_RowsState[OrderedRows]):
 
     @property
     def shape(self) -> str:
-        """The columns of the key, and that of the order."""
+        """Columns of the key and of the order."""
         return f"{super().shape}, in the order of {self._by}"
 
     def evict(self, bound: int) -> None:
-        """Drop rows that are before `bound` by `by`: nothing will ask for them again, whatever is rolled back."""
+        """Drop rows before `bound` by `by`.
+
+        No later row asks for them, even after a rollback.
+        """
         for scope in self._scopes.values():
             scope.rows.evict(bound)
 
     def evict_passed(self, bound: int, strategy: str, within: int | None) -> None:
-        """Drop rows that no row at `bound` or behind it is near to, and that nobody will go back to.
+        """Drop rows not near any row from `bound` on, and beyond the reach of rollbacks.
 
         Args:
             bound, strategy, within: as in `OrderedRows.evict_passed`.

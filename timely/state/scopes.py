@@ -1,4 +1,4 @@
-"""State that runs on along the innermost coordinate, separate for each outer time, and can go back in time.
+"""State per outer time, versioned by the innermost coordinate, with undo.
 
 A state that runs on is written at non-decreasing times within a scope (operators write when a time is complete).
 Each scope holds the newest version, and for every time that may still be rolled back what that time wrote and what
@@ -19,48 +19,58 @@ Change = TypeVar("Change")
 
 
 class ScopeState(Generic[Change]):
-    """One outer time's version of a state. `settled` is the last compacted time: what it wrote is not in `log`."""
+    """State of one scope: newest version, and undo log.
+
+    `settled` is the last compacted time: its writes are not in `log`.
+    """
 
     def __init__(self) -> None:
         self.log: deque[tuple[Time, Change]] = deque()
         self.settled: Time | None = None
         self.pastless = False
-        """Nobody will go back: what is written is compacted at once."""
+        """True if no rollback is possible: writes are compacted at once."""
 
     def note(self, time: Time, change: Change) -> None:
-        """Keep the change that was written at `time`, as long as somebody may go back."""
+        """Log the change written at `time`, unless no rollback is possible."""
         if self.pastless:
             self.settled = time
         else:
             self.log.append((time, change))
 
     def undo(self, change: Change) -> None:
-        """Take back `change`, the newest one."""
+        """Undo `change`, the newest one."""
         raise NotImplementedError
 
     def changes(self, entries: list[tuple[Time, Change]], upto: Frontier, rows: Rows) -> Iterator[Run]:
-        """The last values that these entries of the log, the last ones in `upto`, have written, in runs of about
-        `rows()` rows.
+        """Last values written by these log entries, in runs of about `rows()` rows.
+
+        The entries are the last ones in `upto`.
         """
         raise NotImplementedError
 
     def whole(self, upto: Frontier, time: Time, rows: Rows) -> Iterator[Run]:
-        """All that is there without the entries outside `upto`, in runs of about `rows()` rows at `time`."""
+        """Whole content without the log entries outside `upto`, in runs at `time`.
+
+        The runs have about `rows()` rows.
+        """
         raise NotImplementedError
 
     def scan(self, upto: Frontier) -> ScopeScan:
-        """A walk over all that is there."""
+        """Start an incremental scan of the content."""
         raise NotImplementedError
 
     def newest(self, upto: Frontier) -> Time | None:
-        """The newest time in `upto` that was written."""
+        """Newest written time in `upto`."""
         for time, _ in reversed(self.log):
             if time in upto:
                 return time
         return self.settled
 
     def later(self, upto: Frontier, since: tuple[Time, Change] | None = None) -> list[tuple[Time, Change]]:
-        """The entries of the log outside `upto` that came after `since`, or were changed since then; the oldest first."""
+        """Log entries outside `upto`, oldest first.
+
+        With `since` only those added, or changed, after that entry.
+        """
         found = []
         for entry in reversed(self.log):
             if entry is since or entry[0] in upto or (since is not None and entry[0] < since[0]):
@@ -69,19 +79,19 @@ class ScopeState(Generic[Change]):
         return found[::-1]
 
     def load(self, run: Run) -> None:
-        """Write what a run holds, at the run's time."""
+        """Write the content of a run at its time."""
         raise NotImplementedError
 
     def measure(self) -> tuple[int, int]:
-        """Rows and bytes."""
+        """Size of the scope's state: (rows, bytes)."""
         raise NotImplementedError
 
     def last(self) -> Time | None:
-        """The newest time written."""
+        """Newest time written."""
         return self.log[-1][0] if self.log else self.settled
 
     def check_order(self, time: Time) -> None:
-        """Refuse a write before the newest one."""
+        """Refuse a write earlier than the newest one."""
         last = self.last()
         if last is not None and time < last:
             raise ValueError(
@@ -91,12 +101,12 @@ class ScopeState(Generic[Change]):
 
 
 class ScopeScan:
-    """A walk over a scope (`timely.state.interface.Scan`)."""
+    """Incremental scan of one scope (`timely.state.interface.Scan`)."""
 
     over = False
 
     def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
-        """See `Scan`."""
+        """Next part as of `upto`, in runs of about `rows()` rows."""
         raise NotImplementedError
 
 
@@ -104,14 +114,20 @@ S = TypeVar("S", bound=ScopeState)  # type: ignore[type-arg]
 
 
 class Scopes(Generic[S]):
-    """A `State` (timely.state.interface) made of scopes. Subclasses say how to make one, and read and write it."""
+    """`State` made of scopes, one per outer time.
+
+    Subclasses create, read and write the scopes.
+    """
 
     def __init__(self) -> None:
         self._scopes: dict[Time, S] = {}
         self._pastless = False
 
     def without_past(self) -> bool:
-        """Nobody will ever go back: nothing is kept for that. See `timely.state.interface.without_past`."""
+        """Stop keeping history.
+
+        See `timely.state.interface.without_past`.
+        """
         self._pastless = True
         for scope in self._scopes.values():
             scope.pastless = True
@@ -129,13 +145,17 @@ class Scopes(Generic[S]):
         return scope
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The changes in `upto` and not in `after`: one run a scope, at the last of the times, whatever it took to
-        get there. Scopes that are over in `upto` have none. Raises ValueError if `upto` would part what was compacted.
+        """Changes in `upto` and not in `after`: one run per scope, at the last such time.
+
+        Scopes over in `upto` have none. Raises ValueError if `upto` would divide compacted times.
         """
         return list(self.pieces(upto, after, lambda: WHOLE))
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """The same, cut to about `rows()` rows; see `timely.state.interface.State`."""
+        """The snapshot, cut to about `rows()` rows.
+
+        See `timely.state.interface.State`.
+        """
         for outer, scope in list(self._scopes.items()):
             if not outer or (*outer, INF) not in upto:
                 yield from self._pieces(scope, upto, after, rows)
@@ -157,17 +177,17 @@ class Scopes(Generic[S]):
             yield from scope.changes(list(islice(scope.log, first, end)), upto, rows)
 
     def scan(self, upto: Frontier) -> Scan | None:
-        """A walk over what is held, unless that is in several scopes, which come and go."""
+        """Start an incremental scan; None unless the root scope is the only one."""
         return self._scopes[()].scan(upto) if self._scopes.keys() == {()} else None
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold, in order of time."""
+        """Load `runs`, in order of time, in place of all content."""
         self._scopes = {}
         for run in Runs.of(runs):
             self._scope(run.time).load(run)
 
     def keep(self, frontier: Frontier) -> None:
-        """Undo what was written at times outside `frontier`.
+        """Undo writes at times outside `frontier`.
 
         Raises ValueError if that includes compacted times.
         """
@@ -188,7 +208,7 @@ class Scopes(Generic[S]):
             )
 
     def compact(self, frontier: Frontier) -> None:
-        """Forget how to go back within `frontier`, and whole scopes in it: nothing can come to them any more."""
+        """Forget the history within `frontier`, and scopes that are over in it."""
         over = None
         for outer, scope in self._scopes.items():
             log = scope.log
@@ -201,7 +221,7 @@ class Scopes(Generic[S]):
                 del self._scopes[outer]
 
     def size(self) -> StateSize:
-        """The size of the state."""
+        """Size of the state."""
         rows = held = runs = 0
         for scope in self._scopes.values():
             more, size = scope.measure()

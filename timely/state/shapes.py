@@ -1,7 +1,7 @@
-"""The shape of an operator's state: which parts it has, of which kind each is, and what it is of.
+"""Shape of an operator's state: its parts, with the kind and content of each.
 
-A checkpoint is restored into a state of the same shape alone. A state class may say more than its name of what it holds:
-by an attribute `shape`, a text such as "sum(v) by key", that is the same whenever the same operator is made.
+A checkpoint is restored only into a state of the same shape. A state class may describe its content further by an
+attribute `shape`: a text such as "sum(v) by key", the same whenever the same operator is made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from timely.state.parts import Parts
 
 
 class PartShape(msgspec.Struct, frozen=True, array_like=True):
-    """One part of a state: `name` is what it was given in `Parts`, or its place.
+    """Shape of one part of a state.
+
+    `name`: its name in `Parts`, or its position.
 
     `attribute` is where the operator has it: that may change, as long as no two parts exchange theirs.
     """
@@ -33,11 +35,11 @@ class PartShape(msgspec.Struct, frozen=True, array_like=True):
 
 
 Shape = tuple[PartShape, ...]
-"""The parts: those with a place in that order, then those with names in theirs."""
+"""Parts of a state: unnamed ones by position, then named ones by name."""
 
 
 def shape_of(state: State | None, attributes: Mapping[str, object]) -> Shape:
-    """The shape of an operator's state; `attributes` are the operator's."""
+    """Shape of an operator's state; `attributes` are the operator's."""
     if state is None:
         return ()
     places = dict(_places(attributes))
@@ -50,7 +52,10 @@ def shape_of(state: State | None, attributes: Mapping[str, object]) -> Shape:
 
 
 def _places(attributes: Mapping[str, object]) -> Iterator[tuple[int, str]]:
-    """Objects that attributes hold, also in lists and dictionaries, with the names of these; the last of one object counts."""
+    """Ids of objects held by attributes, with the attribute of each.
+
+    Objects in lists and dictionaries are included; the last entry of an object counts.
+    """
     for name, value in sorted(attributes.items(), reverse=True):
         if name == "state":
             continue
@@ -62,7 +67,7 @@ def _places(attributes: Mapping[str, object]) -> Iterator[tuple[int, str]]:
 
 
 def digest_of(shape: Shape) -> int:
-    """A short number for a shape: what must be the same where a checkpoint is restored; 0 for no state."""
+    """Short hash of a shape, for comparison with a checkpoint's; 0 for no state."""
     if not shape:
         return 0
     text = repr([(part.name, part.kind, part.shape) for part in shape])
@@ -70,7 +75,10 @@ def digest_of(shape: Shape) -> int:
 
 
 def shape_changes(before: Shape, now: Shape) -> list[str]:
-    """The reasons for which a checkpoint of the one shape cannot be restored into the other; empty if it can."""
+    """Reasons against restoring a checkpoint of one shape into the other.
+
+    Empty if it can be restored.
+    """
     if digest_of(before) != digest_of(now):
         return [f"its state was {shown(before)}, and is {shown(now)}"]
     return [
@@ -81,7 +89,10 @@ def shape_changes(before: Shape, now: Shape) -> list[str]:
 
 
 def renamed(before: Shape, now: Shape) -> list[str]:
-    """Parts of the same kind and place that are other attributes than they were, where nothing says that they are others."""
+    """Warnings about unnamed parts now held by a differently named attribute.
+
+    Nothing shows that these are other parts.
+    """
     if shape_changes(before, now):
         return []
     return [f"its state {old.attribute!r} is called {new.attribute!r} now" for old, new in _renamed(before, now)]
@@ -94,7 +105,7 @@ def _renamed(before: Shape, now: Shape) -> Iterator[tuple[PartShape, PartShape]]
 
 
 def shown(shape: Sequence[PartShape]) -> str:
-    """A shape in words."""
+    """Shape as text for messages."""
     if not shape:
         return "nothing"
     return str(shape[0]) if len(shape) == 1 else f"Parts({'; '.join(map(str, shape))})"

@@ -1,9 +1,9 @@
-"""State of operators that collect a time's input until the time is complete, and then are done with it.
+"""State collecting a time's input until the time is complete.
 
-What an event writes belongs to the event's own time, also where it is kept under another one, which is called a *slot* here: a
-checkpoint at a frontier has what events in it wrote, for whatever slot, and a rollback drops what events outside it wrote. So
-what was written in another event than that of its slot is kept by both; and what is taken out in another event than that which
-wrote it stays until nobody can go back before that.
+An entry belongs to the event that wrote it, also where it is kept under another time than the event's, called a
+*slot* here: a checkpoint at a frontier has the entries written by events in it, for whatever slot, and a rollback
+drops those written by events outside it. So entries of one slot are kept apart by their events; and an entry taken
+out by another event than its writer stays until no rollback can undo that.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from timely.state.interface import Event, NoMapping, Rows, Run, StateSize
 from timely.time import Frontier, Time, leq, visible
 
 Version = tuple[Time, dict[Any, Any]]
-"""The time of the event that wrote last, and the values after it."""
+"""Version of a slot: time of the event that wrote last, and the values after it."""
 
 
 class TimedValues(NoMapping):
-    """Time → a dictionary of keys and accumulating values. Runs hold (shard, key, value) records, and (shard, key) where a key
-    was removed.
+    """Dictionary of accumulating values for each time.
+
+    Runs hold (shard, key, value) records, and (shard, key) where a key was removed.
 
     An event may write for a later time, and one at a later time may take that out: both are saved, and taken back. For one time
     other events write in order: in notifications, which come when a time is complete.
@@ -44,17 +45,20 @@ class TimedValues(NoMapping):
 
     def __init__(self) -> None:
         self._times: dict[Time, dict[Any, Any]] = {}
-        """By time, as they are now."""
+        """Current values by time."""
         self._plain = True
-        """What is written is of its own time, for all that is known: nobody says in which event that happens."""
+        """True while every write is assumed to be at its event's own time.
+
+        That is so until an event is given by `written_in`.
+        """
         self._event: Event | None = None
         self._versions: dict[Time, list[Version]] = {}
-        """By slots that other events than its own have written: each with its event, the last one as it is now."""
+        """Versions of slots written by events at other times, the last one current."""
         self._gone: dict[Time, list[tuple[Time, list[Version]]]] = {}
-        """By slot, what was taken out: the event that did so, and the versions of events before it."""
+        """Entries taken out, by slot: (event time, versions of the events before it)."""
 
     def written_in(self, event: Event) -> None:
-        """See `timely.state.interface.written_in`."""
+        """Set the event of all writes from now on."""
         self._event, self._plain = event, False
 
     @property
@@ -63,7 +67,9 @@ class TimedValues(NoMapping):
         return not self._times
 
     def at(self, time: Time) -> dict[Any, Any]:
-        """The dictionary of `time`, to be changed in place. Replace its values instead of mutating them.
+        """Dictionary of `time`, to be changed in place.
+
+        Replace its values instead of mutating them.
 
         Raises:
             ValueError: if another event has written for `time` before, at a later time than the present one.
@@ -97,7 +103,7 @@ class TimedValues(NoMapping):
             _check_order(slot, taken, now, "taken out")
 
     def pop(self, time: Time) -> dict[Any, Any]:
-        """The dictionary of `time`, which is dropped.
+        """Take out the dictionary of `time`.
 
         Raises:
             ValueError: if another event has written for `time`, or taken it out, at a later time than the present one.
@@ -121,8 +127,9 @@ class TimedValues(NoMapping):
         return held
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """For every slot what events in `upto` and not in `after` have changed; before it a mark where they took out what was
-        there.
+        """Changes of every slot by events in `upto` and not in `after`.
+
+        They follow a mark where such an event took out earlier entries.
         """
         runs: list[Run] = []
         for time, several in self._gone.items():
@@ -150,11 +157,11 @@ class TimedValues(NoMapping):
         yield Run(time, _records(new), slot=slot)
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """A run at a time is small enough."""
+        """Snapshot in pieces: a run per time is small enough."""
         yield from self.snapshot(upto, after)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold."""
+        """Load `runs` in place of all content."""
         self._times, self._versions, self._gone = {}, {}, {}
         for run in runs:
             assert isinstance(run.batch, list)
@@ -174,7 +181,7 @@ class TimedValues(NoMapping):
                     held.pop(record[1], None)
 
     def keep(self, frontier: Frontier) -> None:
-        """Take back what events outside `frontier` wrote and took out."""
+        """Undo writes and removals by events outside `frontier`."""
         self._times = {time: held for time, held in self._times.items() if time in frontier or time in self._versions}
         for time, versions in list(self._versions.items()):
             self._go_back(time, versions, frontier)
@@ -196,7 +203,7 @@ class TimedValues(NoMapping):
                 self._versions[time] = left
 
     def compact(self, frontier: Frontier) -> None:
-        """Forget what events in `frontier` have taken out, and how values were before those that they wrote."""
+        """Forget removals by events in `frontier`, and versions older than their writes."""
         for versions in self._versions.values():
             inside = sum(event in frontier for event, _ in versions)
             if inside > 1:
@@ -204,7 +211,7 @@ class TimedValues(NoMapping):
         _forget(self._gone, frontier)
 
     def size(self) -> StateSize:
-        """The size of the state."""
+        """Size of the state."""
         older = [values for versions in self._versions.values() for _, values in versions[:-1]]
         older += [values for several in self._gone.values() for _, versions in several for _, values in versions]
         held = [*self._times.values(), *older]
@@ -212,7 +219,9 @@ class TimedValues(NoMapping):
 
 
 class TimedBatches(NoMapping):
-    """Time → the batches that arrived at it, as they came. Each is a run; a run's keys are the operator's to know.
+    """Batches for each time, in order of arrival.
+
+    Each is a run; its keys are known to the operator only.
 
     An event may add to a later time, and one at a later time may take that out: both are saved, and taken back.
 
@@ -230,25 +239,25 @@ class TimedBatches(NoMapping):
 
     def __init__(self) -> None:
         self._times: dict[Time, list[Batch]] = {}
-        """What came in events at its own time."""
+        """Batches of events at their own time."""
         self._spans: list[Span] = []
-        """Batches of several times that came together, behind all others of theirs."""
+        """Batches of several times arriving together; they follow all others."""
         self._plain = True
-        """As in `TimedValues`."""
+        """True while every batch is assumed to be of its event's own time."""
         self._event: Event | None = None
         self._others: dict[Time, dict[Time, list[Batch]]] = {}
-        """By slot and event, what came in events at other times."""
+        """Batches of events at other times, by slot and event."""
         self._so_far: dict[Time, list[Batch]] = {}
-        """Of slots in `_others` all batches, as they came, once that was asked for."""
+        """Cache of all batches, in order, of slots in `_others`."""
         self._gone: dict[Time, list[tuple[Time, dict[Time, list[Batch]]]]] = {}
-        """By slot, what was taken out: the event that did so, and what came in other events, by theirs."""
+        """Batches taken out, by slot: (event time, batches of other events by their time)."""
 
     def written_in(self, event: Event) -> None:
-        """See `timely.state.interface.written_in`."""
+        """Set the event of all writes from now on."""
         self._event, self._plain = event, False
 
     def add(self, time: Time, batch: Batch) -> list[Batch]:
-        """Append a batch; the batches of `time` so far.
+        """Append a batch; returns the batches of `time` so far.
 
         Raises:
             ValueError: if an event at a later time than the present one has taken out what `time` had.
@@ -285,7 +294,7 @@ class TimedBatches(NoMapping):
             _check_order(slot, taken, now, "taken out")
 
     def _written(self, time: Time) -> dict[Time, list[Batch]]:
-        """The batches of a slot by the event in which they came."""
+        """Batches of a slot by the event of their arrival."""
         others = self._others.get(time, {})
         return {**others, time: self._times[time]} if time in self._times else others
 
@@ -294,17 +303,20 @@ class TimedBatches(NoMapping):
         self._spans.append(span)
 
     def times(self) -> list[Time]:
-        """The times that have batches."""
+        """Times with batches."""
         self._cut()
         return list({**self._times, **self._others}) if self._others else list(self._times)
 
     def replace(self, time: Time, batch: Batch) -> None:
-        """Put one batch in the place of all that `time` has. Raises as `pop`."""
+        """Replace all batches of `time` by one.
+
+        Raises as `pop`.
+        """
         self.pop(time)
         self.add(time, batch)
 
     def pop(self, time: Time) -> list[Batch]:
-        """The batches of `time`, which are dropped.
+        """Take out the batches of `time`.
 
         Raises:
             ValueError: if one of them came in an event at a later time than the present one, or one there took them out.
@@ -331,7 +343,9 @@ class TimedBatches(NoMapping):
         return _in_order(written)
 
     def span(self, times: Sequence[Time]) -> Span | None:
-        """The batches of `times`, before which no time has any, as one span; None if there are none.
+        """Batches of `times` as one span; None if there are none.
+
+        No earlier time may have batches.
 
         Raises:
             TypeError: if they are not all frames of the same columns.
@@ -348,7 +362,10 @@ class TimedBatches(NoMapping):
         return Span.of(frames) if frames else None
 
     def drop(self, times: Sequence[Time]) -> None:
-        """Drop the batches of `times`, before which no time has any: each in the event at its time."""
+        """Drop the batches of `times`, each in the event at its time.
+
+        No earlier time may have batches.
+        """
         if len(self._spans) == 1 and not self._times and not self._others:
             later = self._spans[0].divided(times[-1])[1]
             self._spans = [] if later is None else [later]
@@ -358,14 +375,17 @@ class TimedBatches(NoMapping):
             self._pop(time, time)
 
     def _cut(self) -> None:
-        """Have the batches of each time by themselves."""
+        """Split the spans into batches by time."""
         spans, self._spans = self._spans, []
         for span in spans:
             for time, batch in span.parts():
                 self._times.setdefault(time, []).append(batch)
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The batches that came in events in `upto` and not in `after`; before them marks where others were taken out."""
+        """Batches of events in `upto` and not in `after`.
+
+        They follow marks where such events took out others.
+        """
         self._cut()
         runs: list[Run] = []
         for time, several in self._gone.items():
@@ -385,11 +405,11 @@ class TimedBatches(NoMapping):
         return runs
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """A run at a time is small enough."""
+        """Snapshot in pieces: a run per time is small enough."""
         yield from self.snapshot(upto, after)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold."""
+        """Load `runs` in place of all content."""
         self._times, self._spans, self._others, self._so_far, self._gone = {}, [], {}, {}, {}
         for run in runs:
             self._plain = self._plain and run.slot is None
@@ -403,7 +423,7 @@ class TimedBatches(NoMapping):
                 self._others.setdefault(time, {}).setdefault(run.time, []).append(run.batch)
 
     def keep(self, frontier: Frontier) -> None:
-        """Take back what came, and what was taken out, in events outside `frontier`."""
+        """Undo additions and removals by events outside `frontier`."""
         self._cut()
         self._so_far = {}
         back = [
@@ -429,11 +449,11 @@ class TimedBatches(NoMapping):
                 del self._others[time]
 
     def compact(self, frontier: Frontier) -> None:
-        """Forget what events in `frontier` have taken out."""
+        """Forget removals by events in `frontier`."""
         _forget(self._gone, frontier)
 
     def size(self) -> StateSize:
-        """The size of the state."""
+        """Size of the state."""
         self._cut()
         written = [*self._others.values(), *(held for several in self._gone.values() for _, held in several)]
         lists = chain(self._times.values(), *(each.values() for each in written))
@@ -442,19 +462,19 @@ class TimedBatches(NoMapping):
 
 
 def _kept_for(event: Event | None, time: Time) -> tuple[Time, Time]:
-    """A slot, in plain numbers, and the time of the event that writes it or takes it out."""
+    """Slot, in plain numbers, and time of the event that writes it or takes it out."""
     if event is None or event.time == time:
         return time, time
     return event.keeps_for(time), event.time
 
 
 def _in_order(written: dict[Time, list[Batch]]) -> list[Batch]:
-    """All batches, in the order of the events in which they came: so they are again when these are done again."""
+    """All batches in order of their events, the same after a replay."""
     return [batch for _, held in sorted(written.items()) for batch in held]
 
 
 def _runs(slot: Time, written: dict[Time, list[Batch]], upto: Frontier, after: Frontier) -> Iterator[Run]:
-    """The runs of what came for `slot` in events in `upto` and not in `after`."""
+    """Runs of a slot's batches from events in `upto` and not in `after`."""
     for event, batches in written.items():
         if event in upto and event not in after:
             yield from (Run(event, batch, slot=None if event == slot else slot) for batch in batches)
@@ -468,7 +488,7 @@ def _records(values: dict[Any, Any]) -> list[Any]:
 
 
 def _forget(gone: dict[Time, list[tuple[Time, Any]]], frontier: Frontier) -> None:
-    """Forget what was taken out by events in `frontier`."""
+    """Forget removals by events in `frontier`."""
     for time, several in list(gone.items()):
         left = [each for each in several if each[0] not in frontier]
         if left:
@@ -478,7 +498,10 @@ def _forget(gone: dict[Time, list[tuple[Time, Any]]], frontier: Frontier) -> Non
 
 
 def _check_order(slot: Time, before: Time, now: Time, what: str) -> None:
-    """Refuse an event that depends on one which it does not come after: what it found is not what it would find again."""
+    """Refuse an event not ordered after another on which it depends.
+
+    It would not find the same after a replay.
+    """
     if not leq(before, now):
         _refuse(slot, before, now, what)
 

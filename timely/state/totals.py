@@ -1,4 +1,4 @@
-"""State of column aggregates: running totals for each key, kept as dense arrays."""
+"""State of column aggregates: running totals per key in dense arrays."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ from timely.state.scopes import Scopes, ScopeScan, ScopeState
 from timely.time import Frontier, Time
 
 SHARD = "shard()"
-"""The column of a run that holds the shard of each key (uint16)."""
+"""Column of a run with the shard of each key (uint16)."""
 
 _UNKNOWN = np.uint16(0xFFFF)
-"""More than any shard."""
+"""Marker for an unknown shard, above all shards."""
 
 _SPARSE = 64
-"""If less than one in this many keys changed, they are sorted rather than marked."""
+"""Sort changed ids if less than one key in this many changed; else mark them."""
 
 _BLOCK = 1 << 18
-"""Marks that are looked at for one piece."""
+"""Number of marks scanned for one piece."""
 
 _MERGED = 1 << 14
-"""Longer runs are not merged any more: that would keep everything else waiting."""
+"""Maximum length of a run to merge: longer merges would pause everything else."""
 
 Change = tuple[int, Ids, list[Numbers]]
-"""The number of keys before, the changed ones, and their parts before."""
+"""Change of one time: (keys before, changed keys, their former parts)."""
 
 
 Differs = Callable[[Mapping[Part, Numbers], Mapping[Part, Numbers]], npt.NDArray[np.bool_]]
-"""The keys whose results differ, given their parts before and after."""
+"""Predicate for changed results, given keys' parts before and after."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Keys that have changed, by id, with their parts now."""
+    """Changed keys, by id, with their parts now."""
 
     totals: Totals
     ids: Ids
     values: list[Numbers]
     known: int = 0
-    """Keys from this id on are new."""
+    """First id of the new keys."""
     before: Sequence[Numbers] = ()
-    """Their parts before the change, where that is known."""
+    """Parts before the change, if known."""
 
     def signed(self) -> tuple[Changed, npt.NDArray[np.int8]]:
-        """The former totals, of keys that are not new, and then the present ones; and a sign for each: -1 for the former."""
+        """Former totals with sign -1, new keys excepted, then present ones with +1."""
         there = np.flatnonzero(self.ids < self.known)
         values = [stacked([was[there], now]) for was, now in zip(self.before, self.values, strict=True)]
         signs = np.ones(len(there) + len(self), np.int8)
@@ -69,11 +69,11 @@ class Changed:
         return len(self.ids)
 
     def frame(self, named: Sequence[Result]) -> pl.DataFrame | None:
-        """Their keys, and results: see `Totals.frame`."""
+        """Keys and results as a frame: see `Totals.frame`."""
         return self.totals.frame(self.ids, self.values, named)
 
     def columns(self, only: Collection[Part]) -> dict[str, pa.Array]:
-        """Their columns by name: the keys, and of the parts those."""
+        """Columns by name: the keys, and the given parts."""
         return self.totals.columns(self.ids, self.values, only)
 
 
@@ -82,12 +82,12 @@ class _Totals(ScopeState[Change]):
         super().__init__()
         self.totals = Totals(keys, parts, expected)
         self.walks = 0
-        """Walks by id that have begun and are not over: until then ids stay."""
+        """Number of unfinished walks by id: ids stay fixed meanwhile."""
         self._shards = np.zeros(0, np.uint16)
-        """By id, of keys that were saved before and take long to hash: their shards, or `_UNKNOWN`."""
+        """Cached shards by id, for slowly hashed keys; `_UNKNOWN` if not cached."""
 
     def add(self, time: Time, many: Sequence[Added]) -> tuple[Change, list[Numbers]]:
-        """The changed keys, and their parts after the change."""
+        """Add rows; returns the change and the changed keys' parts after it."""
         self.check_order(time)
         totals = self.totals
         known = len(totals)
@@ -104,7 +104,10 @@ class _Totals(ScopeState[Change]):
         return change, after
 
     def meet(self, time: Time, many: Sequence[list[pa.Array]]) -> tuple[Change, list[Ids]]:
-        """Add keys alone; what changes are those that are new. And the id of each row's key."""
+        """Add keys without values; returns the change and the id of each row's key.
+
+        The change consists of the new keys.
+        """
         self.check_order(time)
         totals, known = self.totals, len(self.totals)
         rows = [totals.ids(keys, [pa.int64()] * len(totals.parts)) for keys in many]
@@ -115,7 +118,7 @@ class _Totals(ScopeState[Change]):
         return change, rows
 
     def clear(self, time: Time, ids: Ids) -> None:
-        """Forget what the keys `ids`, all different, have met."""
+        """Remove the values of the keys `ids`, all different."""
         self.check_order(time)
         if not self.pastless:
             self.log.append((time, (len(self.totals), ids, self.totals.gather(ids))))
@@ -144,7 +147,7 @@ class _Totals(ScopeState[Change]):
         return later[0][1][0] if later else len(self.totals)  # the oldest says how many there were before all
 
     def _runs(self, pieces: Iterator[Ids], upto: Frontier, time: Time) -> Iterator[Run]:
-        """A run for each piece of rising ids, all in `upto`, with the parts that they had there."""
+        """One run per piece of rising ids, with the parts they had in `upto`."""
         replaced, known = _Replaced(), self._known(upto)
         seen: tuple[Time, Change] | None = None
         self.walks += 1
@@ -190,7 +193,7 @@ class _Totals(ScopeState[Change]):
 
 
 class _TotalsScan(ScopeScan):
-    """By id: keys keep theirs, and new ones get later ones."""
+    """Scan in order of id: keys keep their ids, and new ones get later ids."""
 
     def __init__(self, scope: _Totals, count: int) -> None:
         self._scope = scope
@@ -210,7 +213,7 @@ class _TotalsScan(ScopeScan):
 
 
 class _Replaced:
-    """The parts that keys had before they were written again: of a key that was added twice, what was added first.
+    """Former parts of keys overwritten during a walk; the first addition wins.
 
     Sorted runs of ids and their parts, the oldest first, merged while the older is not the larger: what was added costs
     little more with each piece that is saved, and no memory for keys that were not written.
@@ -220,7 +223,7 @@ class _Replaced:
         self._runs: list[tuple[Ids, list[Numbers]]] = []
 
     def add(self, ids: Ids, parts: Sequence[Numbers]) -> None:
-        """The keys `ids`, all different, had these parts."""
+        """Record the former parts of the keys `ids`, all different."""
         order = np.argsort(ids)
         run = (ids[order], [array[order] for array in parts])
         while self._runs and len(self._runs[-1][0]) <= min(len(run[0]), _MERGED):
@@ -234,7 +237,7 @@ class _Replaced:
         self._runs.append(run)
 
     def put(self, ids: Ids, values: list[Numbers]) -> None:
-        """Set the parts of the keys `ids`, which rise, to what they were, where that was added."""
+        """Restore recorded former parts in `values` of the rising keys `ids`."""
         for known, parts in reversed(self._runs):
             first, last = np.searchsorted(known, (ids[0], ids[-1] + 1))
             at = np.searchsorted(ids, known[first:last])
@@ -247,7 +250,7 @@ class _Replaced:
 
 
 def _ranges(start: int, count: int, rows: Rows) -> Iterator[Ids]:
-    """The ids from `start` to below `count`, in pieces of `rows()`."""
+    """Ids from `start` to below `count`, in pieces of `rows()`."""
     while start < count:
         end = min(start + rows(), count)
         yield np.arange(start, end)
@@ -255,7 +258,7 @@ def _ranges(start: int, count: int, rows: Rows) -> Iterator[Ids]:
 
 
 def _distinct(many: Sequence[Ids], count: int, rows: Rows) -> Iterator[Ids]:
-    """The distinct ids, all below `count`, in order and in pieces of at most `rows()`."""
+    """Distinct ids, all below `count`, in order and in pieces of at most `rows()`."""
     if count > _SPARSE * sum(map(len, many)):
         ids = np.sort(np.concatenate([*many, np.zeros(0, np.intp)]))
         yield from _cut(ids[np.flatnonzero(np.diff(ids, prepend=-1))], rows)
@@ -276,7 +279,9 @@ def _cut(ids: Ids, rows: Rows) -> Iterator[Ids]:
 
 
 class TotalsState(Scopes[_Totals]):
-    """Key columns → parts (`timely.data.kernels.parts`), added up along the innermost coordinate.
+    """Running totals (`timely.data.kernels.parts`) by key columns.
+
+    They add up along the innermost coordinate.
 
     Runs hold the shard, the keys that changed at a time, and their totals after it: the last one wins.
     """
@@ -289,14 +294,17 @@ class TotalsState(Scopes[_Totals]):
 
     @property
     def shape(self) -> str:
-        """The columns of the key, and the parts in any order. See `timely.state.shapes`."""
+        """Parts in any order, and columns of the key.
+
+        See `timely.state.shapes`.
+        """
         return f"{', '.join(sorted(part.name for part in self._parts))} by {', '.join(self._keys)}"
 
     def _new(self) -> _Totals:
         return _Totals(self._keys, self._parts, self._expected)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold, in order of time."""
+        """Load `runs`, in order of time, in place of all content."""
         known = Runs.of(runs)
         self._scopes = {}  # before what takes its place is there
         self._expected = 2 * known.rows // 3  # keys may come again: some of them, and at most all
@@ -304,7 +312,7 @@ class TotalsState(Scopes[_Totals]):
         self._expected = 0
 
     def add(self, time: Time, many: Sequence[Added], differs: Differs | None = None) -> Changed:
-        """Add rows at `time`; the keys that are new, or whose parts `differs` tells apart.
+        """Add rows at `time`; returns the keys new or changed according to `differs`.
 
         Raises:
             ValueError: if the scope was written at a later time before.
@@ -322,7 +330,9 @@ class TotalsState(Scopes[_Totals]):
         return Changed(scope.totals, touched, after, known, before)
 
     def meet(self, time: Time, many: Sequence[list[pa.Array]]) -> Changed:
-        """The keys that are new at `time`, by columns, each as if it had had one row in which all columns are 0.
+        """Add keys at `time`; returns the new ones.
+
+        Each is as if it had had one row of zeros.
 
         Raises:
             ValueError: if the scope was written at a later time before.
@@ -331,7 +341,10 @@ class TotalsState(Scopes[_Totals]):
         return self._meet(time, many)[0]
 
     def meet_first(self, time: Time, keys: list[pa.Array]) -> tuple[Changed, Ids]:
-        """The same, and the row in which each of them comes first, in rising order."""
+        """Add keys as `meet` does; returns the new ones and the first row of each.
+
+        The rows rise.
+        """
         changed, (ids,) = self._meet(time, [keys])
         rows = np.flatnonzero(ids >= changed.known)
         greatest = np.maximum.accumulate(ids[rows])  # ids count up in the order in which keys are met
@@ -344,4 +357,4 @@ class TotalsState(Scopes[_Totals]):
         return Changed(scope.totals, ids, scope.totals.gather(ids), known, before), rows
 
     def _touched(self, ids: Ids) -> None:
-        """Called with the keys to which rows were added."""
+        """Hook called with the keys of added rows."""

@@ -1,5 +1,7 @@
-"""State of aggregates that count the different values of keys which are given up: values are there as long as their keys, or as
-the sessions of these."""
+"""State for counting the distinct values of expiring keys and their sessions.
+
+Values live as long as their keys, or as the sessions of these.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,17 @@ _THERE = "there()"
 
 
 class ValuesOfKeys(ExpiringTotals):
-    """The different values of each key. The columns are those of the key, and last the value."""
+    """Distinct values of each key.
+
+    The columns are those of the key, and last the value.
+    """
 
     def __init__(self, columns: Sequence[str], alike: int | None = None) -> None:
         self._present = Part("values", _THERE)
         super().__init__(columns, [self._present, Part("max", _THERE)], _THERE, alike)
 
     def new(self, time: Time, many: Sequence[list[pa.Array]]) -> list[pa.Array]:
-        """Those of some keys and values that were not there, each once, which now are.
+        """Add values of keys; returns those not present before, each once.
 
         Raises:
             ValueError: if something was written at a later time before.
@@ -44,7 +49,7 @@ class ValuesOfKeys(ExpiringTotals):
         return index.keys(come.ids)
 
     def give_up(self, time: Time, keys: list[pa.Array]) -> None:
-        """Forget all values of these keys.
+        """Remove all values of these keys.
 
         Raises:
             ValueError: if something was written at a later time before.
@@ -56,7 +61,9 @@ class ValuesOfKeys(ExpiringTotals):
 
 
 class ValuesOfSessions(ValuesOfKeys):
-    """The different values of the sessions of each key. The columns are those of the key, an event time, and last the value.
+    """Distinct values in the sessions of each key.
+
+    The columns are those of the key, an event time, and last the value.
 
     A value stays at an event time of its session, which only grows: so sessions that meet move nothing here.
     """
@@ -65,7 +72,7 @@ class ValuesOfSessions(ValuesOfKeys):
         super().__init__(columns, len(columns) - 2)
 
     def take(self, time: Time, keys: list[pa.Array], first: Numbers, last: Numbers) -> Numbers:
-        """The numbers of different values of some sessions, which are forgotten.
+        """Remove some sessions; returns the number of distinct values in each.
 
         Args:
             time: of the event.
@@ -92,7 +99,10 @@ class ValuesOfSessions(ValuesOfKeys):
 
 
 def _latest_before(owners: Ids, first: Numbers, of: Ids, at: Numbers) -> Ids:
-    """Of each pair in `of` and `at`, the place of the greatest pair in `owners` and `first` that is not greater; -1: none."""
+    """Index, for each pair of `of` and `at`, of the greatest pair not above it.
+
+    The candidates are the pairs of `owners` and `first`; -1 where there is none.
+    """
     many = len(owners)
     order = np.lexsort((np.arange(many + len(of)) >= many, np.append(first, at), np.append(owners, of)))
     before = np.maximum.accumulate(np.where(order < many, np.arange(len(order)), -1))

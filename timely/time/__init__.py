@@ -1,4 +1,4 @@
-"""Times, frontiers and path summaries: the small algebra that progress tracking and rollback share.
+"""Times, frontiers and path summaries: the algebra of progress and rollback.
 
 - `timely.time.times`: the product order, antichains, `INF`.
 - `timely.time.frontier`: downward-closed sets, by what they leave out (`Frontier`).

@@ -1,4 +1,4 @@
-"""Frontiers: downward-closed sets of times, written down by what they leave out.
+"""Frontiers: downward-closed sets of times, stored as their minimal absent times.
 
 A `Frontier` is kept as the antichain of the minimal times that it *leaves out*. In this form the progress
 frontier ("these times may still arrive") and the rollback frontier ("these times are kept") are one object
@@ -14,7 +14,10 @@ from timely.time.times import FINITE, INF, Time, join, leq, minimal
 
 
 def _common_depth(a: int | None, b: int | None) -> int | None:
-    """The depth of two sets that meet in one operation; None where only ⊤ without a depth was given."""
+    """Common depth of two frontiers; None if neither has one.
+
+    Raises ValueError if the depths differ.
+    """
     if a is None or b is None or a == b:
         return b if a is None else a
     raise ValueError(
@@ -24,7 +27,7 @@ def _common_depth(a: int | None, b: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """A downward-closed set of times of one depth.
+    """Downward-closed set of times of one depth.
 
     Make one with `top`, `empty`, `before` or `lexicographic`; the plain constructor trusts that its antichain
     is minimal and sorted. Equal sets are equal objects and hash alike.
@@ -35,14 +38,14 @@ class Frontier:
     """
 
     antichain: tuple[Time, ...]
-    """The minimal times left out, sorted."""
+    """Minimal times outside the set, sorted."""
 
     depth: int | None = field(compare=False)
-    """Coordinates of a time. None only for a ⊤ made from an antichain that did not tell."""
+    """Number of coordinates of a time; None for a ⊤ of unknown depth."""
 
     @classmethod
     def top(cls, depth: int | None = None) -> Frontier:
-        """⊤, every time.
+        """⊤, the set of all times.
 
         >>> (7, INF) in Frontier.top(2)
         True
@@ -51,7 +54,7 @@ class Frontier:
 
     @classmethod
     def empty(cls, depth: int) -> Frontier:
-        """∅, no time: leaves out the minimum.
+        """∅, the empty set.
 
         >>> (0, 0) in Frontier.empty(2)
         False
@@ -60,7 +63,7 @@ class Frontier:
 
     @classmethod
     def before(cls, times: Iterable[Time], depth: int | None = None) -> Frontier:
-        """The largest frontier that leaves out all of `times`. Without any it is ⊤.
+        """Largest frontier without any of `times`; ⊤ if there are none.
 
         >>> Frontier.before([(3,), (5,)])
         Frontier.before([(3,)])
@@ -70,7 +73,9 @@ class Frontier:
 
     @classmethod
     def lexicographic(cls, time: Time) -> Frontier:
-        """All times up to `time`, itself included, in lexicographic order: whole epochs, then iterations.
+        """All times up to and including `time` in lexicographic order.
+
+        That is whole epochs, then iterations.
 
         These form a chain, the total order of *Falkirk Wheel*, section 4.1.
 
@@ -85,7 +90,7 @@ class Frontier:
 
     @property
     def is_empty(self) -> bool:
-        """True if no time is in it.
+        """True if no time is in the set.
 
         >>> Frontier.empty(2).is_empty, Frontier.before([(0, 1)]).is_empty
         (True, False)
@@ -118,7 +123,7 @@ class Frontier:
         return not any(time in self for time in other.antichain)
 
     def __lt__(self, other: Frontier) -> bool:
-        """True if this is a subset of `other` and not the same.
+        """True if this is a proper subset of `other`.
 
         >>> Frontier.before([(1,)]) < Frontier.before([(2,)]), Frontier.top(1) < Frontier.top(1)
         (True, False)
@@ -128,7 +133,7 @@ class Frontier:
         return self.antichain != other.antichain and self <= other
 
     def __and__(self, other: Frontier) -> Frontier:
-        """The times in both.
+        """Intersection of two frontiers.
 
         >>> Frontier.before([(0, 3)]) & Frontier.before([(2, 1)])
         Frontier.before([(0, 3), (2, 1)])
@@ -137,7 +142,7 @@ class Frontier:
         return Frontier(minimal(self.antichain + other.antichain), depth)
 
     def __or__(self, other: Frontier) -> Frontier:
-        """The times in either.
+        """Union of two frontiers.
 
         >>> Frontier.before([(0, 3)]) | Frontier.before([(2, 1)])
         Frontier.before([(2, 3)])

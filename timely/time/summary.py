@@ -1,4 +1,4 @@
-"""Path summaries: the least that a path through the dataflow does to a time.
+"""Path summaries: the minimal effect of a dataflow path on a time.
 
 If processing at `t` can cause messages at the end of a path only at times `>= s(t)`, then `s` is its summary.
 It keeps some outer coordinates, adds to them, and appends constants: entering a scope appends 0, leaving it
@@ -19,7 +19,9 @@ from timely.time.times import FINITE, INF, Time
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The function `t -> (t[:keep] + add, coordinate by coordinate) ++ append` on times of `depth` numbers.
+    """Path summary: a function from times to times.
+
+    A time `t` of `depth` coordinates becomes `t[:keep] + add`, coordinate by coordinate, followed by `append`.
 
     `keep` is the length of `add`. Each such function is written in one way only, so equal functions are
     equal objects. Raises ValueError if it would keep more than there is, or move a coordinate back.
@@ -29,11 +31,11 @@ class Summary:
     """
 
     depth: int
-    """Coordinates of the times that it takes."""
+    """Number of coordinates of an input time."""
     add: Time
-    """The increments of the outermost coordinates, which are kept: natural numbers."""
+    """Increments of the kept outermost coordinates: natural numbers."""
     append: Time
-    """The coordinates that follow them."""
+    """Constant coordinates after the kept ones."""
     _is_identity: bool = field(init=False, repr=False, compare=False)
     _shifts: bool = field(init=False, repr=False, compare=False)
 
@@ -47,7 +49,7 @@ class Summary:
 
     @classmethod
     def identity(cls, depth: int) -> Summary:
-        """Nothing changes.
+        """Identity: times pass unchanged.
 
         >>> Summary.identity(2)((4, 7))
         (4, 7)
@@ -56,7 +58,7 @@ class Summary:
 
     @classmethod
     def ingress(cls, depth: int) -> Summary:
-        """Into a scope, from times of `depth` coordinates to one more.
+        """Summary of entering a scope: appends a 0 to times of `depth` coordinates.
 
         >>> Summary.ingress(1)((4,))
         (4, 0)
@@ -65,7 +67,7 @@ class Summary:
 
     @classmethod
     def egress(cls, depth: int) -> Summary:
-        """Out of a scope, from times of `depth` coordinates to one fewer.
+        """Summary of leaving a scope: drops the innermost of `depth` coordinates.
 
         >>> Summary.egress(2)((4, 7))
         (4,)
@@ -74,7 +76,7 @@ class Summary:
 
     @classmethod
     def feedback(cls, depth: int, by: int = 1) -> Summary:
-        """Round the loop: the innermost of `depth` coordinates gains `by`.
+        """Summary of a feedback edge: adds `by` to the innermost of `depth` coordinates.
 
         >>> Summary.feedback(2)((4, 7))
         (4, 8)
@@ -83,16 +85,16 @@ class Summary:
 
     @property
     def keep(self) -> int:
-        """Number of outermost coordinates that are kept."""
+        """Number of kept outermost coordinates."""
         return len(self.add)
 
     @property
     def result_depth(self) -> int:
-        """Coordinates of the times that it makes."""
+        """Number of coordinates of a result time."""
         return len(self.add) + len(self.append)
 
     def __call__(self, time: Time) -> Time:
-        """The least time at the end of the path that something at `time` can cause.
+        """Least time at the end of the path caused by an event at `time`.
 
         >>> Summary.feedback(2)((4, INF)) == (4, INF)
         True
@@ -117,7 +119,9 @@ class Summary:
         return (*(at + by if at < FINITE else at for at, by in zip(time, add)), *self.append)
 
     def carries(self, time: Time) -> bool:
-        """True if anything at `time` goes along this path: at the end of a loop nothing goes round once more.
+        """True unless the path would increment an infinite coordinate of `time`.
+
+        The events after the last iteration, at `INF`, start no further one.
 
         >>> Summary.feedback(2).carries((4, 7)), Summary.feedback(2).carries((4, INF)), Summary.egress(2).carries((4, INF))
         (True, False, True)
@@ -125,7 +129,7 @@ class Summary:
         return not self._shifts or all(at < INF or not by for at, by in zip(time, self.add))
 
     def then(self, after: Summary) -> Summary:
-        """This path and then `after`: `s.then(r)(t) == r(s(t))`.
+        """Composition, this path first: `s.then(r)(t) == r(s(t))`.
 
         Raises ValueError if `after` takes times of another depth than this makes.
 
@@ -143,7 +147,9 @@ class Summary:
         return Summary(self.depth, kept, appended + after.append)
 
     def leq(self, other: Summary) -> bool:
-        """True if `self(t) <= other(t)` for every `t`. Raises ValueError if their depths differ.
+        """True if `self(t) <= other(t)` for every `t`.
+
+        Raises ValueError if their depths differ.
 
         >>> Summary.identity(2).leq(Summary.feedback(2)), Summary.feedback(2).leq(Summary.identity(2))
         (True, False)
@@ -165,7 +171,7 @@ class Summary:
 
 
 def minimal_summaries(summaries: Iterable[Summary]) -> tuple[Summary, ...]:
-    """Those with no other below them, in a fixed order: what a path's summaries come down to.
+    """Minimal elements of a set of summaries, in a fixed order.
 
     >>> minimal_summaries([Summary.feedback(2), Summary.identity(2)]) == (Summary.identity(2),)
     True

@@ -24,7 +24,7 @@ FINITE = INF - 1
 
 
 class _End(int):
-    """`INF` as users see it: equal to it, and written as a word."""
+    """`INF` as shown to users: the same number, printed as END."""
 
     __slots__ = ()
 
@@ -39,11 +39,11 @@ class _End(int):
 
 
 END = _End(INF)
-"""The epoch of what comes when all input is over."""
+"""Epoch of the events after the end of all input."""
 
 
 def visible(time: Time) -> Time:
-    """`time` for users to see: with `END` where it has `INF`.
+    """`time` as shown to users: with `END` in place of `INF`.
 
     >>> visible((3, INF)), visible((3, 4)), visible((INF,)) == (INF,)
     ((3, END), (3, 4), True)
@@ -54,7 +54,7 @@ def visible(time: Time) -> Time:
 
 
 def as_time(time: object, depth: int) -> Time:
-    """`time` in plain numbers, if it is a time of `depth` coordinates: `END` is a word for users.
+    """`time` in plain integers, checked to be a time of `depth` coordinates.
 
     Raises:
         ValueError: if it is none; the text says what is wrong.
@@ -84,12 +84,12 @@ def as_time(time: object, depth: int) -> Time:
 
 
 def is_epoch(time: object) -> TypeGuard[Time]:
-    """True for a time of the root scope, in plain numbers."""
+    """True if `time` is a tuple of one plain integer: a time of the root scope."""
     return type(time) is tuple and len(time) == 1 and type(time[0]) is int
 
 
 def leq(a: Time, b: Time) -> bool:
-    """True if `a` comes before `b` or is `b`, both times of one depth.
+    """True if `a <= b` in the product order; both times have the same depth.
 
     >>> leq((0, 5), (1, 5)), leq((0, 5), (1, 2)), leq((3, 7), (3, INF))
     (True, False, True)
@@ -105,7 +105,7 @@ def leq(a: Time, b: Time) -> bool:
 
 
 def join(a: Time, b: Time) -> Time:
-    """The least time at or after both.
+    """Least upper bound of two times.
 
     >>> join((0, 5), (1, 2))
     (1, 5)
@@ -118,7 +118,7 @@ def join(a: Time, b: Time) -> Time:
 
 
 def minimal(times: Iterable[Time]) -> tuple[Time, ...]:
-    """The minimal elements of `times`, sorted and without repetitions: the antichain below them.
+    """Minimal elements of `times`, sorted and without duplicates.
 
     O(n log n) for times of depth 1 and 2, O(n · size of the answer) beyond.
 
@@ -148,7 +148,7 @@ def minimal(times: Iterable[Time]) -> tuple[Time, ...]:
 
 
 def maximal(times: Iterable[Time]) -> tuple[Time, ...]:
-    """The maximal elements of `times`, sorted and without repetitions: the antichain above them.
+    """Maximal elements of `times`, sorted and without duplicates.
 
     >>> maximal([(2, 2), (0, 5), (1, 2), (0, 4)])
     ((0, 5), (2, 2))

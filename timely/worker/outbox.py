@@ -1,4 +1,7 @@
-"""The outbox of a worker: batches gathered by receiver, edge, event and time, encoded when a frame is taken."""
+"""Outbox of a worker: merges batches into messages and encodes them in frames.
+
+Batches are gathered by receiver, edge, event time and time, and encoded when a frame is taken.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,23 @@ from timely.time import Time
 from timely.worker.recorder import Recorder
 
 _GENERATION_BITS = 40
-"""Message numbers begin anew in each generation, above this bit: those of logged messages must never be given twice."""
+"""Bits of a message number below its generation.
+
+Numbers of logged messages must never be reused, so each generation counts from its own start.
+"""
 
 Slot = tuple[int, Time, Time]
-"""The key by which batches merge into one message: (edge, event time, time)."""
+"""Key for merging batches into one message: (edge, event time, message time)."""
 
 Encoded = tuple[bytes, list[Any]]
-"""Header and payload of a message."""
+"""Header and payload of an encoded message."""
 
 Has = Callable[[int, int, Time], bool]
-"""True if a worker needs no message of an edge at a time, because it has them: of (worker, edge, time)."""
+"""Predicate of (worker, edge, time): True if the worker already has the messages."""
 
 
 class Outbox:
-    """The sending half of one worker."""
+    """Outgoing messages of one worker."""
 
     def __init__(self, plan: Plan, index: int, recorder: Recorder | None = None) -> None:
         self.plan = plan
@@ -38,21 +44,24 @@ class Outbox:
         self._again: dict[int, list[Message]] = {}
         self._index = index
         self._waiting: dict[int, dict[Slot, list[list[Batch]]]] = {w: {} for w in range(plan.workers) if w != index}
-        """By worker and slot: the batches of each message."""
+        """Batches of each unsent message, by receiving worker and slot."""
         self._numbers: dict[tuple[int, int], int] = {}
         self._first = 0
         self._pressed = False
         self._has: Has | None = None
         self._pools = {edge: Pool() for edge in (recorder.keeping if recorder is not None else ())}
-        """By edge, because what is kept of one may be kept for longer than that of another."""
+        """Encoding buffers by edge, as edges retain messages for different durations."""
 
     @property
     def pooled(self) -> int:
-        """Bytes of the memory in which columns are encoded that the recorder keeps."""
+        """Size in bytes of the buffer pools for messages retained by the recorder."""
         return sum(pool.size for pool in self._pools.values())
 
     def split(self, route: Route, batch: Batch) -> list[Batch | None]:
-        """The part of `batch` for each worker; a key function that raises is reported as its operator's error."""
+        """Split `batch` into one part per receiving worker.
+
+        An exception of a key function is raised as its operator's error.
+        """
         channel = route.edge.channel
         assert isinstance(channel, Exchange)
         try:
@@ -61,9 +70,10 @@ class Outbox:
             raise self._blame(route.edge.index, error, batch) from error
 
     def add(self, worker: int, route: Route, event: Time, time: Time, batch: Batch) -> bool:
-        """Take a batch for `worker`. True when it begins a message that will be sent.
+        """Queue a batch for `worker`; True if it starts a new message to be sent.
 
-        False when it joined one that waits, or when `worker` has it already: then it is made, and the recorder hears of it.
+        False if it joined a waiting message, or if `worker` already has the message: then it is built for the
+        recorder and not sent.
         """
         waiting = self._waiting[worker]
         slot = (route.edge.index, event, time)
@@ -78,7 +88,7 @@ class Outbox:
         return self._has is None or not self._has(worker, route.edge.index, time)
 
     def take(self, generation: int, progress: list[Update], pressed: bool) -> dict[int, Frame]:
-        """A frame for every worker that has something to hear."""
+        """Next frame for each worker with messages, progress or back-pressure to receive."""
         everyone = bool(progress) or pressed != self._pressed
         self._pressed = pressed
         frames = {}
@@ -99,9 +109,9 @@ class Outbox:
         return frames
 
     def begin(self, generation: int, has: Has | None = None) -> None:
-        """A new generation: forget what waits. Numbers go on beyond all that were ever given out before.
+        """Start a generation: discard waiting messages, number from an unused range.
 
-        `has`: whether a worker has all messages of an edge at a time already.
+        `has`: predicate for messages already held by their receivers.
         """
         self._has = has
         for waiting in self._waiting.values():
@@ -112,14 +122,16 @@ class Outbox:
         self._first = generation << _GENERATION_BITS
 
     def again(self, worker: int, message: Message) -> None:
-        """Send a logged message once more, before all else, under its old number."""
+        """Queue a logged message for resending, ahead of others, under its old number."""
         self._again.setdefault(worker, []).append(message)
 
     def _message(
         self, worker: int, slot: Slot, place: int, batches: list[Batch], for_all: dict[tuple[Slot, int], Encoded]
     ) -> Message:
-        """The message of some batches, the one at `place` of its slot. What is for every worker is encoded for the first one:
-        `for_all`."""
+        """Build and encode the message at position `place` of its slot.
+
+        Messages of broadcasts are encoded once and shared through `for_all`.
+        """
         edge, event, time = slot
         encoded = for_all.get((slot, place))
         if encoded is None:
@@ -146,6 +158,6 @@ class Outbox:
 
 
 def decode_message(message: Message) -> Batch:
-    """The batch of a received message; it may view into the message's buffers."""
+    """Decode a received message; the batch may share the message's buffers."""
     payload = message.payload
     return decode_batch(message.header, payload[0] if len(payload) == 1 else b"".join(payload), message.trusted)

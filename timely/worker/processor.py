@@ -1,4 +1,4 @@
-"""A processor on a worker: its operator, its context, and what waits for it."""
+"""Processor on a worker: its operator, context and input queues."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from timely.state.interface import State, without_past, written_in
 from timely.time import Time
 
 Letter = tuple[int, int, Time, "Batch | Message"]
-"""An entry of an input's queue: (edge, sending worker, time of the event that sent it, what it sent)."""
+"""Entry of an input queue: (edge, sending worker, sender's event time, content)."""
 
 
 class Runtime:
-    """A processor on this worker: its operator, its context, and what waits for it."""
+    """Processor on this worker: its operator, context and input queues."""
 
     __slots__ = (
         "ctx",
@@ -48,31 +48,34 @@ class Runtime:
             [(route.way, route.processor, route.port, route) for route in routes] for routes in processor.routes
         ]
         self.follower: Runtime | None = None
-        """The processor that gets all that this one sends, at once, on its input `port` (`Processor.follower`)."""
+        """Sole receiver of all output, called directly on its input `port`.
+
+        See `Processor.follower`.
+        """
         self.port = 0
         self.heard = any(processor.routes)
-        """False: nobody listens to what it sends."""
+        """False if no processor receives the output."""
         self.mail: dict[tuple[int, Time], list[Letter]] = {}
         self.spans = False
-        """Batches and notifications of several times are handed to the operator together."""
+        """True if the operator takes batches and notifications of several times together."""
         self.settled: State | None = None
-        """The operator's state, if nothing of it is ever compacted, since nobody goes back and it has one scope."""
+        """State without history, exempt from `on_watermark` calls; else None."""
 
     def tell_state(self) -> None:
-        """Let the state of an operator of the user's know in which event it is written, for somebody may go back.
+        """Make the state of user operators record the event of each write, for rollback.
 
-        What others write is of the event's time. Spans are of several times, and whoever takes them back answers for that.
+        Other operators write at the event's own time. Operators that undo spans track their several times themselves.
         """
         if (self.node.ahead or self.node.kind in ("unary", "binary")) and not self.operator.undoes_spans:
             written_in(self.operator.state, self.ctx)
 
     def settle(self) -> None:
-        """Nobody will ever go back: let the state do without what that would take."""
+        """Prepare for a run without recovery: the state keeps no history."""
         self._settle()
         self.spans = self.operator.spans and self.node.scope.depth == 1 and self.operator.state is self.settled
 
     def take_spans_back(self) -> None:
-        """Somebody may go back, and says that what the operator does is known by what comes and goes at each time alone."""
+        """Accept spans under recovery if the operator can undo them."""
         self.spans = self.operator.spans and self.operator.undoes_spans and self.node.scope.depth == 1
 
     def _settle(self) -> None:
@@ -83,15 +86,15 @@ class Runtime:
             self.settled = state
 
     def blame(self, time: Time, error: BaseException, batch: Batch | None) -> OperatorError:
-        """The error for the user, when the operator's code has raised `error`."""
+        """Error for the user about an exception raised by the operator's code."""
         node = self.node
         return operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, batch)
 
 
 def build_operator(processor: Processor, effects: list[Effect], staged: Container[int] | None = None) -> Operator:
-    """The operator that runs `processor`; sinks and captures put what they ask of the driver into `effects`.
+    """Create the operator of `processor`; sinks and captures append to `effects`.
 
-    Those in `staged`, by node, do so only when they are told to release it; None: there is no recovery.
+    `staged`: nodes of sinks and captures that hold their output until it is released; None without recovery.
     """
     node = processor.node
     if node.stages:
@@ -108,7 +111,7 @@ def build_operator(processor: Processor, effects: list[Effect], staged: Containe
 
 
 class Entrance(Operator):
-    """The place at which a source's records enter."""
+    """Operator of a source: passes its records on."""
 
     repeats_over = "record"
     keeps_batches = True
@@ -116,21 +119,21 @@ class Entrance(Operator):
 
 
 def follow(runtimes: Sequence[Runtime]) -> None:
-    """Tell each of the processors that have one follower which one that is."""
+    """Connect each processor to its follower, if it has one."""
     for runtime in runtimes:
         if route := runtime.processor.follower:
             runtime.follower, runtime.port = runtimes[route.processor], route.port
 
 
 def acquaint(runtimes: Sequence[Runtime], of_node: Mapping[int, int]) -> None:
-    """Tell operators that read the state of others which ones these are."""
+    """Connect operators to the operators providing state to them."""
     for runtime in runtimes:
         if nodes := runtime.processor.node.reads:
             runtime.operator.read([runtimes[of_node[node]].operator for node in nodes])
 
 
 def no_such_output(node: Node, port: int) -> OperatorError:
-    """The error of an operator that sent on an output that it does not have."""
+    """Error about a send on an output missing from the operator."""
     return OperatorError(
         f"{node.kind} {node.name!r} ({node.site}) sent on output {port}, but it has {node.outputs}; declare them with "
         "outputs=n"

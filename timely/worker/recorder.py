@@ -1,4 +1,4 @@
-"""The `Recorder` protocol: the engine's calls to recovery, at every processor's border and nowhere else.
+"""`Recorder` protocol: the engine's calls into recovery at processor borders.
 
 The engine calls a recorder, when it has one, for each event and each send; recovery implements it and builds its
 metadata, logs and checkpoints from these calls alone. Without recovery there is no recorder, and the cost is one test
@@ -16,52 +16,55 @@ from timely.time import Time
 
 
 class Recorder(Protocol):
-    """The engine's view of recovery."""
+    """Recovery as seen by the engine: callbacks for events and sends."""
 
     @property
     def logged(self) -> Container[int]:
-        """The edges of the graph of whose messages some are logged: `taken` is called for these."""
+        """Edges with logged messages: `taken` is called for these."""
 
     @property
     def shipping(self) -> Container[int]:
-        """The edges of the graph for whose messages to other workers `shipped` is called, and `kept` for what stays here."""
+        """Edges with calls of `shipped` for remote and of `kept` for local messages."""
 
     @property
     def keeping(self) -> Collection[int]:
-        """Those of `shipping` of whose messages `shipped` keeps all for a while, encoded as they are."""
+        """Edges of `shipping` with all messages retained, encoded, for a while."""
 
     def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
-        """A batch is about to be handled."""
+        """Called before a batch is handled."""
 
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
-        """A batch was sent in the event at time `event`, with its own time `time` >= `event`."""
+        """Called for each batch sent: in the event at `event`, at `time` >= `event`."""
 
     def requested(self, processor: int, event: Time, time: Time) -> None:
-        """The event at time `event` asked for a notification at `time`."""
+        """Called for each request, by the event at `event`, of a notification at `time`."""
 
     def notified(self, processor: int, time: Time) -> None:
-        """A notification is about to be handled: the operator now acts on the completeness of `time`."""
+        """Called before a notification is handled.
+
+        From then on the operator has acted on the completeness of `time`.
+        """
 
     def resulted(self, processor: int, time: Time, result: Any) -> None:
-        """The result of a job that the operator started at `time` is about to be handled."""
+        """Called before the result of a job started at `time` is handled."""
 
     def held(self, processor: int, event: Time, time: Time, diff: int) -> None:
-        """A capability for `time` was retained (+1) or given back (-1) in the event at time `event`."""
+        """Called for each capability retained (+1) or released (-1) by an event."""
 
     def kept_state(self, processor: int, event: Time, time: Time) -> None:
-        """The event at time `event` wrote, or took out, state that is kept under `time`."""
+        """Called for each write or removal, by an event, of state kept under `time`."""
 
     def started(self, processor: int, event: Time, time: Time) -> None:
-        """The event at time `event` started a job for `time`."""
+        """Called for each job started for `time` by the event at `event`."""
 
     def completed(self, processor: int) -> None:
-        """An event of an operator that keeps state is over: its state may have changed."""
+        """Called after each event of a stateful operator: its state may have changed."""
 
     def shipped(self, receiver: int, message: Message) -> None:
-        """A message to another worker is made, on one of the edges of `shipping`."""
+        """Called for each new message to another worker on an edge of `shipping`."""
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
-        """A batch on one of the edges of `shipping` goes into a queue of this worker itself."""
+        """Called for each batch on an edge of `shipping` put into a local queue."""
 
     def taken(self, sender: int, message: Message) -> bool:
-        """A message on a logged edge is about to be handled. False: it was handled before, and must be dropped."""
+        """Called before a message on a logged edge is handled; False drops a duplicate."""

@@ -1,4 +1,4 @@
-"""Taking a worker back to an earlier moment, processor by processor: the engine's half of a rollback.
+"""Rollback of a worker to an earlier state, processor by processor.
 
 Recovery decides; this carries out. A processor *stays* as it is, or is *restored* to a frontier of its times. Then queues
 are pruned, requests for notifications armed again, and progress begins anew: what this worker holds is counted from
@@ -30,7 +30,7 @@ from timely.worker.worker import NOTIFY, Worker
 
 @dataclass(frozen=True, slots=True)
 class RestoredProcessor:
-    """The state to which a processor goes back.
+    """Target of a processor's rollback: frontier, state, requests and capabilities.
 
     `frontier`: the times whose effects it keeps. `runs`: its state there, from storage; None: it has it in memory.
     `requests`: notifications asked for by events in the frontier and due outside it, (event, time). `held`: capabilities kept
@@ -42,18 +42,21 @@ class RestoredProcessor:
     requests: tuple[tuple[Time, Time], ...] = ()
     held: tuple[tuple[Time, int], ...] = ()
     operator: Operator | None = None
-    """The operator itself, where it was brought back by replay."""
+    """Operator rebuilt by replay; None if it was not."""
     forgets: tuple[str, ...] = ()
-    """If the operator lives on: attributes that are to be as they were when it was made. Its transient ones always are."""
+    """Attributes of a surviving operator to reset to their initial values.
+
+    Its transient attributes are always reset.
+    """
 
 
 Keeps = Callable[[int, int, Time, Time], bool]
-"""True if an undelivered batch stays: of (edge, sending worker, event's time, its own time)."""
+"""Predicate for queued batches to keep: (edge, sending worker, event time, time)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResentBatch:
-    """A logged batch for a queue of this worker itself."""
+    """Logged batch to put back into a local input queue."""
 
     edge: int
     event: Time
@@ -63,24 +66,27 @@ class ResentBatch:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """One worker's share of a rollback. Processors that are not in `restored` stay as they are."""
+    """Rollback orders for one worker.
+
+    Processors absent from `restored` stay as they are.
+    """
 
     generation: int
     restored: Mapping[int, RestoredProcessor]
     keeps: Keeps
     inputs: Mapping[int, Time | None]
-    """The time of each source now, by node; None: it has ended."""
+    """Current time of each source, by node; None if ended."""
     local: Iterable[ResentBatch] = ()
     remote: Iterable[tuple[int, Message]] = ()
-    """Logged messages to be sent again: (receiving worker, message)."""
+    """Logged messages to resend: (receiving worker, message)."""
     fresh: frozenset[int] = field(default_factory=frozenset)
-    """Processors in `restored` whose operators must be made anew, because they keep more than their state says."""
+    """Restored processors in need of a new operator: they hold data outside the state."""
     has: Has | None = None
-    """True of what other workers have already: it is done again here, and not sent."""
+    """Filter for resends: True for messages already held by their receivers."""
 
 
 def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
-    """Carry out `orders`; the frames with which this worker begins the generation, one for every other worker."""
+    """Carry out `orders`; returns the generation's first frame for each other worker."""
     _begin(worker, orders.generation, orders.has)
     for runtime in worker.runtimes:
         restored = orders.restored.get(runtime.processor.index)
@@ -118,28 +124,34 @@ def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
 
 
 def look(worker: Worker) -> list[tuple[int, Time]]:
-    """Bring frontiers up to date without handling anything; what could be handled here now: (processor, time)."""
+    """Update frontiers and list the work ready here, as (processor, time)."""
     worker._propagate()
     return [(op, time) for _, _, op, time in worker._ready]
 
 
 def quiet(worker: Worker) -> bool:
-    """True if nothing waits to be handled here: then what this worker tells the others of progress holds without it."""
+    """True if nothing is ready to be handled here.
+
+    Only then do progress reports to other workers hold by themselves.
+    """
     return not look(worker)
 
 
 def listen(worker: Worker, recorder: Recorder | None) -> None:
-    """From now on `recorder` hears of events in place of the one before; of messages that leave that one still does."""
+    """Replace the recorder of events; the outbox keeps its recorder of messages."""
     worker._recorder = recorder
 
 
 def holding(worker: Worker) -> list[tuple[int, Time]]:
-    """The capabilities that operators of this worker keep, for jobs too: (processor, time)."""
+    """Capabilities held by operators, jobs included: (processor, time)."""
     return sorted(worker.held)
 
 
 def resume(worker: Worker) -> None:
-    """All first frames are here: find what is complete already. A frontier that stands still wakes nobody later on."""
+    """Release notifications already complete at the start of a generation.
+
+    Called once all first frames are here: a frontier that stands still would wake nobody later.
+    """
     worker._propagate()
     for watch, blocked in enumerate(worker._blocked):
         frontier = worker.tracker.frontier(watch)
@@ -154,7 +166,7 @@ def resume(worker: Worker) -> None:
 
 
 def _begin(worker: Worker, generation: int, has: Has | None) -> None:
-    """Forget everything that waits and all progress; what processors hold is theirs, and is queued again."""
+    """Discard waiting work and all progress for a new generation; input queues stay."""
     topology = worker.plan.topology
     worker.generation = generation
     worker.tracker = tracker_for(topology)
@@ -208,7 +220,10 @@ def _restore(worker: Worker, runtime: Runtime, restored: RestoredProcessor, fres
 
 
 def load(node: Node, state: State, runs: Iterable[Run]) -> None:
-    """Restore the state of an operator. Raises OperatorError, with its name, where what was saved is of something else."""
+    """Restore the state of an operator.
+
+    Raises OperatorError, with its name, if the saved state is that of another program.
+    """
     try:
         state.restore(runs)
     except (
@@ -227,7 +242,7 @@ def load(node: Node, state: State, runs: Iterable[Run]) -> None:
 
 
 def _forget(operator: Operator, processor: Processor, names: Collection[str]) -> None:
-    """Let attributes of an operator that lives on be as they were when it was made."""
+    """Reset attributes of a surviving operator to their initial values."""
     if names:
         new = vars(build_operator(processor, []))
         for name in names:
@@ -246,10 +261,10 @@ def _prune(runtime: Runtime, keeps: Keeps) -> None:
 
 
 def _local_work(worker: Worker) -> list[tuple[int, Time]]:
-    """Pointstamps that stand for what waits in queues of this worker and did not come from another one.
+    """Pointstamps standing for queued batches of this worker itself.
 
-    Within a generation nobody needs to hear of such work: what caused it is taken back only after it is done. At the
-    beginning nothing has caused it, so for the others something before it is said to be outstanding.
+    Within a generation no other worker needs to know of such work: its cause is retracted only after it is done. At a
+    generation's start it has no cause yet, so an earlier pointstamp stands in for it.
     """
     if worker.plan.workers == 1:
         return []
@@ -263,7 +278,7 @@ def _local_work(worker: Worker) -> list[tuple[int, Time]]:
 
 
 def _cause(arrivals: Origins, time: Time) -> tuple[int, Time]:
-    """A place, and a time there, that can lead to `time`; the latest such."""
+    """Latest pointstamp able to lead to `time`, as (place, time there)."""
     best: tuple[Time, int, Time] | None = None
     for place, summaries in arrivals.items():
         for summary in summaries:
@@ -277,7 +292,7 @@ def _cause(arrivals: Origins, time: Time) -> tuple[int, Time]:
 
 
 def _queue_all(worker: Worker) -> None:
-    """Fill the heap and the lists of blocked notifications from what the processors hold, and count what is outside."""
+    """Rebuild heap, blocked notifications and counts from the processors' queues."""
     ready = []
     worker.queued_bytes = 0
     for runtime in worker.runtimes:

@@ -1,4 +1,4 @@
-"""The worker: a deterministic state machine that runs one worker's share of a dataflow, without any I/O.
+"""Worker: a deterministic state machine for its share of a dataflow, without I/O.
 
 A driver *feeds* it input, frames of other workers and results of jobs, calls `run`, and carries out what it returns:
 frames to send and effects (sink writes, jobs). The same worker therefore runs in the caller's process, in one of many
@@ -35,24 +35,27 @@ from timely.worker.processor import Letter, Runtime, acquaint, build_operator, f
 from timely.worker.recorder import Recorder
 
 _MUCH = 1 << 15
-"""Bytes from the others that a turn handles at most before it tells them so: what follows may take much longer than that."""
+"""Received bytes handled in one turn before progress is reported early.
+
+The work that follows may take much longer.
+"""
 
 _FEW = 64
-"""Batches and notifications up to which it pays to look through what waits."""
+"""Most waiting items to search through for an early progress report."""
 
 NOTIFY = 1 << 30
-"""The "port" of notifications in the heap: behind all batches of the same operator and time."""
+"""Port number of notifications in the heap: sorts after an operator's batches."""
 
 Item = tuple[tuple[int, ...], int, int, Time]
-"""A place in the heap: (order key, input port or NOTIFY, processor, time)."""
+"""Heap entry: (order key, input port or NOTIFY, processor, time)."""
 
 
 class Worker:
-    """Worker `index` of `plan.workers`.
+    """State machine of one worker: takes input, emits frames and effects.
 
-    `recorder` hears of every event (None: no recovery). The sinks and captures in `staged`, by node, hold what they get
-    until `release`. Input and results go in through `feed`, `advance`, `receive` and `finish`; `run` works; `take_frames`
-    and `effects` come out.
+    It is number `index` of `plan.workers`. `recorder` is called for every event (None: no recovery). Sinks and
+    captures in `staged`, by node, hold their output until `release`. Input and results enter through `feed`,
+    `advance`, `receive` and `finish`; `run` works; `take_frames` and `effects` give the output.
     """
 
     def __init__(
@@ -70,40 +73,49 @@ class Worker:
         self.effects: list[Effect] = []
         self.pressed_by: set[int] = set()
         self.acting: Node | None = None
-        """Whose code ran last, or runs now: for drivers that tell what takes so long, and clear it between turns."""
+        """Operator running now or last.
+
+        Drivers name slow operators by it, and clear it between turns.
+        """
         self.tracker = tracker_for(plan.topology)
         self._recorder = recorder
         self._peers = plan.workers
         self._grows = plan.workers > 1 or any(
             node.holds or node.kind == "gate" for node in plan.graph.nodes
-        )  # what is outside, by events here
+        )  # events here may add work outside of this worker
         self._ready: list[Item] = []
         self._blocked: list[list[Item]] = [[] for _ in plan.topology.watches]
         self.gates: dict[int, Time] = {}
-        """By gate that shuts: the times before this pass it."""
+        """Bound of each closable gate, by processor: earlier times pass."""
         self._gated: list[Item] = []
-        """Batches that wait in front of gates."""
+        """Heap entries of batches waiting at gates."""
         self._outside: list[Frontier | None] = [None] * len(plan.topology.watches)
         self._deltas: dict[tuple[int, Time], int] = {}
         self._outbox = Outbox(plan, index, recorder)
         self._stack: list[tuple[Runtime, int, Time, Batch]] = []
         self.input_times: dict[int, Time | None] = {}
-        """The time of each source and input of this worker, by node; None when it has ended. Only to be read."""
+        """Current time of each local source and input, by node; None if ended.
+
+        Read only.
+        """
         self.jobs: dict[int, tuple[int, Time]] = {}  # whose results are awaited; a rollback forgets some
         self._next_job = 0
         self.held: dict[tuple[int, Time], int] = {}
         self.awaited: set[int] = set()
-        """Workers whose first frame of this generation has not come: until then nothing is handled."""
+        """Workers still to send their first frame of this generation.
+
+        Nothing is handled before.
+        """
         self._upstream: dict[int, frozenset[int]] = {}
-        """By processor, once it was asked for: those whose work may lead to it, itself among them."""
+        """Cache of the processors able to cause work at a processor, itself included."""
         self._probed: dict[int, Antichain] = {n.index: ((0,) * n.scope.depth,) for n in plan.graph.of_kind("probe")}
         self.edge_places: dict[int, int] = {}
         self.queued_bytes = 0
-        """Encoded bytes received from other workers and not yet handled."""
+        """Bytes of received messages not yet handled."""
         self.late: Callable[[], bool] | None = None
-        """The driver's answer to whether so much time has gone by since it last sent frames that the others may be waiting."""
+        """Driver's callback: True if other workers may be waiting for frames by now."""
         self.telling = False
-        """It gave itself back for its frames to be sent, though it has more to do."""
+        """True after `run` returned early for its frames to be sent."""
         self._heard_bytes = 0
         self.runtimes = [
             Runtime(
@@ -147,9 +159,9 @@ class Worker:
     # Input
 
     def feed(self, node: int, time: Time | None, batch: Batch) -> None:
-        """Input: `batch` at `time` (None: its present one) from source or input `node`.
+        """Feed a batch from source or input `node` at `time` (None: its current time).
 
-        Everything up to the next exchange handles it at once.
+        Everything up to the next exchange or feedback handles it at once.
         """
         current = self.input_times[node]
         if time is None:
@@ -171,21 +183,21 @@ class Worker:
             self._drive()
 
     def feed_span(self, node: int, span: Span) -> None:
-        """Input: batches of several times, none of them before its present one, from source `node`.
+        """Feed batches of several times, none before its current one, from source `node`.
 
-        A recorder hears of each time what it would hear if that came by itself.
+        A recorder is called for each time as if its batch came by itself.
         """
         self._spread(self._entrances[node], span)
 
     def takes_spans(self, node: int) -> bool:
-        """True if what comes from source `node` may be gathered in spans: all that it goes to takes them."""
+        """True if all receivers of source `node` take spans of several times."""
         entrance = self._entrances[node]
         return entrance.spans and all(
             way == Way.PUSH and self.runtimes[target].spans for [way, target, *_] in entrance.routes[0]
         )
 
     def advance(self, node: int, time: Time | None) -> None:
-        """Input: source or input `node` will send at `time` or later only; None: never again."""
+        """Advance source or input `node` to `time`; None closes it."""
         current = self.input_times[node]
         if time == current:
             return
@@ -212,11 +224,11 @@ class Worker:
             self._delta(place, current, -1)
 
     def input_time(self, node: int) -> Time | None:
-        """The time of source or input `node` of this worker; None when it has ended."""
+        """Current time of source or input `node` on this worker; None if ended."""
         return self.input_times[node]
 
     def receive(self, frame: Frame) -> None:
-        """Input: a frame of another worker. Frames of an older generation are dropped."""
+        """Receive a frame of another worker; frames of older generations are dropped."""
         if frame.generation < self.generation:
             return
         update = self.tracker.update
@@ -234,7 +246,7 @@ class Worker:
             self._enqueue(op, target.port, message.time, (message.edge, frame.sender, message.event, message))
 
     def finish(self, job: int, result: Any) -> None:
-        """Input: job number `job` has returned `result`."""
+        """Deliver the result of job number `job` to its operator."""
         if job not in self.jobs:
             return  # it was started by what has been rolled back
         op, time = self.jobs.pop(job)
@@ -258,11 +270,12 @@ class Worker:
     # Work
 
     def run(self, limit: int = 1 << 60) -> bool:
-        """Handle up to `limit` queued batches and notifications. True: nothing more can be done until new input comes.
+        """Handle up to `limit` queued batches and notifications.
 
-        An operator that asks, when it is notified of a time, to be notified of it once more gives the worker back. So does
-        what others may wait to hear of: in a loop, where it took long, an operator that may take as long again does not come
-        first. Of epochs several are on their way, so nobody waits for one of them.
+        True: nothing more can be done until new input comes. Besides the limit, two things end it with False: an
+        operator that, when notified of a time, asks to be notified of it again; and in a loop, before an operator
+        that may take long, progress for which other workers may be waiting. Of epochs several are in flight, so no
+        worker waits for a single one.
         """
         ready, runtimes = self._ready, self.runtimes
         if self.awaited:
@@ -299,9 +312,9 @@ class Worker:
                 return False  # it asked for another one: it has more to do than others should wait for
 
     def _still_blocked(self, runtime: Runtime, time: Time) -> bool:
-        """Put a notification back if what was handled since it became complete put something outside that may lead to it.
+        """Block a notification again if events since its completion may lead to its time.
 
-        Work of this worker is not in the tracker, but what it sends to others, keeps, or hands to the driver is, from then on.
+        Work of this worker is not in the tracker, but its messages, capabilities and jobs are as soon as they exist.
         """
         watch = runtime.processor.watch
         assert watch is not None
@@ -311,10 +324,10 @@ class Worker:
         return True
 
     def _should_tell(self, runtime: Runtime) -> bool:
-        """True if the others wait, it may be, and if they can be told of progress before this notification.
+        """True if other workers may be waiting and progress can be reported right now.
 
-        What waits here may still cause something at its time, so it must be outside for them, as notifications with a place
-        are. Batches in queues are not, but can be handled first (`_queue_first`).
+        Work that waits here may still cause something at a reported time, so it must be visible to the others.
+        Notifications with a place are; queued batches are not, but can be handled first (`_queue_first`).
         """
         if self._heard_bytes <= _MUCH and (self.late is None or not self.late()):
             return False
@@ -322,7 +335,7 @@ class Worker:
         return len(self._ready) <= _FEW and runtime.processor.place is not None and None not in places
 
     def _queue_first(self) -> bool:
-        """Handle the first batch in a queue, before notifications that are due. False if there is none."""
+        """Handle the earliest queued batch, ahead of due notifications; False if none."""
         waiting = [item for item in self._ready if item[1] != NOTIFY]
         if not waiting:
             return False
@@ -364,9 +377,9 @@ class Worker:
             runtime.operator.on_watermark(self._completed_at(processor.watch, time))
 
     def _together(self, runtime: Runtime, time: Time) -> list[Time]:
-        """`time`, of which an operator is to be notified now, and later ones of which it can be at once.
+        """Times to notify an operator of in one call: `time`, and complete later ones.
 
-        Those are complete, and nothing that waits here can lead to the operator at one of them.
+        Nothing that waits here can lead to the operator at one of them.
         """
         op = runtime.processor.index
         ahead = self._upstream.get(op)
@@ -392,7 +405,7 @@ class Worker:
         return [time, *sorted(item[3] for item in taken)]
 
     def _notify_several(self, runtime: Runtime, times: list[Time]) -> None:
-        """The same as `_notify` for each of some times."""
+        """Notify an operator of several times in one call."""
         ctx, processor = runtime.ctx, runtime.processor
         self.acting = runtime.node
         for time in times:
@@ -411,7 +424,7 @@ class Worker:
         self._spread_out(runtime)
 
     def _spread(self, runtime: Runtime, span: Span) -> None:
-        """Put what a processor sent on its first output, of several times, onto its routes."""
+        """Route a span sent on a processor's first output."""
         recorder = self._recorder
         if recorder is not None:
             for time, batch in span.parts():
@@ -443,7 +456,7 @@ class Worker:
                     self._drive()
 
     def _spread_out(self, runtime: Runtime) -> None:
-        """Put all that an operator sent of several times onto its routes."""
+        """Route all batches and spans sent by an operator at several times."""
         ctx, recorder = runtime.ctx, self._recorder
         if ctx.out and recorder is None:
             self._fan_out(runtime)
@@ -464,9 +477,9 @@ class Worker:
                 self._spread(runtime, span)
 
     def _drive(self) -> None:
-        """Push what is on the stack, and all that it causes, up to queues.
+        """Push the stacked batches, and all they cause, as far as the next queues.
 
-        A batch that is all that was sent, and has one follower, would come off the stack at once: it goes there straight.
+        A sole batch for a sole follower skips the stack.
         """
         stack, recorder = self._stack, self._recorder
         while stack:
@@ -503,7 +516,10 @@ class Worker:
                 break
 
     def _fan_out(self, runtime: Runtime) -> None:
-        """Put what the operator sent in this event onto its routes. What goes onto the stack is turned round: order stays."""
+        """Route the batches sent in this event.
+
+        Those for the stack are put there in reverse, so that they leave it in order.
+        """
         ctx, runtimes, stack = runtime.ctx, self.runtimes, self._stack
         recorder, out, below = self._recorder, ctx.out, len(self._stack)
         if recorder is not None:
@@ -547,7 +563,7 @@ class Worker:
                 self._count(place, time, +1)
 
     def _overtakes(self, route: Route, time: Time) -> bool:
-        """True if earlier batches, sent again after a rollback, still wait at the end of a route without a queue."""
+        """True if batches resent after a rollback still wait on a route without a queue."""
         waiting = self.runtimes[route.processor].mail.get((route.port, time), ())
         return any(letter[0] == route.edge.index for letter in waiting)
 
@@ -568,7 +584,10 @@ class Worker:
             waiting.append(letter)
 
     def _stop_at_gate(self, item: Item) -> None:
-        """Let a batch wait in front of its gate. For progress it is outside: nobody behind takes its time for complete."""
+        """Park a batch in front of its gate and count it as outstanding.
+
+        So no operator behind the gate takes its time for complete.
+        """
         _, _, op, time = item
         place = self.runtimes[op].processor.place
         assert place is not None
@@ -576,7 +595,7 @@ class Worker:
         self._count(place, time, +1)
 
     def open(self, gate: int, bound: Time) -> None:
-        """Input: what comes to `gate`, by its processor, before `bound` passes from now on."""
+        """Open `gate`, a processor, for all times before `bound`."""
         self.gates[gate] = bound
         place = self.runtimes[gate].processor.place
         assert place is not None
@@ -589,7 +608,7 @@ class Worker:
                 self._gated.append(item)
 
     def _collect(self, runtime: Runtime, port: int, time: Time) -> None:
-        """Put all batches of `time` that wait at an input onto the stack, as one where they are alike."""
+        """Move the batches of `time` waiting at an input to the stack, joined where alike."""
         waiting = runtime.mail.pop((port, time))
         batches: list[Batch] = []
         for edge, sender, _, item in waiting:
@@ -612,7 +631,10 @@ class Worker:
     # What operators ask for (timely.operators.base.Engine)
 
     def request(self, op: int, event: Time, time: Time, again: bool = False) -> None:
-        """Operator `op` wants to be notified of `time`. `again`: it will be, because a later event asked for it."""
+        """Register a notification of operator `op` at `time`.
+
+        `again`: a later event has registered it already, so only the recorder is called.
+        """
         runtime = self.runtimes[op]
         processor = runtime.processor
         watch = processor.watch
@@ -633,7 +655,10 @@ class Worker:
         heappush(heap, (key, NOTIFY, op, time))
 
     def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
-        """Operator `op` keeps (+1) or gives back (-1) a capability. `own`: one that was kept in an event at its own time."""
+        """Retain (+1) or release (-1) a capability of operator `op`.
+
+        `own`: the capability was retained in an event at its own time.
+        """
         processor = self.runtimes[op].processor
         if processor.place is None or not processor.node.holds:
             raise OperatorError(f"{processor.node} kept a capability but was made with holds=False: say holds=True")
@@ -645,7 +670,10 @@ class Worker:
         self._count(processor.place, time, diff)
 
     def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None:
-        """Operator `op` hands a job to the driver and holds `time` until its result is back. `own` as for `hold`."""
+        """Hand a job of operator `op` to the driver, holding `time` until its result.
+
+        `own` as for `hold`.
+        """
         if self._recorder is not None and not own:
             self._recorder.started(op, self.runtimes[op].ctx.time, time)
         self.hold(op, time, +1, own)
@@ -654,12 +682,12 @@ class Worker:
         self.effects.append(StartJob(number, self.plan.processors[op].node.index, time, job, context))
 
     def keeps(self, op: int, event: Time, time: Time) -> None:
-        """The event at `event` writes, or takes out, state of operator `op` that is kept under another time."""
+        """Record a write or removal, by an event, of state kept under another time."""
         if self._recorder is not None:
             self._recorder.kept_state(op, event, time)
 
     def take_effects(self) -> list[Effect]:
-        """Take the effects that the driver is to carry out now, in order."""
+        """Take the effects for the driver to carry out, in order."""
         effects, self.effects[:] = self.effects.copy(), []
         return effects
 
@@ -679,7 +707,7 @@ class Worker:
             del self._deltas[slot]
 
     def _propagate(self) -> None:
-        """Move the notifications that have become complete from where they were blocked into the heap."""
+        """Move complete notifications from the blocked lists into the heap."""
         for watch in self.tracker.propagate():
             self._outside[watch] = None
             blocked = self._blocked[watch]
@@ -706,7 +734,9 @@ class Worker:
                     self._blocked[watch] = still
 
     def _completed_at(self, watch: int, time: Time) -> Frontier:
-        """The completed frontier of an operator while it is notified of `time`, the first in the heap.
+        """Completed frontier of an operator during its notification of `time`.
+
+        `time` is the first in the heap.
 
         What is left on this worker comes later in the order of the graph, so it cannot lead into the lexicographic prefix
         of `time`; what is outside cannot lead into the frontier of the watch.
@@ -719,7 +749,7 @@ class Worker:
         return outside & Frontier.lexicographic(time)
 
     def take_frames(self, quiet: bool, pressed: bool = False) -> dict[int, Frame]:
-        """The frames for the other workers, by receiver.
+        """Frames for the other workers, by receiver.
 
         Messages go at once; progress only when the worker is `quiet` or `telling`, which lets most changes cancel. `pressed`
         tells the others to pause their sources.
@@ -732,13 +762,16 @@ class Worker:
         return self._outbox.take(self.generation, progress, pressed)
 
     def pending(self) -> list[tuple[int, Time]]:
-        """The notifications that were asked for and have not been delivered: (processor, time), in order of time."""
+        """Outstanding notifications in order of time: (processor, time)."""
         waiting = [item for blocked in self._blocked for item in blocked]
         waiting += [item for item in self._ready if item[1] == NOTIFY]
         return [(op, time) for _, _, op, time in sorted(waiting)]
 
     def probe(self, node: int) -> Antichain:
-        """The minimal times that may still reach probe `node`, on any worker, as of when this worker was last quiet."""
+        """Minimal times still able to reach probe `node` on any worker.
+
+        As of the last moment at which this worker had nothing ready.
+        """
         if self.tracker.dirty:
             self._propagate()
         if self._ready:
@@ -747,7 +780,7 @@ class Worker:
         return frontier
 
     def check(self) -> None:
-        """The invariants that hold between two calls; AssertionError where one does not. The simulator calls it every turn."""
+        """Assert the invariants between two calls; the simulator does so every turn."""
         assert not self._stack, "a batch was left on its way"
         waiting = [*self._ready, *self._gated, *(item for blocked in self._blocked for item in blocked)]
         batches = sorted((op, port, time) for _, port, op, time in waiting if port != NOTIFY)
@@ -765,17 +798,20 @@ class Worker:
 
     @property
     def done(self) -> bool:
-        """True if nothing is outstanding here or anywhere, for good."""
+        """True if nothing is outstanding on any worker, for good."""
         quiet = not self._ready and not any(self._blocked) and not self._deltas
         return quiet and not self.tracker.active and not self.awaited
 
     def forget(self) -> None:
-        """Let go of the operators. Nothing can be done any more; what it says of its work, such as `done`, stays true."""
+        """Release the operators after the end.
+
+        No more work is possible; answers such as `done` stay valid.
+        """
         self.runtimes.clear()
         self._entrances.clear()
 
     def epochs_in_flight(self, node: int) -> int:
-        """Number of epochs by which source `node` is ahead of the oldest epoch that is not complete where its records end."""
+        """Number of epochs from the oldest incomplete one to source `node`'s current one."""
         current = self.input_times[node]
         if current is None:
             return 0
