@@ -99,10 +99,23 @@ class Driven:
     lag=2,
     back=(3, 2, False),
 )
+@example(  # two at one place, in another order than that of their content
+    fed=[([(None, 0)], [("plumless", 0), (None, 0)])],
+    by=(),
+    strategy="backward",
+    tolerance=None,
+    kind=None,
+    allowed=0,
+    lag=0,
+    back=None,
+)
 def test_rows_on_time_find_what_polars_finds_among_all_rows(
     fed: Any, by: Any, strategy: Any, tolerance: Any, kind: Any, allowed: int, lag: int, back: Any
 ) -> None:
-    """Also when the operator goes back, as far as nothing is settled, in place or to what was saved."""
+    """Also when the operator goes back, as far as nothing is settled, in place or to what was saved.
+
+    Of right rows of one time at one place, Polars is given the order of their content: it is as good as any that they come in.
+    """
     within = length_of(tolerance, kind)
     schema = dict(frame([], "r", 0, kind).schema)
     driven = Driven(lambda: ExpiringAsofJoin("at", by, strategy, within, schema), lag)
@@ -112,17 +125,18 @@ def test_rows_on_time_find_what_polars_finds_among_all_rows(
         before = marks[-1]
         now = before if reached is None else reached - allowed
         marks.append(now if before is None else max(before, before if now is None else now))
-    lefts, rights = [], []
+    lefts, rights, in_order = [], [], []
     for epoch, (left, right) in enumerate(fed):
         bound = marks[epoch]
         lefts.append(frame([row for row in left if bound is None or row[1] >= bound], "l", epoch, kind))
         rights.append(frame(right, "r", epoch, kind))
+        in_order.append(rights[-1].sort("k", "r"))
     epoch = 0
     while epoch < len(fed):
         moved = marks[epoch + 1] if marks[epoch + 1] != marks[epoch] else None
         mark = None if moved is None else in_number(moved, kind)
         found = driven.epoch(epoch, lefts[epoch], rights[epoch], mark)
-        known = pl.concat(rights[: epoch + 1]).sort("at", maintain_order=True)
+        known = pl.concat(in_order[: epoch + 1]).sort("at", maintain_order=True)
         mine = lefts[epoch].sort("at", maintain_order=True)
         right_ = mine.join_asof(
             known, on="at", by=by or None, strategy=strategy, tolerance=within, check_sortedness=False
