@@ -68,6 +68,7 @@ def test_workers_whose_messages_overtake_each_other_find_the_same(
     assert flights_check.compare(Findings.of(cluster), tmp_path / "days.parquet") == []
 
 
+@pytest.mark.check
 def test_demo_kills_a_worker_shows_what_that_did_and_proves_that_nobody_can_tell(
     two_weeks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from recovery.policies import Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from runtime.memory import Cluster
 from tests.falkirk.simulate.drawn import ENTRIES, SOURCES, Region, built, captured, draw, program
 from tests.falkirk.simulate.drawn_steps import BY_BATCH, STEPS
+from tests.support.profile import effort
 from timely.time import END, Time
 
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
@@ -21,7 +22,7 @@ EACH = 5
 """The number of programs in one test."""
 
 
-@pytest.mark.parametrize("first", range(0, 4_000 if SOAK else 20, EACH))
+@pytest.mark.parametrize("first", range(0, effort(5, 20, 4_000), EACH))
 def test_outputs_of_drawn_programs_are_those_of_a_run_without_faults(first: int) -> None:
     for seed in range(first, first + EACH):
         workers = 1 + seed % 3

@@ -139,7 +139,7 @@ class Telling(LocalRunner):
     [{"over": "all"}, {"every": 2}, {"over": 3}, pytest.param({"every": "end"}, marks=pytest.mark.soak)],
     ids=str,
 )
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.check), 2])
 def test_region_gives_the_same_whatever_fails(arguments: dict[str, Any], workers: int) -> None:
     runner = Telling(totals)
     simulation = Simulation(lambda: program(SOME, runner, **arguments), workers)

@@ -78,6 +78,7 @@ def test_large_batches_are_taken_as_arrays_and_give_the_same(seed: int) -> None:
         assert compiled.tick(batch) == []
 
 
+@pytest.mark.check
 @given(seeds)
 @settings(max_examples=settings().max_examples // 4)
 def test_over_a_long_history_with_laggards_compiled_gives_the_same(seed: int) -> None:

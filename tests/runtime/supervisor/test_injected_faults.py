@@ -72,6 +72,7 @@ def test_a_monitor_that_fails_for_a_reason_of_its_own_is_replaced(
     assert "the monitor failed, and is replaced; the job goes on" in note
 
 
+@pytest.mark.check
 def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
