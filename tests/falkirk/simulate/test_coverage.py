@@ -116,17 +116,12 @@ WAYS = {
 }
 
 
-CHECK = pytest.mark.check
-LONG = {
-    "unsteady": pytest.mark.soak,
-    "order_ahead": CHECK,
-    "order_of_logs": CHECK,
-    "ordered_histories": CHECK,
-}
-"""Programs of which many runs are needed; of the first forty and more."""
+LONG = ("unsteady",)
+"""Programs of which forty runs and more are needed."""
 
 
-@pytest.mark.parametrize("program", [pytest.param(each, marks=LONG.get(each, ())) for each in WAYS])
+@pytest.mark.check
+@pytest.mark.parametrize("program", [pytest.param(each, marks=[pytest.mark.soak] * (each in LONG)) for each in WAYS])
 def test_a_program_comes_to_what_it_is_there_for(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     for seed in range(60):
