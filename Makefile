@@ -19,16 +19,21 @@ help: ## show this list
 demo: .venv/.run ## run the demo
 	@$(VENV)/falkirk demo
 
-test: .venv/.dev ## check style and types, then run the tests
-	@$(VENV)/falkirk prepare >/dev/null 2>&1 &
+test: .venv/.dev ## check style and types, then run what a change needs, in minutes
 	@echo "Checking style" && $(VENV)/ruff check --quiet --output-format concise .
 	@$(VENV)/ruff format --quiet --check --output-format concise .
 	@echo "Checking types, and running tests"; $(VENV)/mypy --no-error-summary & types=$$!; \
-	FALKIRK_TEST_PROFILE=ci $(PYTEST) -m "not soak" $(ARGS); tests=$$?; \
+	FALKIRK_TEST_PROFILE=ci $(PYTEST) -m "not check and not soak" $(ARGS); tests=$$?; \
 	wait $$types || { echo "Types are wrong: mypy's errors are above"; exit 1; }; exit $$tests
 
-check: .venv/.dev ## what must hold at each release beyond make test (needs spin and a C compiler)
+# With ARGS it is only the tests that they name: ARGS=tests/libraries/spark is for who has changed libraries/spark.
+check: .venv/.dev ## what must hold at each release: all tests, models (needs spin, a C compiler), versions of Spark
+	@$(VENV)/falkirk prepare >/dev/null 2>&1 &
+	@FALKIRK_TEST_PROFILE=check $(PYTEST) -m "not soak" $(ARGS)
+ifndef ARGS
 	@$(VENV)/python formal/check.py
+	@$(VENV)/python -m tests.soak.spark_matrix
+endif
 
 soak: .venv/.dev ## run every test with many more examples (long)
 	@FALKIRK_TEST_PROFILE=soak $(PYTEST) $(ARGS)

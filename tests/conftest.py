@@ -1,6 +1,7 @@
 """The effort of the property tests, chosen by FALKIRK_TEST_PROFILE.
 
-`ci`    the same moderate number of examples on every run, so that a red build always means a changed program
+`ci`    the same few examples on every run, so that a red build always means a changed program (`make test`)
+`check` the same on every run, too, and more of them (`make check`)
 `dev`   new examples on every run; failures are remembered and replayed (the default outside CI)
 `soak`  fifty times as many, for hours rather than minutes
 `mutation`  as `ci`, and without a search for the smallest example: it only matters that there is one
@@ -18,7 +19,8 @@ from hypothesis import HealthCheck, Phase, settings
 # No deadlines and no complaints about slow generation: machines shared with others are slow at times.
 settings.register_profile("base", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 _base = settings.get_profile("base")
-settings.register_profile("ci", _base, derandomize=True, max_examples=40)
+settings.register_profile("ci", _base, derandomize=True, max_examples=25)
+settings.register_profile("check", _base, derandomize=True, max_examples=40)
 settings.register_profile("dev", _base, max_examples=100)
 settings.register_profile("soak", _base, max_examples=5_000)
 _found = (Phase.explicit, Phase.generate)

@@ -51,12 +51,12 @@ def blocks_of(page: Path) -> list[tuple[str, str | None]]:
             "docs/differential.md",
             "docs/lindi.md",
             "docs/tables.md",
-            "docs/spark.md",
-            "docs/spark_regions.md",
-            "docs/spark_table.md",
             "README.md",
         ),
-        pytest.param("docs/spark_source.md", marks=pytest.mark.spark),
+        *(
+            pytest.param(f"docs/{page}.md", marks=[pytest.mark.spark, pytest.mark.check])
+            for page in ("spark", "spark_regions", "spark_table", "spark_source")
+        ),
         pytest.param("docs/spark_engine.md", marks=[pytest.mark.spark, pytest.mark.soak]),
     ],
 )

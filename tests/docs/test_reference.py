@@ -258,6 +258,7 @@ json.dump([app.statuscode, *app.env.domaindata["py"]["objects"]], sys.stdout)
 """
 
 
+@pytest.mark.check
 def test_the_site_is_built_without_warnings_and_its_reference_names_everything(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", BUILD, tmp_path], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -296,6 +297,7 @@ TALKS_TO_IT = {"Listen", "Memory"}
 """Examples that need the very source or sink which is in the dataflow."""
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "name", [name for name, value in EVERYTHING.items() if _runs(value) and name not in TALKS_TO_IT]
 )

@@ -68,6 +68,7 @@ def test_workers_whose_messages_overtake_each_other_find_the_same(
     assert flights_check.compare(Findings.of(cluster), tmp_path / "days.parquet") == []
 
 
+@pytest.mark.check
 def test_demo_kills_a_worker_shows_what_that_did_and_proves_that_nobody_can_tell(
     two_weeks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ def test_check_names_every_value_that_differs(two_weeks: Path) -> None:
     assert [line.split(":")[0] for line in differences] == [f"carriers {carrier}", "stranded XX", f"knock_on {cause}"]
 
 
+@pytest.mark.check
 def test_chain_of_late_flights_ends_with_a_flight_in_time_and_with_the_day(tmp_path: Path) -> None:
     rows = [  # hour, day, aircraft, minutes behind schedule
         (0, 1, "A", 15),  # 0: late by the least that counts

@@ -139,6 +139,7 @@ class Disturbed:
         self.wait(lambda: len(list(self.folder.glob("epoch-*"))) > before)
 
 
+@pytest.mark.check
 def test_killed_processes_do_not_show_in_the_tally_and_at_most_repeat_the_news(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_killed_processes_do_not_show_in_the_tally_and_at_most_repeat_the_news(
     assert set(said) == {f"day {day}: {text}" for day, text in expected_news(days, calls).items()}
 
 
+@pytest.mark.check
 def test_simulated_failures_do_not_show_either(tmp_path: Path) -> None:
     days, calls, failures = 8, 120, 0
 

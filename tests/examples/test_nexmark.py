@@ -53,6 +53,7 @@ def test_query_gives_what_polars_gives(query: str, workers: int) -> None:
     assert rows(cluster.captured("out"), query) == right
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "query",
     [

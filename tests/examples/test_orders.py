@@ -9,7 +9,7 @@ import falkirk
 from examples import orders
 from falkirk import spark
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.check]
 
 
 def test_report_of_each_day_is_what_polars_makes_of_all_days_so_far() -> None:

@@ -109,6 +109,7 @@ def test_each_region_gets_what_its_policy_says(tmp_path: Path) -> None:
     assert layout.groups[of["balances"].group].eager
 
 
+@pytest.mark.check
 def test_killed_processes_do_not_show_in_what_was_booked(tmp_path: Path) -> None:
     count, restored, booked = 4_000, 0, tmp_path / "booked"
 

@@ -31,6 +31,7 @@ def rows_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("name", "workers"),
     [
@@ -53,6 +54,7 @@ def test_throughput_programs_give_the_output_of_the_polars_loop(
         assert row["value"] > 0
 
 
+@pytest.mark.check
 def test_polars_word_count_agrees_with_a_python_dictionary(folder: Path) -> None:
     words = data.ensure("words", SIZE, folder)
     so_far: Counter[str] = Counter()
@@ -67,6 +69,7 @@ def test_polars_word_count_agrees_with_a_python_dictionary(folder: Path) -> None
     assert figure["check"] == {"rows": rows, "total": total}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("name", "size", "unit"), [("latency", 200, "us"), ("loop", 50, "us/iteration")])
 def test_latency_and_loop_are_measured_beside_a_round_trip(
     name: str, size: int, unit: str, capsys: pytest.CaptureFixture[str]
@@ -79,6 +82,7 @@ def test_latency_and_loop_are_measured_beside_a_round_trip(
         assert 0 < row["min"] <= row["value"] <= row["max"]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("name", "size", "other"), [("column_verbs", 200, "polars_collect"), ("column_components", 500, "scipy")]
 )
@@ -93,6 +97,7 @@ def test_verbs_of_columns_give_the_answer_of_others(
         assert row["value"] > 0
 
 
+@pytest.mark.check
 def test_scale_reports_a_row_a_size(capsys: pytest.CaptureFixture[str]) -> None:
     main("scale", workers=1, json=True, size=20, runs=1)
     rows = {(row["system"], row["workers"]): row for row in rows_of(capsys)}
@@ -189,6 +194,7 @@ def test_only_answers_to_the_same_question_are_compared(tmp_path: Path, monkeypa
 NEXMARK = [variant for variant in BENCHES["nexmark"].variants if variant.package is None]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "query", [pytest.param(each.part, marks=[pytest.mark.soak] * (each.part not in ("q4", "q5"))) for each in NEXMARK]
 )

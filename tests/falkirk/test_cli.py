@@ -108,7 +108,7 @@ class Running:
         return found
 
     def end(self) -> tuple[int, str]:
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=120)
         return self.process.returncode, errors
 
 
@@ -220,7 +220,7 @@ def test_terminated_job_leaves_no_unfinished_file(program: Path, tmp_path: Path,
     job = Running("run", f"{program}:endless", "--arg", f"folder={out}")
     running.append(job)
     job.pids(1)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not list(out.rglob("*.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.02)
     job.process.terminate()

@@ -141,7 +141,7 @@ def test_live_view_and_what_the_program_prints_share_a_terminal(tmp_path: Path) 
         os.environ.pop("NO_COLOR", None)
         os.execv(sys.executable, [sys.executable, "-m", "falkirk", "run", str(tmp_path / "app.py"), "-w", "2"])
     seen = bytearray()
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if select.select([terminal], [], [], 1.0)[0]:
             try:

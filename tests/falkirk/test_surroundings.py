@@ -91,7 +91,10 @@ def test_script_may_have_the_name_of_a_module_of_python(folder: Path) -> None:
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, SHOWN), done.stderr
 
 
-@pytest.mark.parametrize("name", LIKE_PYTHONS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.check] * (number > 2)) for number, name in enumerate(sorted(LIKE_PYTHONS))],
+)
 def test_program_of_any_such_name_is_drawn(folder: Path, name: str) -> None:
     code = f"from runtime.program import parse_program; print(parse_program({name + '.py'!r}).build())"
     done = run([sys.executable, "-P", "-c", code], folder, PYTHONPATH=str(ROOT))

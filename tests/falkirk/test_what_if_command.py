@@ -103,6 +103,7 @@ def bounds_of(found: Any) -> dict[tuple[int, int], tuple[int, ...] | None]:
     }
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("by_page", [False, True])
 def test_what_is_predicted_is_what_a_killed_process_does(tmp_path: Path, by_page: bool) -> None:
     store, go = tmp_path / "store", tmp_path / "go"

@@ -31,6 +31,7 @@ def names(model: Path) -> set[str]:
     return {name.strip() for name in declared[1].split(",")}
 
 
+@pytest.mark.check
 @searched
 @pytest.mark.parametrize("case", [Case("gates", ("FAULTS=2",)), *(c for c in RULES if c.dropped == "SUPPRESSION")])
 def test_a_model_holds_whole_and_breaks_without_a_rule(case: Case) -> None:
@@ -39,6 +40,7 @@ def test_a_model_holds_whole_and_breaks_without_a_rule(case: Case) -> None:
     assert outcome.states > 1000
 
 
+@pytest.mark.check
 @searched
 def test_a_rule_that_breaks_another_invariant_or_none_is_told() -> None:
     dropped = "WHAT_WAITS_AT_A_GATE_IS_OUTSTANDING"

@@ -2,7 +2,7 @@
 
 Time and memory are bounded, and nothing crashes.
 
-4,000 cases of each target; a million with FALKIRK_TEST_PROFILE=soak. FALKIRK_FUZZ_SEED chooses others.
+500 cases of each target, 4,000 in `make check`, and a million with FALKIRK_TEST_PROFILE=soak. FALKIRK_FUZZ_SEED chooses others.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 from tests.fuzz.broken import BROKEN
 from tests.fuzz.decoders import TARGETS
 from tests.fuzz.running import Failure
+from tests.support.profile import effort
 
-SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
-CASES = 1_000_000 if SOAK else 4_000
+CASES = effort(500, 4_000, 1_000_000)
 SEED = int(os.environ.get("FALKIRK_FUZZ_SEED", "1"))
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -268,6 +268,7 @@ AT_ONCE = [
 ]
 
 
+@pytest.mark.check
 def test_where_several_epochs_go_round_at_once_cuts_are_sets() -> None:
     found, wrong = tally([("pipelined_loop", 2, 1), ("two_loops", 2, 0)], PIPELINED)
     assert not wrong

@@ -28,6 +28,7 @@ def rows(database: Path) -> list[int]:
         return [n for (n,) in connection.execute("select n from orders order by n")]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nothing_is_lost_or_half_there_and_the_job_goes_on_when_the_database_takes_it(
     workers: int, tmp_path: Path

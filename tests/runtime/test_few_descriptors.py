@@ -60,6 +60,7 @@ def written(folder: Path, kind: str) -> str:
 SOURCES: dict[str, Any] = {"csv": Csv, "parquet": Parquet, "jsonl": JsonLines}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_job_over_files_waits_for_descriptors(kind: str, tmp_path: Path) -> None:
     """The files of its source are opened one by one, those of its sinks epoch by epoch."""

@@ -108,7 +108,7 @@ class Job:
         return (self.folder / f"err-{index}").read_text()
 
     def wait_until_running(self) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while "running" not in self.said(0):
             assert self.processes[0].poll() is None, self.said(0)
             assert time.monotonic() < end

@@ -88,7 +88,7 @@ def small() -> Dataflow:
     return flow
 
 
-@pytest.mark.parametrize("seeds", [2, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seeds", [pytest.param(2, marks=pytest.mark.check), pytest.param(60, marks=pytest.mark.soak)])
 def test_keys_that_are_given_up_stay_so_after_faults(seeds: int) -> None:
     runs = Simulation(small, 2)
     assert all(rows for rows in runs.expected.values())

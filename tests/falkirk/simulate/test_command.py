@@ -134,6 +134,7 @@ def test_a_sound_program_passes_and_its_sinks_are_left_alone(folder: Path) -> No
     assert not (folder / "never-written").exists()
 
 
+@pytest.mark.check
 def test_a_failing_seed_is_told_with_a_line_that_shows_it_again(folder: Path) -> None:
     done = falkirk("simulate", "app.py:forgetful", "--seeds", "50", "--faults", "kill,disk", cwd=folder)
     assert done.returncode == 1
@@ -146,6 +147,7 @@ def test_a_failing_seed_is_told_with_a_line_that_shows_it_again(folder: Path) ->
     assert again.stdout.splitlines()[0] == first
 
 
+@pytest.mark.check
 def test_a_program_that_is_not_deterministic_is_told_so(folder: Path) -> None:
     done = falkirk("simulate", "app.py:racy", "--seeds", "5", cwd=folder)
     assert done.returncode == 1
@@ -153,7 +155,14 @@ def test_a_program_that_is_not_deterministic_is_told_so(folder: Path) -> None:
     assert "'sizes'" in done.stderr
 
 
-@pytest.mark.parametrize(("program", "operator"), [("hashes", "pick"), ("processes", "stamp"), ("objects", "name")])
+@pytest.mark.parametrize(
+    ("program", "operator"),
+    [
+        pytest.param("hashes", "pick", marks=pytest.mark.check),
+        ("processes", "stamp"),
+        pytest.param("objects", "name", marks=pytest.mark.check),
+    ],
+)
 def test_a_program_that_depends_on_its_process_is_told_so(folder: Path, program: str, operator: str) -> None:
     done = falkirk("simulate", f"app.py:{program}", "--seeds", "2", cwd=folder)
     assert done.returncode == 1
@@ -215,7 +224,7 @@ def test_a_source_that_cannot_be_read_again_is_an_error_that_names_it(folder: Pa
         (["--faults", "meteor"], "there is no kind of fault 'meteor'"),
         (["--keep", "1"], "--seeds 1"),
         (["--keep", "x", "--seeds", "1"], "a list of numbers"),
-        (["--keep", "900", "--seeds", "1"], "no 900"),
+        pytest.param(["--keep", "900", "--seeds", "1"], "no 900", marks=pytest.mark.check),
     ],
 )
 def test_wrong_usage_says_what_is_right(folder: Path, words: list[str], says: str) -> None:
@@ -231,12 +240,14 @@ def sound() -> Dataflow:
     return flow
 
 
+@pytest.mark.check
 def test_the_fixture_runs_seeds_and_says_what_they_met(simulate: Any) -> None:
     tally = simulate(sound, seeds=8, workers=2)
     assert tally.runs == 8
     assert tally.faults
 
 
+@pytest.mark.check
 def test_the_fixture_fails_a_test_with_a_call_that_shows_it_again(tmp_path: Path) -> None:
     test = PROGRAM + "\npytest_plugins = ['falkirk.simulate.fixtures']\n"
     test += "\n\ndef test_it(simulate):\n    simulate(forgetful, seeds=40)\n"

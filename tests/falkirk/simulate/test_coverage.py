@@ -120,6 +120,7 @@ LONG = ("unsteady",)
 """Programs of which forty runs and more are needed."""
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("program", [pytest.param(each, marks=[pytest.mark.soak] * (each in LONG)) for each in WAYS])
 def test_a_program_comes_to_what_it_is_there_for(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)

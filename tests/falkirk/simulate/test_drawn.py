@@ -14,14 +14,15 @@ from recovery.policies import Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from runtime.memory import Cluster
 from tests.falkirk.simulate.drawn import ENTRIES, SOURCES, Region, built, captured, draw, program
 from tests.falkirk.simulate.drawn_steps import BY_BATCH, STEPS
+from tests.support.profile import effort
 from timely.time import END, Time
 
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
-EACH = 5
+EACH = effort(2, 5, 5)
 """The number of programs in one test."""
 
 
-@pytest.mark.parametrize("first", range(0, 4_000 if SOAK else 20, EACH))
+@pytest.mark.parametrize("first", range(0, effort(EACH, 20, 4_000), EACH))
 def test_outputs_of_drawn_programs_are_those_of_a_run_without_faults(first: int) -> None:
     for seed in range(first, first + EACH):
         workers = 1 + seed % 3
@@ -71,7 +72,7 @@ def outputs(regions: Sequence[Region], workers: int) -> Mapping[str, Mapping[Tim
     return found
 
 
-@pytest.mark.parametrize("first", range(0, 10_000 if SOAK else 40, 20))
+@pytest.mark.parametrize("first", range(0, effort(20, 40, 10_000), 20))
 def test_outputs_are_the_same_whatever_the_number_of_workers(first: int) -> None:
     for seed in range(first, first + 20):
         steps = {kind for region in draw(seed) for kind, _ in region.steps}

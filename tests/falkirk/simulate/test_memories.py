@@ -12,7 +12,7 @@ from tests.falkirk.simulate.troubled import small_histories
 from tests.soak.simulated_coverage import world
 
 
-@pytest.mark.parametrize("seeds", [3, pytest.param(40, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seeds", [pytest.param(3, marks=pytest.mark.check), pytest.param(40, marks=pytest.mark.soak)])
 def test_whatever_is_kept_survives_faults(seeds: int) -> None:
     expected = Simulation(memories, 1).expected
     assert len({name for name, _ in expected}) == 2 * len(KINDS) + 1

@@ -11,7 +11,7 @@ import pytest
 
 from falkirk.simulate.simulation import Simulation, report
 from recovery.layout import lay_out
-from tests.support.profile import tries
+from tests.support.profile import effort, tries
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream
@@ -47,7 +47,7 @@ def of_columns() -> Dataflow:
 @pytest.mark.parametrize("build", [of_records, of_columns])
 def test_results_that_are_keys_are_neither_lost_nor_doubled(build: Callable[[], Dataflow]) -> None:
     simulation = Simulation(build, 3)
-    for seed in range(tries(12)):
+    for seed in range(effort(4, 12, 240)):
         failure = simulation.run(seed)
         assert failure is None, report(failure, f"seed {seed}")
 

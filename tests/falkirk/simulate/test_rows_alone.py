@@ -27,6 +27,7 @@ def program() -> falkirk.Dataflow:
     return flow
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("workers", [2, 3])
 def test_rows_that_are_spared_survive_faults(simulate: Any, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = set()

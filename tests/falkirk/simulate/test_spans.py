@@ -9,6 +9,7 @@ import pytest
 
 from falkirk.simulate.simulation import Simulation
 from recovery.policies import Batch, Ephemeral, Lazy, Policy
+from tests.support.profile import effort
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 from timely.operators import agg
@@ -53,7 +54,9 @@ def build_one_region() -> Dataflow:
 
 
 @pytest.mark.parametrize(
-    "seeds", [(0, 3, 7, 10), pytest.param(range(300), marks=pytest.mark.soak)], ids=["few", "many"]
+    "seeds",
+    [pytest.param((0, 3, 7, 10), marks=pytest.mark.check), pytest.param(range(300), marks=pytest.mark.soak)],
+    ids=["few", "many"],
 )
 def test_workers_go_back_to_a_time_in_the_midst_of_those_taken_together(seeds: Iterable[int]) -> None:
     """Rows noted at the last of these times only are found at seeds 3 and 10."""
@@ -62,9 +65,17 @@ def test_workers_go_back_to_a_time_in_the_midst_of_those_taken_together(seeds: I
         assert runs.run(seed) is None
 
 
-@pytest.mark.parametrize("policy", [None, Batch(log_outputs=True), Ephemeral()], ids=["lazy", "batch", "ephemeral"])
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("seeds", [3, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        None,
+        pytest.param(Batch(log_outputs=True), marks=pytest.mark.check),
+        pytest.param(Ephemeral(), marks=pytest.mark.check),
+    ],
+    ids=["lazy", "batch", "ephemeral"],
+)
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.check), 2])
+@pytest.mark.parametrize("seeds", [effort(1, 3, 3), pytest.param(300, marks=pytest.mark.soak)])
 def test_epochs_taken_together_give_after_faults_what_they_give_without(
     policy: Policy | None, workers: int, seeds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

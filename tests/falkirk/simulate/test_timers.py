@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -106,9 +107,17 @@ def test_timers_fire_at_the_epoch_that_moves_the_watermark(workers: int) -> None
             assert found == wanted
 
 
+CHECKED = partial(pytest.param, marks=pytest.mark.check)
+
+
 @pytest.mark.parametrize(
     "policy",
-    [Lazy(every=2), LogHistory(every=3), Snapshot(2), Eager()],
+    [
+        Lazy(every=2),
+        pytest.param(LogHistory(every=3), marks=pytest.mark.check),
+        pytest.param(Snapshot(2), marks=pytest.mark.check),
+        Eager(),
+    ],
     ids=["lazy", "history", "snapshot", "eager"],
 )
 @pytest.mark.parametrize("seeds", [3, pytest.param(100, marks=pytest.mark.soak)])

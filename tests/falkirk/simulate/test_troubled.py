@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from functools import cache
 
@@ -12,8 +11,9 @@ from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
 from tests.falkirk.simulate import programs
 from tests.falkirk.simulate.troubled import TroubledWorld, histories, small_histories
+from tests.support.profile import effort
 
-SEEDS = 300 if os.environ.get("FALKIRK_TEST_PROFILE") == "soak" else 6
+SEEDS = effort(2, 6, 300)
 
 
 PROGRAMS = {

@@ -18,7 +18,7 @@ from recovery.policies import Ephemeral, Lazy, LogHistory
 from tests.falkirk.simulate.test_unrepeatable_sources import Clients, Job
 from tests.libraries.differential.histories import handled
 from tests.libraries.differential.test_histories import distances, labels, reachable, reached, strong
-from tests.support.profile import tries
+from tests.support.profile import effort, tries
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 
@@ -112,7 +112,7 @@ def simulation(name: str, workers: int) -> Simulation:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_comes_out_after_any_faults_is_what_comes_out_without(name: str) -> None:
-    for seed in range(tries(3 if name == "shared_trace" else 9)):
+    for seed in range(tries(3 if name == "shared_trace" else effort(3, 9, 9))):
         workers = 1 + seed % 3
         failure = simulation(name, workers).run(seed)
         if failure is not None:

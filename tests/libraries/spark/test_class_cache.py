@@ -18,6 +18,7 @@ from tests.libraries.spark.starting import started
 OPTIONS = SparkOptions(master="local[1]", memory="512m", nice=0)
 
 
+@pytest.mark.check
 def test_spark_maps_what_was_recorded() -> None:
     """Recorded before, or now: that takes a minute. Java says nothing of a cache, but the system knows what it has mapped."""
     file = record()

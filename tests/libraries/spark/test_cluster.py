@@ -224,6 +224,7 @@ class Watched:
         return not self.cluster.context.statusTracker().getActiveJobsIds()
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_killed_worker_and_killed_executor_lead_to_a_rollback_and_the_same_output(
     tmp_path: Path, cluster: SparkCluster, record_property: Callable[[str, object], None]
@@ -341,6 +342,7 @@ def executor_of(pid: int) -> int:
     return pid
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_error_of_the_program_names_operator_and_line_and_is_not_tried_again(
     tmp_path: Path, cluster: SparkCluster

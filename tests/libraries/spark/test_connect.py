@@ -130,6 +130,7 @@ def test_rows_come_back_at_their_epochs_as_polars_groups_them(server: ConnectSer
     assert found[1].sort("k").equals(right(*parts))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("shared", [False, pytest.param(None, marks=pytest.mark.soak)])
 def test_types_and_tables_go_there_and_back(server: ConnectServer, shared: bool | None, tmp_path: Path) -> None:
     for day in range(2):
@@ -155,6 +156,7 @@ def test_types_and_tables_go_there_and_back(server: ConnectServer, shared: bool 
     assert (str(row["at"]), str(row["local"])) == ("2024-05-06 07:08:09+00:00", "2024-05-06 07:08:09")
 
 
+@pytest.mark.check
 def test_names_within_views_are_those_of_each_view(server: ConnectServer) -> None:
     """All are called `input`; the server asks for them only when something runs."""
     flow = Dataflow("views")
@@ -167,6 +169,7 @@ def test_names_within_views_are_those_of_each_view(server: ConnectServer) -> Non
     assert {epoch: sorted(found["v"]) for epoch, found in result.items()} == {0: [22, 62], 1: [22, 62]}
 
 
+@pytest.mark.check
 def test_files_of_a_result_hold_as_many_rows_as_they_may(server: ConnectServer) -> None:
     flow = Dataflow("many")
     flow.columns("in", Batches([pl.DataFrame({"n": [150_000]})]))
@@ -198,6 +201,7 @@ def _divides(df: Any) -> Any:
     return df.select(F.udf(lambda k: 1 // (k - k), "long")("k").alias("q"))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("what", "said"),
     [

@@ -69,6 +69,7 @@ def test_level_of_what_spark_logs_is_the_users_if_there_is_one(conf: Path) -> No
     assert not logs_by_itself({}, None)
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_region_finds_a_catalogue_of_the_users_and_what_does_not_hold_is_said(
     conf: Path, capfd: pytest.CaptureFixture[str]

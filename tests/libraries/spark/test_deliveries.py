@@ -83,6 +83,7 @@ def found_in(result: dict[tuple[str, Any], Any]) -> dict[str, dict[int, list[tup
     return {name: {epoch: sorted(rows) for epoch, rows in times.items() if rows} for name, times in found.items()}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_regions_that_share_files_and_hand_them_on_give_the_same_whatever_fails(workers: int) -> None:
     simulation = Simulation(program, workers)

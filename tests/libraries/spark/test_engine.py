@@ -72,6 +72,7 @@ def same(build: Callable[[], falkirk.Dataflow], spark: Any) -> dict[tuple[str, A
     return alone
 
 
+@pytest.mark.check
 def test_totals_and_a_join_give_the_same_both_ways(spark: Any) -> None:
     def build() -> falkirk.Dataflow:
         flow = falkirk.Dataflow("small")
@@ -230,6 +231,7 @@ ALL = [
 ]
 
 
+@pytest.mark.check
 def test_expressions_give_the_same_for_nulls_and_what_does_not_fit(spark: Any) -> None:
     chance = random.Random(5)
     kinds = ["int", "float", "text", "truth"]
@@ -514,6 +516,7 @@ def test_running_joins_over_a_stream_give_the_same(seed: int, spark: Any, tmp_pa
     assert answers(falkirk.run(joined(streamed(tmp_path / "rows")), engine="spark", on=spark), names) == right
 
 
+@pytest.mark.check
 def test_running_totals_over_a_stream_go_on_from_batch_to_batch(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
     for number, rows in enumerate([[("a", 1), ("b", 5)], [("a", 2)], [("b", 9), ("b", 1)]]):
@@ -596,6 +599,7 @@ def striking(where: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_program_over_a_stream_goes_on_where_it_was_wherever_it_ended(full: bool, spark: Any, tmp_path: Path) -> None:
     rows, out, store = tmp_path / "rows", tmp_path / "out", tmp_path / "store"

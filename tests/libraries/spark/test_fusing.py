@@ -177,6 +177,7 @@ def outcome(world: World) -> dict[int, list[tuple[int, int]]]:
     return {time[0]: sorted((row["k"], row["s"]) for row in rows_of(rows)) for (_, time), rows in result.items()}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("workers", [1, 2])
 def test_fused_steps_give_the_same_whatever_fails(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("libraries.spark.dataflow.runner.SparkRunner", Steps)
@@ -270,6 +271,7 @@ ONE_QUERY: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.check
 @pytest.mark.spark
 @pytest.mark.parametrize("steps", ONE_QUERY.values(), ids=ONE_QUERY)
 def test_two_steps_are_one_query_and_give_what_they_give_one_after_the_other(
@@ -282,6 +284,7 @@ def test_two_steps_are_one_query_and_give_what_they_give_one_after_the_other(
     assert files == [False] * len(PARTS)
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_folders_that_all_runs_write_into_stay(
     monkeypatch: pytest.MonkeyPatch, one_spark: SparkHost, tmp_path: Path
@@ -327,6 +330,7 @@ APART: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.check
 @pytest.mark.spark
 @pytest.mark.parametrize("steps", APART.values(), ids=APART)
 def test_step_is_kept_where_one_query_would_not_be_the_same(
@@ -339,6 +343,7 @@ def test_step_is_kept_where_one_query_would_not_be_the_same(
     assert files.count(False) <= 1, "then that is known"
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_names_settings_and_tables_of_fused_steps_do_not_mix(one_spark: SparkHost, tmp_path: Path) -> None:
     pl.DataFrame({"k": range(60), "name": [f"n{k}" for k in range(60)]}).write_parquet(tmp_path / "names.parquet")
@@ -370,6 +375,7 @@ def test_names_settings_and_tables_of_fused_steps_do_not_mix(one_spark: SparkHos
     assert not made
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_attempt_that_follows_keeps_what_came_of_the_first_step(one_spark: SparkHost, tmp_path: Path) -> None:
     def first(df: Any, epoch: int) -> Any:
@@ -401,6 +407,7 @@ def fails(batches: Any) -> Any:
     raise ValueError("so bad")
 
 
+@pytest.mark.check
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("first", "second", "said"),

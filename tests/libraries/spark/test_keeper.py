@@ -100,6 +100,7 @@ def host(request: pytest.FixtureRequest) -> Iterator[SparkHost]:
     host.stop()
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_java_that_is_killed_while_it_starts_costs_a_start_and_no_try(counted_java: Path, host: SparkHost) -> None:
     flow = Dataflow("started")
@@ -132,6 +133,7 @@ def has_a_session(java: int) -> bool:
     )
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_a_java_that_dies_is_replaced_before_anybody_asks_and_without_what_had_started_it(
     counted_java: Path, host: SparkHost
@@ -158,6 +160,7 @@ def test_a_java_that_dies_is_replaced_before_anybody_asks_and_without_what_had_s
     wait_for(lambda: gone(keeper) and gone(other))
 
 
+@pytest.mark.check
 @pytest.mark.spark
 @pytest.mark.parametrize("host", [True], indirect=True)
 def test_a_spare_java_has_opened_a_session_before_it_is_needed(host: SparkHost) -> None:

@@ -27,6 +27,7 @@ from timely.time import Frontier
 MANY = [[(i % 3, i)] for i in range(96)]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("arguments", "workers"),
     [
@@ -65,6 +66,7 @@ def settle_at_once(self: Manifest, frontier: Frontier) -> None:
     self._settle(sorted(self.times(), reverse=True))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("of", "name", "wrong", "known"),
     [(Named, "at", newest_names, 35), (Manifest, "compact", settle_at_once, 2)],
@@ -81,6 +83,7 @@ def test_without_the_rule_some_failure_is_not_survived(
     assert any(simulation.run(seed) for seed in (known, *range(40)))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("over", ["all", 120])
 @pytest.mark.parametrize("store", [True, False], ids=["store", "no store"])
 def test_files_stay_few_however_many_epochs_there_are(
@@ -192,6 +195,7 @@ def test_large_files_and_those_of_open_blocks_are_left_as_they_are() -> None:
     assert [len(merge.entries) for merge in window.ripe(40)] == [40]
 
 
+@pytest.mark.check
 def test_blocks_make_larger_blocks_where_windows_are_long() -> None:
     held, counts = Manifest(Calendar(1, 600)), []
     for epoch in range(1500):

@@ -136,6 +136,7 @@ def options(connect: str | None = None) -> spark.SparkOptions:
     return spark.SparkOptions(memory="1g" if connect is None else None, nice=0, connect=connect)
 
 
+@pytest.mark.check
 @pytest.mark.spark
 @pytest.mark.parametrize("workers", [1, 2])
 def test_partitions_are_epochs_in_their_order(workers: int) -> None:
@@ -162,6 +163,7 @@ def test_partitions_are_epochs_in_their_order(workers: int) -> None:
     assert result.captured("none") == []
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_a_stream_or_an_error_of_the_query_ends_the_job_with_the_users_words() -> None:
     for what, said in [

@@ -66,6 +66,7 @@ QUERIES = {
 }
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_later_files_have_what_is_read_and_rows_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[list[str]] = []
@@ -108,6 +109,7 @@ def test_later_files_have_what_is_read_and_rows_are_right(monkeypatch: pytest.Mo
     assert found["view"] == [{"k": epoch} for epoch in range(3) for _ in range(2)]
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_query_that_reads_more_than_what_was_written_for_the_one_before_is_told() -> None:
     host = host_of(OPTIONS)

@@ -12,7 +12,7 @@ import pytest
 from libraries.spark.process.java import find_java
 from libraries.spark.process.references import referenced
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.check]
 
 DAY = datetime.date(2024, 5, 6)
 INPUT = pa.table(

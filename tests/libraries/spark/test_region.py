@@ -139,7 +139,7 @@ class Telling(LocalRunner):
     [{"over": "all"}, {"every": 2}, {"over": 3}, pytest.param({"every": "end"}, marks=pytest.mark.soak)],
     ids=str,
 )
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.check), 2])
 def test_region_gives_the_same_whatever_fails(arguments: dict[str, Any], workers: int) -> None:
     runner = Telling(totals)
     simulation = Simulation(lambda: program(SOME, runner, **arguments), workers)
@@ -221,6 +221,7 @@ def test_run_whose_output_is_durable_is_never_done_again(monkeypatch: pytest.Mon
     assert again > 0  # what was not safe is done again: the faults did hit
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("over", ["new", "all"])
 def test_run_that_is_done_again_reads_the_files_of_a_table_that_it_was_given_however_the_folder_changes(
     over: Any, tmp_path: Path
@@ -466,6 +467,7 @@ def test_each_input_has_the_rows_that_it_is_told_to(
     assert sums_of(World(lambda: over_each(given, every, over, LocalRunner(priced)), workers, seed, ())) == right
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("over", [{"rates": "all"}, {"rates": "all", "days": 3}, {"rates": 9, "days": 3}], ids=str)
 def test_each_input_has_its_rows_whatever_fails(over: dict[str, Any]) -> None:
     given = {"facts": list(range(1, 25)), "rates": [7 * n % 5 for n in range(24)], "days": [n % 3 for n in range(24)]}
@@ -543,6 +545,7 @@ def test_period_leaves_runs_out_but_never_the_last_one(monkeypatch: pytest.Monke
     assert sums == sum(v for rows in SOME for _, v in rows)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("over", "fan"), [("all", manifest.FAN), ("all", 2), (3, manifest.FAN)])
 def test_run_that_a_period_has_left_out_is_made_up_for_whatever_fails(
     over: int | str, fan: int, monkeypatch: pytest.MonkeyPatch

@@ -73,6 +73,7 @@ TYPES = pl.DataFrame(
 )
 
 
+@pytest.mark.check
 @needs_sail
 @pytest.mark.spark
 def test_types_and_values_come_back_as_they_went(host: SparkHost) -> None:
@@ -93,6 +94,7 @@ def test_types_and_values_come_back_as_they_went(host: SparkHost) -> None:
                 assert type_ == narrow.get(field.type, field.type), field.name
 
 
+@pytest.mark.check
 @needs_sail
 @pytest.mark.spark
 def test_functions_tables_and_epochs_are_as_on_spark(host: SparkHost, tmp_path: Path) -> None:
@@ -112,6 +114,7 @@ def test_functions_tables_and_epochs_are_as_on_spark(host: SparkHost, tmp_path: 
     }
 
 
+@pytest.mark.check
 @needs_sail
 @pytest.mark.spark
 def test_many_rows_come_in_files_of_bounded_size(host: SparkHost) -> None:
@@ -121,6 +124,7 @@ def test_many_rows_come_in_files_of_bounded_size(host: SparkHost) -> None:
     assert sorted(pl.concat(frames)["k"]) == list(range(1, 200_001))
 
 
+@pytest.mark.check
 @needs_sail
 @pytest.mark.spark
 @pytest.mark.parametrize("victim", ["sail", "child"])
@@ -155,6 +159,7 @@ def test_kill_costs_a_start_and_no_row(victim: str, host: SparkHost, tmp_path: P
     assert (host.pid in killed) == (victim == "child")
 
 
+@pytest.mark.check
 @needs_sail
 @pytest.mark.spark
 def test_sail_ends_with_its_keeper_and_with_the_job(host: SparkHost) -> None:
@@ -166,6 +171,7 @@ def test_sail_ends_with_its_keeper_and_with_the_job(host: SparkHost) -> None:
         wait_for(lambda pid=server: gone(pid))  # type: ignore[misc]
 
 
+@pytest.mark.check
 @needs_sail
 @pytest.mark.spark
 def test_streaming_query_is_refused_with_what_to_do(host: SparkHost, tmp_path: Path) -> None:
@@ -177,6 +183,7 @@ def test_streaming_query_is_refused_with_what_to_do(host: SparkHost, tmp_path: P
         falkirk.run(flow)
 
 
+@pytest.mark.check
 @needs_sail
 @pytest.mark.spark
 def test_query_that_cannot_be_is_an_error_at_once(host: SparkHost) -> None:
@@ -192,6 +199,7 @@ def test_options_that_do_not_go_with_sail_are_refused() -> None:
             spark.SparkOptions(sail=True, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_python_without_sail_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(

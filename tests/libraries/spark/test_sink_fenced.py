@@ -35,7 +35,7 @@ from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.check]
 
 ROWS = 40
 PLANNED_SECONDS, WORKED_SECONDS = 5, 2

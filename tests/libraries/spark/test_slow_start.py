@@ -21,7 +21,7 @@ from timely.errors import FalkirkError
 from timely.io import Batches
 from timely.io.memory import rows_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.check]
 
 ROWS = pa.table({"k": [1, 2, 3]})
 

@@ -27,7 +27,7 @@ from tests.support.processes import gone, parent, wait_for
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches, FileSink
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.check]
 
 EPOCHS, ROWS = 4, 2_000
 

@@ -37,7 +37,7 @@ from timely.errors import FalkirkError
 from timely.io import Batches, Iterable
 from timely.io.interface import Chunk, End, Position, Wait
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.check]
 
 OPTIONS = spark.SparkOptions(memory="1g", nice=0, retries=1, config=(("spark.sql.shuffle.partitions", "2"),))
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])

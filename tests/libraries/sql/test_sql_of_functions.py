@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from libraries.sql.query import sql
 from runtime.memory import Cluster
+from tests.support.profile import effort
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.io import Batches
 
-some = settings(max_examples=max(10, settings.default.max_examples // 10))
+some = settings(max_examples=max(effort(5, 10, 10), settings.default.max_examples // 10))
 
 SCHEMA: dict[str, Any] = {
     **{"n": pl.Int64, "m": pl.Int64, "f": pl.Float64, "s": pl.String},

@@ -163,7 +163,7 @@ def browser(executable: str) -> Iterator[Tab]:
 
 
 def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
-    until = time.monotonic() + 40
+    until = time.monotonic() + 120
     while time.monotonic() < until and process.poll() is None:
         if file.exists() and (lines := file.read_text().splitlines()):
             return int(lines[0])
@@ -174,6 +174,6 @@ def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
 def _tab(port: int) -> str:
     from urllib.request import urlopen
 
-    with urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/json/list", timeout=60) as answer:
         tabs = json.load(answer)
     return str(next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page"))

@@ -83,7 +83,7 @@ def get(
     url: str, path: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of an answer."""
-    connection = http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=30)
+    connection = http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=120)
     with closing(connection):
         given = dict(headers or {})
         if body is not None:
@@ -115,7 +115,7 @@ def when_ready(url: str, path: str, body: Any = None, seconds: float = 120.0) ->
 @contextmanager
 def streaming(url: str, path: str) -> Iterator[Iterator[Any]]:
     """The messages of a stream of events, as they come."""
-    connection = http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=30)
+    connection = http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=120)
     with closing(connection):
         connection.request("GET", path)
         response = connection.getresponse()

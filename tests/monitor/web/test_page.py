@@ -121,6 +121,7 @@ def test_keys_search_and_colours(tab: Tab) -> None:
         assert not tab.problems
 
 
+@pytest.mark.check
 def test_a_thousand_operators_on_64_workers_are_folded_and_still_update(tab: Tab) -> None:
     with serving(StandingJob(wide_layout(1000, workers=64))) as url:
         go(tab, url)
@@ -196,6 +197,7 @@ def test_what_is_done_for_an_operator_is_shown_with_it(tab: Tab) -> None:
         assert not tab.problems
 
 
+@pytest.mark.check
 def test_a_dead_monitor_shows_as_such_and_comes_back(tab: Tab, tmp_path: Path) -> None:
     with running(tmp_path) as (url, job):
         go(tab, url)

@@ -36,6 +36,7 @@ from recovery.guarantees.repeating import between_workers, divided
 from runtime.memory import Cluster
 from tests.recovery.guarantees import test_arrival as arrival
 from tests.recovery.guarantees import test_classes as tables
+from tests.support.profile import effort
 from timely.dataflow.changes import Changes
 from timely.dataflow.column_windows import WindowedColumns
 from timely.dataflow.columns import Columns, GroupBy
@@ -314,7 +315,7 @@ def by_batch(kind: type, verb: Verb) -> bool:
 
 @pytest.mark.parametrize(("kind", "verb"), CASES)
 @given(st.data(), st.integers(1, 2), st.integers(0, 999))
-@settings(max_examples=8)
+@settings(max_examples=effort(4, 8, 8))
 def test_what_depends_on_the_division_into_batches_is_declared(
     kind: type, verb: Verb, data: st.DataObject, workers: int, seed: int
 ) -> None:

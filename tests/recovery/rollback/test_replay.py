@@ -176,7 +176,7 @@ def run(seed: int, most_events: int) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("most_events", [4, 1000])
+@pytest.mark.parametrize("most_events", [4, pytest.param(1000, marks=pytest.mark.check)])
 @pytest.mark.parametrize("first", range(0, 400 if SOAK else 10, 10))
 def test_whatever_a_deterministic_operator_keeps_comes_back(first: int, most_events: int) -> None:
     wrong = {seed: run(seed, most_events) for seed in range(first, first + 10)}
@@ -208,7 +208,9 @@ def test_the_seeds_replay_in_living_and_in_new_processes_from_snapshots_and_from
     assert len(met) == 6, met
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.check] * (number % 3 > 0)) for number, name in enumerate(PROGRAMS)]
+)
 def test_every_program_comes_through_under_full_histories(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy where it gives no other; and histories end in snapshots after a few events."""
     monkeypatch.setattr(recovery.layout, "DEFAULT", LogHistory())

@@ -269,7 +269,7 @@ def talk(links: list[ZmqLink], count: int = 3) -> None:
             for n in range(count if other is not link else 0):
                 link.send(other.index, frame(n, 100_000 * n, sender=link.index))
     got: dict[tuple[int, int], list[int]] = {}
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while sum(map(len, got.values())) < count * len(links) * (len(links) - 1) and time.monotonic() < end:
         for link in links:
             for each in link.poll(0.01):
@@ -287,7 +287,7 @@ def test_survivors_go_on_with_the_process_that_takes_the_place_of_a_lost_one(see
             workers.links[0].send(1, frame(8, 100_000))  # to the process that is lost, which must not come to the next
             workers.kill(1)
             if seen:
-                end = time.monotonic() + 10
+                end = time.monotonic() + 120
                 while any(workers.links[i]._peers[1].life for i in (0, 2)) and time.monotonic() < end:
                     assert workers.links[0].poll(0.01) == workers.links[2].poll(0.01) == []
                 workers.links[0].send(1, frame(9))  # nobody is there

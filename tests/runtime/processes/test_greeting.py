@@ -109,7 +109,7 @@ def _turn(selector: selectors.BaseSelector) -> list[tuple[ToMonitor, int]]:
 
 
 def _poll(link: SocketMonitorLink) -> list[object]:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     found: list[object] = []
     while not found and time.monotonic() < deadline:
         found += link.poll()[0]

@@ -50,7 +50,7 @@ class Door:
 
     def until_joined(self, link: SocketMonitorLink, join: Join) -> None:
         link.send(join)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             if (join, join.incarnation) in self.turn():
                 return
@@ -112,13 +112,13 @@ def test_who_does_not_say_the_secret_in_time_is_hung_up_on(monkeypatch: pytest.M
     monkeypatch.setattr(greeting, "GREETING_SECONDS", 0.2)
     with door() as (there, address, token), stranger(address) as silent, stranger(address) as slow:
         link = SocketMonitorLink(address, token=token)  # says it at once, and joins late
-        deadline = time.monotonic() + 10
-        while there.open != 1 or time.monotonic() < deadline - 9.5:
+        began = time.monotonic()
+        while there.open != 1 or time.monotonic() < began + 0.5:
             with suppress(OSError):
                 slow.sendall(token[:1])
             there.turn(0.05)
-            assert time.monotonic() < deadline
-        silent.settimeout(5)
+            assert time.monotonic() < began + 120
+        silent.settimeout(60)
         assert silent.recv(1) == b""
         there.until_joined(link, Join(0, 1, 0, False, LAYOUT, ()))
         link.close()
@@ -158,7 +158,7 @@ def test_whoever_runs_a_job_on_a_cluster_is_not_flooded() -> None:
         assert len(calls.callers) <= MOST_STRANGERS + 2
         task = stack.enter_context(stranger(address))
         task.sendall(token)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while not any(caller.greeting is None for caller in calls.callers):
             calls.wait(0.1)
             assert time.monotonic() < deadline

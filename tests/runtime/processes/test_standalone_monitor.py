@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, monitors: Monitors) -> Non
     with pytest.raises(FalkirkError, match=r"watches the store .*other, and the job uses .*store"):
         Job(program, 1, tmp_path / "store", monitor=tmp_path / "other").run()
     second = monitors.start(str(tmp_path / "other"))
-    assert second.wait(30) == 1
+    assert second.wait(120) == 1
 
 
 def test_who_is_no_job_does_not_keep_the_monitor_from_one_that_is(tmp_path: Path, monitors: Monitors) -> None:

@@ -43,6 +43,7 @@ needs_mounts = pytest.mark.skipif(
 )
 
 
+@pytest.mark.check
 @needs_mounts
 def test_a_full_disk_ends_the_job_and_room_lets_it_go_on(tmp_path: Path) -> None:
     store = tmp_path / "store"
@@ -230,6 +231,7 @@ def test_a_store_of_another_version_is_left_alone(midway: Path) -> None:
     assert segments_of(midway) == before
 
 
+@pytest.mark.check
 def test_a_second_job_on_the_store_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     gated = command(tmp_path, "--arg", "gated=true")
     with subprocess.Popen(gated, cwd=ROOT, stderr=subprocess.PIPE, text=True) as first:

@@ -72,6 +72,7 @@ def test_a_monitor_that_fails_for_a_reason_of_its_own_is_replaced(
     assert "the monitor failed, and is replaced; the job goes on" in note
 
 
+@pytest.mark.check
 def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,8 +93,13 @@ def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
             "runtime.observer:Observer._measure",
             ["worker 0 cannot tell", "worker 1 cannot tell"],
         ),
-        ("runtime.processes.monitor", "runtime.page.live:LivePage.observe", ["the page cannot show all: KeyError"]),
-        ("runtime.processes.worker", "recovery.agent.agent:cost", []),
+        pytest.param(
+            "runtime.processes.monitor",
+            "runtime.page.live:LivePage.observe",
+            ["the page cannot show all: KeyError"],
+            marks=pytest.mark.check,
+        ),
+        pytest.param("runtime.processes.worker", "recovery.agent.agent:cost", [], marks=pytest.mark.check),
     ],
 )
 def test_an_error_in_looking_at_a_job_does_not_concern_the_job(

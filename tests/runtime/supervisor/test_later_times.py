@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import falkirk
 from recovery.policies import Lazy
 from runtime.program import Program
@@ -17,6 +19,8 @@ from timely.dataflow.dataflow import Dataflow
 from timely.io import Rate
 from timely.operators.base import Context
 from timely.time import Time
+
+pytestmark = pytest.mark.check
 
 EPOCHS, PER_EPOCH = 30, 6
 

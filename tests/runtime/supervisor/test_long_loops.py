@@ -84,6 +84,7 @@ def main(folder: str, kill: str, workers: int = 2) -> dict[int, int]:
     return {node: distance for _, pairs in result.captured("out") for node, distance in pairs}
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("kill", "workers"), [pytest.param("worker", 1, marks=pytest.mark.soak), ("worker", 2), ("job", 2)]
 )

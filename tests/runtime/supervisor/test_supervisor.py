@@ -100,6 +100,7 @@ def test_a_killed_monitor_is_replaced_and_no_worker_notices(tmp_path: Path) -> N
     assert watched.of("resumed") == [{"generation": 1}]
 
 
+@pytest.mark.check
 def test_a_worker_and_the_monitor_die_at_once(tmp_path: Path) -> None:
     watched = Watched(tmp_path, 2)
 
@@ -241,6 +242,7 @@ def tallied(path: str) -> Dataflow:
     return flow
 
 
+@pytest.mark.check
 def test_what_was_published_two_segments_ago_is_not_published_again_by_a_new_process(tmp_path: Path) -> None:
     tally, store = Tally(tmp_path / "tally"), tmp_path / "store"
     job = Job(Program(flow=tallied, args={"path": str(tally.path)}), 1, store)
@@ -286,6 +288,7 @@ def test_an_error_of_the_program_ends_the_job_and_is_raised(tmp_path: Path) -> N
         job.run()
 
 
+@pytest.mark.check
 def test_one_worker_survives_its_death_but_not_that_of_its_store(tmp_path: Path) -> None:
     watched = Watched(tmp_path, 1)
 
@@ -337,6 +340,7 @@ def dying(folder: str) -> Dataflow:
     return flow
 
 
+@pytest.mark.check
 def test_a_job_whose_worker_dies_again_and_again_is_given_up_as_lost(tmp_path: Path) -> None:
     job = Job(Program(flow=dying, args={"folder": str(tmp_path / "out")}), 2, tmp_path / "store")
     with pytest.raises(WorkerLost, match=r"worker 1 has failed \d times.*SIGKILL") as lost:

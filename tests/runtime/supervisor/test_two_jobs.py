@@ -92,6 +92,7 @@ def once() -> Counter[Any]:
     return Counter(pair for epoch in expected(RECORDS).values() for pair in epoch.items())
 
 
+@pytest.mark.check
 def test_jobs_at_the_same_time_with_kills(tmp_path: Path) -> None:
     """Both have rows in one table of one database, and files of their own in one folder."""
     first, second = job(tmp_path, "one"), job(tmp_path, "two", files="second")
@@ -116,6 +117,7 @@ def test_jobs_at_the_same_time_with_kills(tmp_path: Path) -> None:
     assert in_files(tmp_path) == in_files(tmp_path, "second-") == expected(RECORDS)
 
 
+@pytest.mark.check
 def test_a_second_job_on_the_same_database_has_all_its_rows_and_the_first_goes_on_with_its_own(tmp_path: Path) -> None:
     """The first is killed whole, half-way; another takes its place with a new store; then the first goes on."""
     process = subprocess.Popen([sys.executable, "-c", FIRST, str(tmp_path)], cwd=ROOT, start_new_session=True)
@@ -135,6 +137,7 @@ def test_a_second_job_on_the_same_database_has_all_its_rows_and_the_first_goes_o
     assert in_files(tmp_path) == in_files(tmp_path, "second-") == expected(RECORDS)
 
 
+@pytest.mark.check
 @pytest.mark.spark
 def test_files_of_another_job_are_left_alone_by_the_engine_on_spark(tmp_path: Path) -> None:
     """Whoever began: a run without a store is a job of its own, on either engine."""

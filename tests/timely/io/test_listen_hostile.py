@@ -25,7 +25,7 @@ CLOSE, RESET, HALF = "close", "reset", "half"
 
 
 def connect(address: tuple[str, int]) -> socket.socket:
-    return socket.create_connection(address, timeout=10)
+    return socket.create_connection(address, timeout=60)
 
 
 def reset(peer: socket.socket) -> None:

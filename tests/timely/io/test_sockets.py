@@ -145,7 +145,7 @@ def test_listening_reads_all_connections_and_ends_after_the_last() -> None:
     assert source.address is not None
     assert source.address[0] == "127.0.0.1"
     assert isinstance(partition.read(), Wait)
-    peers = [socket.create_connection(source.address, timeout=5) for _ in range(3)]
+    peers = [socket.create_connection(source.address, timeout=60) for _ in range(3)]
     for i, peer in enumerate(peers):
         for k in range(4):
             peer.sendall(f"{i}:{k}\n".encode())
@@ -156,7 +156,7 @@ def test_listening_reads_all_connections_and_ends_after_the_last() -> None:
     for i in range(3):
         assert [line for _, line in found if line.startswith(f"{i}:")] == [f"{i}:{k}" for k in range(4)]
     with pytest.raises(OSError):
-        socket.create_connection(source.address, timeout=5).recv(1)
+        socket.create_connection(source.address, timeout=60).recv(1)
     partition.close()
 
 

@@ -29,7 +29,7 @@ def test_a_source_whose_files_have_high_numbers_is_read() -> None:
 
             def send() -> None:
                 assert source.address is not None
-                with socket.create_connection(source.address, timeout=10) as peer:
+                with socket.create_connection(source.address, timeout=60) as peer:
                     peer.sendall(b"a\nb\n")
 
             later = threading.Timer(0.3, send)

@@ -272,7 +272,7 @@ class TestJobs:
         release = threading.Event()
 
         def job() -> str:
-            release.wait(10)
+            release.wait(120)
             return threading.current_thread().name
 
         flow, probe = program(
@@ -287,7 +287,7 @@ class TestJobs:
                 session.step()
             assert session.probe(probe).frontier == ((2,),)
             release.set()
-            session.step_until(lambda: session.probe(probe).done(6), timeout=10)
+            session.step_until(lambda: session.probe(probe).done(6), timeout=120)
             ((time, [(at, event, thread)]),) = session.captured("out")
             assert time == at == event == (2,)
             assert thread != threading.current_thread().name
@@ -373,7 +373,7 @@ class TestJobs:
     def test_jobs_on_several_workers_hold_everybodys_frontier(self) -> None:
         release = threading.Event()
         flow, probe = program(
-            lambda ctx, time, batch: ctx.start(lambda: release.wait(10)),
+            lambda ctx, time, batch: ctx.start(lambda: release.wait(120)),
             lambda ctx, time: None,
             lambda ctx, time, result: ctx.send([result]),
         )
@@ -385,7 +385,7 @@ class TestJobs:
         assert [session.probe(probe).frontier for session in cluster.sessions] == [((0,),)] * 2
         assert not any(session.worker.done for session in cluster.sessions)
         release.set()
-        cluster.sessions[1].step_until(lambda: cluster.captured("out") != [], timeout=10)
+        cluster.sessions[1].step_until(lambda: cluster.captured("out") != [], timeout=120)
         cluster.run()
         assert cluster.captured("out") == [((0,), [True])]
 

@@ -109,6 +109,7 @@ def run_with_kills(folder: Path, versions: int, kills: int, seed: int) -> None:
         assert [each for each in lake.commits() if each] == [epoch(number) for number in range(versions)]
 
 
+@pytest.mark.check
 def test_a_job_from_table_to_table_with_a_killed_worker(tmp_path: Path) -> None:
     run_with_kills(tmp_path, 8, 1, 7)
 
