@@ -71,6 +71,21 @@ def check_callable(function: object, verb: str, many: bool = False) -> None:
         )
 
 
+def check_arity(function: Callable[..., Any], verb: str, takes: tuple[str, ...]) -> None:
+    """Refuse a function that cannot be called with what `takes` names, at the line where it was given."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some in C do not say what they take
+        return
+    try:
+        signature.bind(*takes)
+    except TypeError as error:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise GraphError(
+            f"{user_site()}: {verb} takes a function of ({', '.join(takes)}), and {name}{signature} does not fit: {error}"
+        ) from None
+
+
 _OF_MANY: dict[object, str] = {
     sum: "for sums say sum()",
     len: "for the number of values say count()",
@@ -166,7 +181,7 @@ _HINTS = {
         "that is a verb of records: turn columns into records by to_records(), and pairs by records()",
     ),
     **dict.fromkeys(
-        ("reduce", "sum", "min", "max", "count", "fold", "window", "map_values", "values"),
+        ("reduce", "sum", "min", "max", "count", "fold", "process", "window", "map_values", "values"),
         "that is a verb of pairs (key, value): make them by key_by(...), or say keyed() if records are pairs already",
     ),
 }
