@@ -24,6 +24,7 @@ from timely.operators.obligations import RepeatsOver, obligations
 from timely.operators.own import fault_of, fault_of_state
 from timely.operators.stateless import Stage
 from timely.time import Summary
+from timely.time.times import FINITE
 
 if TYPE_CHECKING:
     from timely.dataflow.dataflow import Loop
@@ -675,7 +676,7 @@ class Wire:
         return replace(self._of(node, schema=self.schema), scope=parent)
 
     def connect_loop(self, loop: Loop) -> None:
-        """Send this stream round `loop`: it comes out of the loop's stream one iteration later.
+        """Send this stream round `loop`: it comes out of the loop's stream one iteration later, or its `delay`.
 
         Raises:
             GraphError: `loop` is of another dataflow or scope, or connected already.
@@ -737,13 +738,19 @@ class Wire:
         return replace(out.leave(name=f"{scope.name}-leave"), first=back.index)
 
 
-def add_feedback(graph: Graph, scope: Scope, limit: int | None, name: str | None) -> Node:
+def add_feedback(graph: Graph, scope: Scope, limit: int | None, name: str | None, delay: int = 1) -> Node:
     """A feedback node in `scope`, not yet connected."""
     if scope.depth < 2:
         raise GraphError(f"{user_site()}: a loop needs a scope of its own: flow.scope(name), or stream.iterate(body)")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise GraphError(f"{user_site()}: a loop's limit is a number of iterations from 1 up, not {limit!r}")
-    return graph.add_node("feedback", scope, name, shift=Summary.feedback(scope.depth), factory=lambda: Feedback(limit))
+    if not isinstance(delay, int) or isinstance(delay, bool) or not 1 <= delay < FINITE:
+        raise GraphError(
+            f"{user_site()}: a loop's delay is a number of iterations from 1 up, by which what goes round is later, not "
+            f"{delay!r}"
+        )
+    shift = Summary.feedback(scope.depth, delay)
+    return graph.add_node("feedback", scope, name, shift=shift, factory=lambda: Feedback(limit, delay))
 
 
 def _unchanged(batch: Batch) -> Batch:
