@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from timely.operators import agg
     from timely.operators.base import Capability, Context, Operator
     from timely.operators.channels import Broadcast, Exchange
+    from timely.operators.process import Timers
     from timely.state import KeyedState, Parts, State, TimedBatches, TimedValues
     from timely.time import END, Frontier, Time
 
@@ -146,6 +147,7 @@ __all__ = [
     "Time",
     "TimedBatches",
     "TimedValues",
+    "Timers",
     "Tumbling",
     "Wait",
     "Window",
@@ -232,6 +234,7 @@ _HOMES = {
     "Time": "timely.time",
     "TimedBatches": "timely.state",
     "TimedValues": "timely.state",
+    "Timers": "timely.operators.process",
     "Tumbling": "timely.dataflow.windows",
     "Wait": "timely.io",
     "Window": "timely.dataflow.windows",

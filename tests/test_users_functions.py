@@ -323,6 +323,11 @@ VERBS: dict[str, Verb] = {
     "reduce": lambda s: s.key_by(lambda n: 0).reduce(same),
     "fold": lambda s: s.key_by(lambda n: 0).fold(0, same),
     "fold order_by": lambda s: s.key_by(lambda n: 0).fold(0, lambda a, b: b, order_by=same),
+    "process": lambda s: s.key_by(lambda n: 0).process(lambda key, value, timers: [same(value)]),
+    "process on_timer": lambda s: s.key_by(lambda n: n).process(
+        lambda key, value, timers: timers.set(timers.epoch + 1), lambda key, epoch, timers: [same(key)]
+    ),
+    "process order_by": lambda s: s.key_by(lambda n: 0).process(lambda key, value, timers: None, order_by=same),
     "window": lambda s: s.key_by(lambda n: 0).window(falkirk.Tumbling(5), time=same).count(),
     "window reduce": lambda s: s.key_by(lambda n: 0).window(falkirk.Tumbling(50), time=lambda n: n).reduce(same),
     "window fold": lambda s: s.key_by(lambda n: 0).window(falkirk.Tumbling(50), time=lambda n: n).fold(0, same),
@@ -425,6 +430,8 @@ TAKES: dict[str, Callable[[Any, Any], Any]] = {
 }
 MANY: dict[str, Callable[[Any, Any], Any]] = {
     "flat_map": lambda s, f: s.flat_map(f),
+    "process": lambda s, f: s.key_by(abs).process(f),
+    "process on_timer": lambda s, f: s.key_by(abs).process(lambda key, value, timers: None, f),
     "select_many": lambda s, f: lindi.Query(s).select_many(f),
     "differential flat_map": lambda s, f: from_stream(s).flat_map(f),
     "differential reduce": lambda s, f: from_stream(s).reduce(f),

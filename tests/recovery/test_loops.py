@@ -262,9 +262,19 @@ def test_iterations_before_a_failure_are_kept_and_nothing_is_lost() -> None:
     assert found["restored"] > 10
 
 
+def test_loops_with_delays_are_cut_between_iterations_too() -> None:
+    found, wrong = tally([("delayed_loops", workers, seed) for workers in (2, 3) for seed in range(2)])
+    assert not wrong
+    assert found["cuts"] > 10
+    assert found["restored"] > 1
+
+
 PIPELINED = replace(KILLS, in_flight=6)
 AT_ONCE = [
-    (program, workers, seed) for program in ("pipelined_loop", "two_loops") for workers in (2, 3) for seed in range(40)
+    (program, workers, seed)
+    for program in ("pipelined_loop", "two_loops", "delayed_loops")
+    for workers in (2, 3)
+    for seed in range(40)
 ]
 
 

@@ -126,11 +126,16 @@ class Dataflow:
         """
         return self.graph.add_scope(name, parent or self.graph.root)
 
-    def feedback(self, scope: Scope, limit: int | None = None, name: str | None = None) -> tuple[Loop, Stream]:
-        """A loop made by hand: its open end, and the stream of what comes round, one iteration later.
+    def feedback(
+        self, scope: Scope, limit: int | None = None, name: str | None = None, *, delay: int = 1
+    ) -> tuple[Loop, Stream]:
+        """A loop made by hand: its open end, and the stream of what comes round, `delay` iterations later.
+
+        A scope may have several loops. With delays that are lengths, iterations are distances: what comes first to a place is
+        there at the iteration of its distance.
 
         Raises:
-            GraphError: `scope` is the root scope, or `limit` below 1.
+            GraphError: `scope` is the root scope, or `limit` or `delay` below 1.
 
         >>> flow = falkirk.Dataflow()
         >>> scope = flow.scope("halving")
@@ -142,7 +147,7 @@ class Dataflow:
         >>> falkirk.run(flow).captured("odd")
         [((0,), [5])]
         """
-        node = add_feedback(self.graph, scope, limit, name)
+        node = add_feedback(self.graph, scope, limit, name, delay)
         return Loop(self.graph, node.index), Stream(self.graph, scope, (Output(node.index),))
 
     @contextmanager

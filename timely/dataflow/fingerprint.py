@@ -39,6 +39,7 @@ def outline(graph: Graph, default: object = None) -> dict[str, object]:
             "policy": None if policies[node.index] is None else type(policies[node.index]).__name__,
             "logs outputs": bool(getattr(policies[node.index], "log_outputs", False)),
             "inputs": sorted(inputs[node.index]),
+            **({"delay": node.shift.add[-1]} if node.kind == "feedback" and node.shift.add[-1] != 1 else {}),
         }
         for node in nodes
     }
@@ -73,8 +74,12 @@ def differences(before: Mapping[str, object], after: Mapping[str, object]) -> li
         new = after.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             lines += [
-                f"operator {name!r}: its {field} was {old[field]!r} and is {new.get(field)!r}"
-                for field in old
-                if old[field] != new.get(field)
+                f"operator {name!r}: its {field} was {_of(old, field)!r} and is {_of(new, field)!r}"
+                for field in {**old, **new}
+                if _of(old, field) != _of(new, field)
             ]
     return lines
+
+
+def _of(node: Mapping[str, object], field: str) -> object:
+    return node.get(field, 1 if field == "delay" else None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from timely.data.batch import Batch
-from timely.dataflow.wire import Wire, check_callable, check_combine
+from timely.dataflow.wire import Wire, check_arity, check_callable, check_combine
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
@@ -24,6 +24,7 @@ from timely.operators.keyed import (
     pairs_of,
     starting,
 )
+from timely.operators.process import KeyedProcess, Process
 from timely.operators.shaping import check_result
 
 if TYPE_CHECKING:
@@ -173,6 +174,58 @@ class Keyed(Wire):
         return self._keyed_operator(
             "fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running, order_by)
         )
+
+    def process(
+        self,
+        function: Process,
+        on_timer: Process | None = None,
+        name: str | None = None,
+        *,
+        order_by: Callable[[Any], Any] | None = None,
+    ) -> Stream:
+        """The records that `function(key, value, timers)` returns or yields for each pair, with state and timers for each key.
+
+        `timers.state` is what was kept of the key, `timers.set(epoch)` has `on_timer(key, epoch, timers)` called when that
+        epoch is complete, and `timers.cancel(epoch)` takes that back (`falkirk.Timers`). Both functions return a list, yield,
+        or return None; `on_timer` may set timers for later epochs. State and timers outlive failures, as other verbs' state.
+
+        The functions are called when an epoch is complete: first for its records, key by key, then for the timers that are
+        due at it. Keys come in the order of their content; the values of a key in that of `order_by(value)`, and those that are
+        equal in it, or all without it, in the order of their content. When all input is over, the timers that are left fire,
+        each at its epoch: one that sets the next one for ever keeps the job from ending. In a loop timers count iterations.
+
+        Raises:
+            GraphError: `function`, `on_timer` or `order_by` is no function, or takes other arguments.
+
+        >>> def begin(order, event, timers):
+        ...     # An order that is not paid within two epochs is late.
+        ...     if event == "made":
+        ...         timers.set(timers.epoch + 2)
+        ...     elif event == "paid":
+        ...         timers.state = "paid"
+        >>> def check(order, epoch, timers):
+        ...     if timers.state != "paid":
+        ...         yield order, "is late"
+        ...     timers.state = None
+        >>> flow = falkirk.Dataflow()
+        >>> given = falkirk.Iterable([(7, "made"), (8, "made"), (7, "paid")], epoch_every=1)
+        >>> seen = flow.source("orders", given).keyed().process(begin, check).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((3,), [(8, 'is late')])]
+        """
+        from timely.dataflow.stream import Stream, view
+
+        check_callable(function, "process", many=True)
+        check_arity(function, "process", ("key", "value", "timers"))
+        if on_timer is not None:
+            check_callable(on_timer, "process(on_timer=)", many=True)
+            check_arity(on_timer, "process(on_timer=)", ("key", "epoch", "timers"))
+        if order_by is not None:
+            check_callable(order_by, "process(order_by=)")
+        made = self._keyed_operator(
+            "process", name, Exchange(prepare=pairs_of), lambda: KeyedProcess(function, on_timer, order_by)
+        )
+        return view(made, Stream)
 
     def join(self, other: Keyed, over: Over = "scope", name: str | None = None) -> Keyed:
         """Pairs (key, (mine, theirs)) for all values with equal keys, so far or (over="time") within a time.

@@ -24,6 +24,7 @@ from timely.operators.obligations import RepeatsOver, obligations
 from timely.operators.own import fault_of, fault_of_state
 from timely.operators.stateless import Stage
 from timely.time import Summary
+from timely.time.times import FINITE
 
 if TYPE_CHECKING:
     from timely.dataflow.dataflow import Loop
@@ -69,6 +70,21 @@ def check_callable(function: object, verb: str, many: bool = False) -> None:
             f"{user_site()}: {verb} takes a function that returns one result, and {name} yields: what it gives is a generator. "
             f"Return the result{hint}"
         )
+
+
+def check_arity(function: Callable[..., Any], verb: str, takes: tuple[str, ...]) -> None:
+    """Refuse a function that cannot be called with what `takes` names, at the line where it was given."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some in C do not say what they take
+        return
+    try:
+        signature.bind(*takes)
+    except TypeError as error:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise GraphError(
+            f"{user_site()}: {verb} takes a function of ({', '.join(takes)}), and {name}{signature} does not fit: {error}"
+        ) from None
 
 
 _OF_MANY: dict[object, str] = {
@@ -166,7 +182,7 @@ _HINTS = {
         "that is a verb of records: turn columns into records by to_records(), and pairs by records()",
     ),
     **dict.fromkeys(
-        ("reduce", "sum", "min", "max", "count", "fold", "window", "map_values", "values"),
+        ("reduce", "sum", "min", "max", "count", "fold", "process", "window", "map_values", "values"),
         "that is a verb of pairs (key, value): make them by key_by(...), or say keyed() if records are pairs already",
     ),
 }
@@ -660,7 +676,7 @@ class Wire:
         return replace(self._of(node, schema=self.schema), scope=parent)
 
     def connect_loop(self, loop: Loop) -> None:
-        """Send this stream round `loop`: it comes out of the loop's stream one iteration later.
+        """Send this stream round `loop`: it comes out of the loop's stream one iteration later, or its `delay`.
 
         Raises:
             GraphError: `loop` is of another dataflow or scope, or connected already.
@@ -722,13 +738,19 @@ class Wire:
         return replace(out.leave(name=f"{scope.name}-leave"), first=back.index)
 
 
-def add_feedback(graph: Graph, scope: Scope, limit: int | None, name: str | None) -> Node:
+def add_feedback(graph: Graph, scope: Scope, limit: int | None, name: str | None, delay: int = 1) -> Node:
     """A feedback node in `scope`, not yet connected."""
     if scope.depth < 2:
         raise GraphError(f"{user_site()}: a loop needs a scope of its own: flow.scope(name), or stream.iterate(body)")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise GraphError(f"{user_site()}: a loop's limit is a number of iterations from 1 up, not {limit!r}")
-    return graph.add_node("feedback", scope, name, shift=Summary.feedback(scope.depth), factory=lambda: Feedback(limit))
+    if not isinstance(delay, int) or isinstance(delay, bool) or not 1 <= delay < FINITE:
+        raise GraphError(
+            f"{user_site()}: a loop's delay is a number of iterations from 1 up, by which what goes round is later, not "
+            f"{delay!r}"
+        )
+    shift = Summary.feedback(scope.depth, delay)
+    return graph.add_node("feedback", scope, name, shift=shift, factory=lambda: Feedback(limit, delay))
 
 
 def _unchanged(batch: Batch) -> Batch:

@@ -17,7 +17,7 @@ from timely.data.span import Span
 from timely.errors import OperatorError
 from timely.operators.obligations import Declared
 from timely.state.interface import State
-from timely.time import INF, Frontier, Time, as_time, is_epoch, leq, visible
+from timely.time import INF, Frontier, Time, as_time, is_epoch, join, leq, visible
 
 
 class Operator:
@@ -341,10 +341,9 @@ class Context:
         """
         time = self._time(now, time, what)
         if not leq(now, time):
-            compared = " (coordinate by coordinate, so an outer one that is later does not make up for it)"
             raise OperatorError(
                 f"operator {self.name!r} ({self.site}) cannot {what} at {visible(time)} from {visible(now)}: "
-                f"times never go back{compared if len(now) > 1 and time > now else ''}"
+                f"times never go back{_where_back(now, time) if len(now) > 1 and time > now else ''}"
             )
         if max(time) > INF:
             raise OperatorError(
@@ -361,6 +360,17 @@ class Context:
             return as_time(time, len(now))
         except ValueError as error:
             raise OperatorError(f"operator {self.name!r} ({self.site}) cannot {what} at {time!r}: {error}") from None
+
+
+def _where_back(now: Time, time: Time) -> str:
+    """Words for those who take a later outer coordinate for a later time."""
+    back = next(at for at in range(len(now)) if time[at] < now[at])
+    was, wanted = visible(now)[back], visible(time)[back]
+    return (
+        f" in any coordinate, and coordinate {back} would, from {was} to {wanted}. A later one in front does not make up for "
+        "it: coordinates of a scope count from the start of the job, and do not begin again with an epoch. The first time that "
+        f"follows both is {visible(join(now, time))}"
+    )
 
 
 class _Restoring:

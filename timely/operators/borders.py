@@ -51,17 +51,19 @@ class Leave(Operator):
 
 
 class Feedback(Operator):
-    """Sends a stream round again, one iteration later.
+    """Sends a stream round again, `delay` iterations later.
 
-    What would begin iteration `limit` is dropped, and what is sent when the loop is over, at iteration INF: it only leaves.
+    What would begin iteration `limit` or a later one is dropped, and what is sent when the loop is over, at iteration INF:
+    it only leaves.
     """
 
     repeats_over = "record"
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, delay: int = 1) -> None:
         self._limit = limit
+        self._delay = delay
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        after = time[-1] + 1
+        after = time[-1] + self._delay
         if after <= INF and (self._limit is None or after < self._limit):
             ctx.out.append((0, (*time[:-1], after), batch))

@@ -177,9 +177,15 @@ def stage_error(stage: Stage, time: Time, batch: Batch, error: BaseException) ->
 
 
 def operator_error(
-    what: str, site: object, time: Time, error: BaseException, culprit: str | None, batch: Batch | None
+    what: str,
+    site: object,
+    time: Time,
+    error: BaseException,
+    culprit: str | None,
+    batch: Batch | None,
+    kind: str = "record",
 ) -> OperatorError:
-    """The error of an operator's own code, in the one form in which users see them."""
+    """The error of an operator's own code, in the one form in which users see them. `culprit`: the `kind` it is about."""
     when = f" at time {visible(time)}" if time else ""
     lines = [f"{what} ({site}) failed{when}: {told(error)}"]
     if isinstance(error, SystemExit):
@@ -187,7 +193,7 @@ def operator_error(
             f"{what} ({site}) called sys.exit({error.code!r}){when}, and the job is not done: raise an error to stop it"
         ]
     if culprit is not None:
-        lines.append(f"  the record: {culprit}")
+        lines.append(f"  the {kind}: {culprit}")
     elif batch is not None:
         sample = head(batch, 3) if isinstance(batch, list | pl.DataFrame | pa.Table) else batch
         lines.append(f"  its input began with: {shown(sample)}")

@@ -2,7 +2,7 @@
 
 If processing at `t` can cause messages at the end of a path only at times `>= s(t)`, then `s` is its summary.
 It keeps some outer coordinates, adds to them, and appends constants: entering a scope appends 0, leaving it
-drops a coordinate, a feedback edge adds 1 to the innermost, everything else changes nothing; paths compose.
+drops a coordinate, a feedback edge adds 1 or more to the innermost, everything else changes nothing; paths compose.
 (Murray et al., *Naiad*, section 2.3.)
 
 Applied to the antichain of a frontier, the summary of an edge is its edge projection φ (Isard and Abadi,

@@ -10,8 +10,10 @@ import polars as pl
 
 from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.data.routing import stable_hash
-from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.dataflow import Dataflow, Loop
+from timely.dataflow.graph import Output
 from timely.dataflow.stream import Stream
+from timely.dataflow.wire import add_feedback
 from timely.io import Batches, Callback, Chunk, End, Iterable, Memory, Partition, Wait
 from timely.io.interface import Position
 from timely.operators import agg
@@ -150,6 +152,49 @@ def pipelined_loop() -> Dataflow:
         source = flow.source("in", Iterable(partitioned=[numbers, numbers[::-1]], batch=3, epoch_every=3))
         found = source.iterate(rounds, name="down")
     found.key_by(lambda n: n % 9).count(name="count").records().capture("out")
+    return flow
+
+
+class AtIteration(Operator):
+    """Each record with the iteration at which it came."""
+
+    repeats_over = "record"
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        ctx.send([(record, time[-1]) for record in batch])
+
+
+Roads = list[tuple[int, int, int]]
+"""From where, to where, and how long."""
+
+
+def distances(start: Stream, roads: Roads) -> Stream:
+    """(place, distance) of all places that can be reached: each length has a loop, whose delay it is."""
+    flow, loops = start.graph, []
+    scope = flow.add_scope("roads", start.scope)
+    inside = start.enter(scope)
+    for length in sorted({length for _, _, length in roads}):
+        node = add_feedback(flow, scope, None, f"after {length}", length)
+        loops.append((length, Loop(flow, node.index)))
+        inside = inside.concat(Stream(flow, scope, (Output(node.index),)))
+    reached = inside.exchange(by=lambda place: place).distinct(name="reached")
+    for length, loop in loops:
+        ways = {at: [to for begin, to, each in roads if (begin, each) == (at, length)] for at, _, _ in roads}
+        reached.flat_map(lambda place, ways=ways: ways.get(place, [])).connect_loop(loop)
+    return reached.unary("at", AtIteration, notifies=False, stateful=False).leave()
+
+
+ROADS: Roads = [(n, (n * 7 + length * 11) % 40, length) for n in range(40) for length in (2, 3, 5) if (n + length) % 3]
+
+
+def delayed_loops() -> Dataflow:
+    """Loops of delay 2, 3 and 5 in one scope, cut between iterations: what is sent crosses several cuts."""
+    flow = Dataflow("delayed loops")
+    with flow.region("loop", policy=Lazy(every=0.05, log_outputs=True)):
+        source = flow.source("in", Iterable(partitioned=[[0, 9, 30, 4], [17, 23, 8, 12]], batch=1, epoch_every=1))
+        found = distances(source, ROADS)
+    found.key_by(lambda pair: pair[1] % 4).count(name="count").records().capture("out")
+    found.capture("distances")
     return flow
 
 

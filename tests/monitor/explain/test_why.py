@@ -265,6 +265,8 @@ SUMMARIES = {
     Summary.ingress(1): (1, 2),
     Summary.egress(2): (2, 1),
     Summary.feedback(2): (2, 2),
+    Summary.feedback(2, by=2): (2, 2),
+    Summary.feedback(2, by=3): (2, 2),
     Summary(2, (1,), (0, 2)): (2, 3),
 }
 

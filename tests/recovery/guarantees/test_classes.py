@@ -71,6 +71,7 @@ KEYED: dict[str, tuple[OperatorClass, Verb]] = {
     "max": (CONVERGENT, lambda s: s.max()),
     "count": (CONVERGENT, lambda s: s.count()),
     "fold": (DETERMINISTIC, lambda s: s.fold(list, lambda all, one: [*all, one])),
+    "process": (DETERMINISTIC, lambda s: s.process(lambda key, value, timers: [(key, value)])),
     "count in a loop": (DETERMINISTIC, lambda s: s.enter(s.graph.add_scope("inner", s.scope)).count()),
     "window": (DETERMINISTIC, lambda s: s.window(Tumbling(5), time=float).count()),
     "split_late": (DETERMINISTIC, lambda s: s.split_late(float)[1]),

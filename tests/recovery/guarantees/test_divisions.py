@@ -88,12 +88,35 @@ def _over_time(name: str, stream: Any) -> Any:
     return getattr(stream, name)(over="time")
 
 
+def _count_and_set(key: Any, value: Any, timers: falkirk.Timers) -> Any:
+    """Set timers by how many values came, and tell of some."""
+    timers.state = f"{timers.state}{value!r}"
+    timers.set(timers.epoch + len(timers.state) % 3)
+    if len(timers.state) % 2:
+        timers.cancel(timers.epoch + 1)
+        yield key, timers.due
+
+
+def _tell(key: Any, epoch: int, timers: falkirk.Timers) -> list[Any]:
+    told = (repr(key), epoch, timers.state)
+    timers.state = None
+    return [told]
+
+
+def _all_so_far(key: Any, value: Any, timers: falkirk.Timers) -> list[Any]:
+    timers.state = [*(timers.state or ()), value]
+    return [(repr(key), repr(timers.state))]
+
+
 KEYED: dict[str, Verb] = {
     **{f"{name} over time": partial(_over_time, name) for name in ("sum", "min", "max", "count")},
     "reduce": lambda s: s.reduce(lambda a, b: (a, b)),
     "reduce over time": lambda s: s.reduce(lambda a, b: f"{a}{b}", over="time"),
     "reduce by max": lambda s: s.reduce(max),
     "reduce by a function of any order": lambda s: s.map_values(hash).reduce(lambda a, b: a ^ b, any_order=True),
+    "process with timers": lambda s: s.process(_count_and_set, _tell),
+    "process in an order": lambda s: s.process(_count_and_set, _tell, order_by=repr),
+    "process with state": lambda s: s.process(_all_so_far),
     "join of text": lambda s: s.join(s.map_values(repr)).map_values(repr),
 }
 SHAPES = {
