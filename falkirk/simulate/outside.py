@@ -18,7 +18,17 @@ from recovery.guarantees.promises import Alike, Grade, Promise, promises
 from timely.data.batch import Batch
 from timely.dataflow.graph import Graph
 from timely.errors import FalkirkError
-from timely.io.interface import Chunk, End, Partition, Position, Source, Wait, deals_epochs, source_repeats
+from timely.io.interface import (
+    Chunk,
+    End,
+    Partition,
+    Position,
+    Source,
+    Wait,
+    deals_epochs,
+    source_repeats,
+    whole_epochs,
+)
 from timely.io.memory import PendingEpochs, rows_of
 from timely.time import Time, visible
 
@@ -275,6 +285,7 @@ class WatchedSource:
     def __init__(self, outside: Outside, source: Source, name: str) -> None:
         self.repeats = source_repeats(source)
         self.deals_epochs = deals_epochs(source)
+        self.whole_epochs = whole_epochs(source)
         self._outside = outside
         self._source = source
         self._name = name

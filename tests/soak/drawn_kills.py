@@ -1,7 +1,8 @@
 """Drawn programs as real jobs, whose processes are killed at random moments: `python -m tests.soak.drawn_kills --help`.
 
-Those of `tests.falkirk.simulate.drawn`, but for regions that may give records twice and for sources that ask the clock: what
-they capture on real processes must be, epoch by epoch, what a run without failures gives.
+Those of `tests.falkirk.simulate.drawn`, of both kinds, but for regions that may give records twice, for sources that ask the
+clock and for outputs that depend on batches: what they capture on real processes must be, epoch by epoch, what a run without
+failures gives.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from recovery.policies import AtLeastOnce
 from runtime.job import Result
 from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
-from tests.falkirk.simulate.drawn import Region, built, captured, draw
+from tests.falkirk.simulate.drawn import Region, built, captured, draw, draw_divided, is_exact
 from tests.soak.kills import kill
 from tests.support.beside import run_beside
 from tests.support.processes import monitor_pid
@@ -32,14 +32,14 @@ Outputs = dict[str, dict[int, Counter[object]]]
 """By name and epoch."""
 
 
+def regions_of(seed: int) -> tuple[Region, ...]:
+    """The program of a seed: in those of odd ones divisions into batches count."""
+    return draw_divided(seed) if seed % 2 else draw(seed)
+
+
 def build(seed: int, pause: float) -> Dataflow:
     """The program of a seed, with captures as its outputs."""
-    return built(draw(seed), captured, pause)
-
-
-def is_exact(regions: tuple[Region, ...]) -> bool:
-    """True if every output of the program is the same in each run."""
-    return not any(isinstance(region.policy, AtLeastOnce) or region.clocked for region in regions)
+    return built(regions_of(seed), captured, pause)
 
 
 def outputs(flow: Dataflow, result: Result) -> Outputs:
@@ -103,7 +103,7 @@ def check(seed: int, workers: int, kills: int) -> int:
     job = Killed(seed, folder, workers, kills)
     given = outputs(flow, job.run())
     assert given == right, (
-        f"drawn program {seed}, {workers} workers, {job.killed} kills, store in {folder}: {draw(seed)}"
+        f"drawn program {seed}, {workers} workers, {job.killed} kills, store in {folder}: {regions_of(seed)}"
     )
     shutil.rmtree(folder)
     return job.killed
@@ -113,8 +113,11 @@ def soak(seeds: range, kills: int) -> tuple[int, int]:
     """Programs and kills, over the seeds of programs whose outputs are exact."""
     programs = killed = 0
     for seed in seeds:
-        if is_exact(draw(seed)):
-            programs, killed = programs + 1, killed + check(seed, 1 + seed % 3, kills)
+        if is_exact(regions_of(seed)):
+            programs, killed = (
+                programs + 1,
+                killed + check(seed, 2 + seed // 2 % 2 if seed % 2 else 1 + seed % 3, kills),
+            )
             print(f"program {seed}: {killed} kills in {programs} programs", flush=True)
     return programs, killed
 

@@ -11,13 +11,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import polars as pl
 
 from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
-from tests.falkirk.simulate.drawn_steps import EVERY, KEEPING, OWN, PER_TIME, SKIPPING, STATELESS, STEPS
+from tests.falkirk.simulate.drawn_divisions import Dealt
+from tests.falkirk.simulate.drawn_steps import (
+    BY_BATCH,
+    EVERY,
+    KEEPING,
+    ORDERED,
+    OWN,
+    PER_TIME,
+    SKIPPING,
+    STATELESS,
+    STEPS,
+    UNDONE,
+)
 from tests.falkirk.simulate.programs import Clocked
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
@@ -45,6 +57,8 @@ SOURCES: dict[str, Callable[[int], list[list[tuple[int, int]]]]] = {
     "one epoch": lambda at: [_numbers(3, at)],
     "nothing": lambda at: [[]],
     "small frames": lambda at: [_numbers(30, at)],
+    "single rows": lambda at: [_numbers(36, at), _numbers(30, at, 1), _numbers(33, at, 2)],
+    "dealt": lambda at: [_numbers(72, at)],
 }
 """By partition, the records of a source: with several workers most have no part of their own in some of them."""
 
@@ -85,12 +99,57 @@ def draw(seed: int) -> tuple[Region, ...]:
     """A program that the framework accepts."""
     for attempt in count():
         regions = _draw(Random(f"{seed}/{attempt}"))
-        try:
-            lay_out(compile_plan(built(regions).graph, 2))
-        except GraphError:
-            continue
-        return regions
+        if _accepted(regions):
+            return regions
     raise AssertionError("unreachable")
+
+
+def draw_divided(seed: int) -> tuple[Region, ...]:
+    """A program in which the division of a time into batches counts, whenever that is done again.
+
+    Records come in many small batches, or in one that is dealt out to all workers. They pass what divides them otherwise, then
+    what depends on that, then an exchange; cuts are seldom, so that a survivor is ahead of whoever does a time again.
+    """
+    for attempt in count():
+        regions = _draw_divided(Random(f"divided {seed}/{attempt}"))
+        if _accepted(regions):
+            return regions
+    raise AssertionError("unreachable")
+
+
+def is_exact(regions: Sequence[Region]) -> bool:
+    """True if each output of a program is the same in every run, though not everybody could know that."""
+    steps = {kind for region in regions for kind, _ in region.steps}
+    return not steps & BY_BATCH and not any(
+        isinstance(region.policy, AtLeastOnce) or region.clocked for region in regions
+    )
+
+
+def _accepted(regions: Sequence[Region]) -> bool:
+    try:
+        lay_out(compile_plan(built(regions).graph, 2))
+    except GraphError:
+        return False
+    return True
+
+
+def _draw_divided(random: Random) -> tuple[Region, ...]:
+    def one(*kinds: str) -> tuple[str, int]:
+        return random.choice(kinds), random.randrange(10)
+
+    divides = (*4 * ("exchange",), *2 * ("logged",), "everywhere", "in order", "two ways")
+    front = random.choice((Lazy(1, log_outputs=True), Batch(log_outputs=True), Lazy(8), Ephemeral()))
+    seldom = (*3 * (Lazy(8),), *2 * (Lazy(8, log_outputs=True), LogHistory(8)), Snapshot(8), Eager())
+    source = random.choice(("single rows", "single rows", "dealt", "dealt", "dealt", "small frames"))
+    return (
+        Region(front, (), tuple(one(*divides) for _ in range(random.randint(0, 1))), source=source),
+        Region(
+            *(random.choice(seldom), (0,)),
+            (*(one(*divides) for _ in range(random.randint(0, 1))), one(*UNDONE)),
+            entry=random.choice(("exchange", "map", "nothing")),
+        ),
+        Region(random.choice(seldom), (1,), (one(*UNDONE, *ORDERED, *ORDERED),), entry="nothing"),
+    )
 
 
 def _draw(random: Random) -> tuple[Region, ...]:
@@ -162,12 +221,13 @@ def _source(flow: Dataflow, at: int, region: Region, pause: float) -> Stream:
         frames = [pl.DataFrame(rows[i : i + 2], ["k", "v"], orient="row") for i in range(0, len(rows), 2)]
         columns = flow.columns(f"in{at}", Batches(frames, per_epoch=2 + at % 3))
         return columns.filter(pl.col("v") >= 0).to_records().map(lambda row: (row["k"], row["v"]))
+    if region.source == "dealt":
+        return flow.source(f"in{at}", Dealt(10 * parts[0] if pause else parts[0], 9, 9 * pause))
     if region.clocked:
         return flow.source(f"in{at}", Clocked(parts, 0.02))
-    if pause:
-        slow = [lambda part=part: _slowly(part, pause) for part in parts]
-        return flow.source(f"in{at}", Iterable(partitioned=slow, batch=2 + at % 2, epoch_every=3 + at % 3))
-    return flow.source(f"in{at}", Iterable(partitioned=parts, batch=2 + at % 2, epoch_every=3 + at % 3))
+    given: list[Any] = [lambda part=part: _slowly(part, pause) for part in parts] if pause else list(parts)
+    batch = 1 if region.source == "single rows" else 2 + at % 2
+    return flow.source(f"in{at}", Iterable(partitioned=given, batch=batch, epoch_every=3 + at % 3))
 
 
 def _slowly(part: Sequence[tuple[int, int]], pause: float) -> Iterator[tuple[int, int]]:

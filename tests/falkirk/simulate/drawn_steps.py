@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import numpy as np
 import polars as pl
 
 from falkirk import differential, lindi, sql
 from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from tests.falkirk.simulate import drawn_divisions
 from tests.falkirk.simulate.programs import Gathering, Holds
 from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Region
@@ -286,12 +286,6 @@ def _components(stream: Stream, n: int) -> Stream:
     )
 
 
-def _typed(stream: Stream, n: int) -> Stream:
-    """Columns whose types follow from the batch, and so does the text of a whole number."""
-    rows = stream.map(lambda pair: {"k": pair[0], "v": pair[1] if pair[1] % (n + 2) else pair[1] + 0.5}).to_columns()
-    return rows.to_records().map(lambda row: (row["k"], len(repr(row["v"])) + int(row["v"]) % 40))
-
-
 def _batched(stream: Stream, n: int) -> Stream:
     """A function of the batch, over records and over columns that were gathered."""
     if n % 2:
@@ -301,27 +295,30 @@ def _batched(stream: Stream, n: int) -> Stream:
     return counted.to_records().map(lambda row: (row["k"], row["v"]))
 
 
-def _equal_keys(stream: Stream, n: int) -> Stream:
-    """Keys that are equal and not the same; which of them comes out counts."""
-    mixed = stream.map(lambda pair: (float(pair[0]) if (pair[1] + n) % 2 else pair[0], pair[1]))
-    if n % 3 == 0:
-        counted = mixed.map(lambda pair: (pair[0], 0)).distinct(over="time").keyed().map_values(lambda _: 1)
-    else:
-        counted = mixed.keyed().count(over="time")
-    return counted.records().map(lambda pair: (int(pair[0]), len(repr(pair[0])) * 10 + pair[1] % 10))
-
-
-def _rounded(stream: Stream, n: int) -> Stream:
-    """Sums that are rounded at each step, and a function for which order and grouping count."""
-    pairs = stream.keyed()
-    if n % 2:
-        sums = pairs.map_values(lambda v: np.float32(16777216.0) if v % 3 == 0 else np.float32(v)).sum(over="time")
-        return sums.records().map(lambda pair: (pair[0], int(pair[1]) % 50))
-    return pairs.reduce(lambda a, b: (a * 7 + b) % 50, over="time").records()
-
-
+DIVIDING: dict[str, Step] = {
+    "logged": drawn_divisions.logged,
+    "everywhere": lambda stream, n: stream.broadcast().distinct(over="time"),
+    "exchange": lambda stream, n: stream.exchange(by=lambda pair: pair[n % 2]),
+    "in order": drawn_divisions.in_order,
+    "two ways": drawn_divisions.two_ways,
+}
+"""Steps that divide batches otherwise when a time is done again, or make one batch of a time."""
+UNDONE: dict[str, Step] = {
+    "sent by the batch": drawn_divisions.sent,
+    "gathered by the batch": drawn_divisions.gathered,
+    "counted by the batch": drawn_divisions.counted,
+    "of frames by the batch": drawn_divisions.of_frames,
+    "typed by the batch": drawn_divisions.typed,
+    "undeclared by the batch": drawn_divisions.undeclared,
+}
+"""Steps whose inside depends on the division into batches, and whose output does not."""
+ORDERED: dict[str, Step] = {
+    "equal keys": drawn_divisions.equal_keys,
+    "rounded sums": drawn_divisions.rounded,
+    "reduced": drawn_divisions.reduced,
+}
+"""Steps that give the same in whatever order records come, because somebody sees to that."""
 STATELESS: dict[str, Step] = {
-    "typed by the batch": _typed,
     "by the batch": _batched,
     "map": lambda stream, n: stream.map(lambda pair: ((pair[0] * 3 + n) % 11, (pair[1] + n) % 50)),
     "filter": lambda stream, n: stream.filter(lambda pair: (pair[0] + pair[1]) % 5 != n % 5),
@@ -330,15 +327,14 @@ STATELESS: dict[str, Step] = {
     ),
 }
 PER_TIME: dict[str, Step] = {
-    "exchange": lambda stream, n: stream.exchange(by=lambda pair: pair[n % 2]),
+    **DIVIDING,
+    **UNDONE,
+    **ORDERED,
     "sums of an epoch": lambda stream, n: stream.keyed().sum(over="time").records(),
     "distinct in an epoch": lambda stream, n: stream.distinct(over="time"),
     "attempted": _attempted,
     "lindi": _each_time,
-    "equal keys": _equal_keys,
-    "rounded": _rounded,
     "rows of an epoch": _rows_of_an_epoch,
-    "everywhere": lambda stream, n: stream.broadcast().distinct(over="time"),
 }
 KEEPING: dict[str, Step] = {
     "sums": lambda stream, n: stream.keyed().sum().records().map(lambda pair: (pair[0], pair[1] % 50)),
@@ -386,7 +382,7 @@ def _flat(found: Any) -> list[Any]:
     return [n for each in found for n in _flat(each)] if isinstance(found, tuple | list) else [found]
 
 
-BY_BATCH = {"typed by the batch", "by the batch"}
+BY_BATCH = {"by the batch"}
 """Steps whose output depends on the division into batches."""
 
 STEPS = {**STATELESS, **PER_TIME, **KEEPING, **OWN, **SKIPPING}

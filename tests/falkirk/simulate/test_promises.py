@@ -9,6 +9,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from random import Random
 from typing import Any
 
@@ -21,14 +23,17 @@ from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.guarantees.promises import Alike, Grade, promises
-from recovery.policies import AtLeastOnce, Eager, Ephemeral, Lazy, LogHistory
+from recovery.layout import lay_out
+from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
+from tests.falkirk.simulate.drawn_divisions import Dealt
 from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import words
 from tests.falkirk.simulate.test_unrepeatable_sources import Answers
 from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream
-from timely.io import Callback, Iterable, Memory, Rate
-from timely.io.interface import Chunk, End, Partition, Position, Wait
+from timely.io import Batches, Callback, Iterable, Memory, Rate
+from timely.io.interface import Chunk, End, Partition, Position, Source, Wait
 from timely.operators.base import Context, Operator
 from timely.time import Time
 
@@ -210,6 +215,39 @@ def dice(sink: Callable[[Stream], None], policy: object) -> Dataflow:
 # What is only seen of an output that is worse than a grade more
 
 
+FRONTS: dict[str, Callable[[Dataflow], Stream]] = {
+    "an exchange": lambda flow: numbers(flow).exchange(by=lambda n: n % 5),
+    "a log": lambda flow: numbers(flow).map(lambda n: n).policy(Batch(log_outputs=True)),
+    "a gate": lambda flow: eagerly(flow).map(lambda n: n),
+    "a source that gathers": lambda flow: flow.columns("in", Batches(FRAMES, per_epoch=4)).to_records().map(NUMBER),
+}
+"""By what divides the records of a time otherwise when that is done again: a source and that."""
+NUMBERS = range(48)
+FRAMES = [pl.DataFrame({"n": [n]}) for n in NUMBERS]
+NUMBER = itemgetter("n")
+
+
+def numbers(flow: Dataflow) -> Stream:
+    """The numbers, in single records."""
+    return flow.source("in", Iterable(partitioned=[NUMBERS[::2], NUMBERS[1::2]], batch=1, epoch_every=2))
+
+
+def eagerly(flow: Dataflow) -> Stream:
+    """The numbers, from an eager region."""
+    with flow.region("eager", policy=Eager()):
+        return numbers(flow).map(lambda n: n)
+
+
+def tagged(front: str, sink: Callable[[Stream], None]) -> Dataflow:
+    """Batches decide where numbers go, and what is said of them."""
+    flow = Dataflow(f"behind {front}")
+    divided = FRONTS[front](flow)
+    with flow.region("seldom", policy=Lazy(8)):
+        pairs = divided.map_batches(lambda batch: [(n, len(batch)) for n in batch])
+        sink(pairs.exchange(by=lambda pair: pair[1]).map(lambda pair: pair))
+    return flow
+
+
 def never(seen: Sequence[Publication]) -> bool:
     """Nothing is worse than precise."""
     return False
@@ -276,6 +314,12 @@ def readings_of_two_executions(seen: Sequence[Publication]) -> bool:
     return sorted(pair for rows in last.values() for pair in rows) != sorted(READINGS.items())
 
 
+def numbers_do_not_add_up(seen: Sequence[Publication]) -> bool:
+    """Numbers are missing among what was told last of each epoch, or are there twice."""
+    last = {(worker, time): rows for worker, time, rows in seen}
+    return sorted(n for rows in last.values() for n, _ in rows) != list(NUMBERS)
+
+
 def several_dice(seen: Sequence[Publication]) -> bool:
     """Two dice, although all records go to one operator, which rolls once."""
     return len({die for _, _, rows in seen for _, die in rows}) > 1
@@ -336,6 +380,18 @@ CASES = {
         lambda: once_more(lambda s: remainders(s.distinct(), "scope"), told),
         *(Grade.CONVERGENT, Alike.EPOCHS, totals_come_late),
     ),
+    **{
+        f"batches behind {front}, exactly once": Case(
+            partial(tagged, front, exactly), Grade.PRECISE, Alike.NOT, numbers_do_not_add_up
+        )
+        for front in FRONTS
+    },
+    **{
+        f"batches behind {front}, told": Case(
+            partial(tagged, front, told), Grade.DIVERGENT, Alike.NOT, numbers_do_not_add_up
+        )
+        for front in ("an exchange", "a log")
+    },
     "dice, by replay": Case(lambda: dice(exactly, LogHistory(every=1)), Grade.DIVERGENT, Alike.NOT, several_dice),
 }
 
@@ -459,3 +515,30 @@ def test_what_cannot_be_read_again_is_promised_a_gap_and_loses_some() -> None:
         if sum(map(len, world.outside.exactly.values())) < 120:
             return
     pytest.fail("it is better than promised")
+
+
+def by_batch(source: Source) -> Dataflow:
+    """A function of the batch behind a source, which repeats if an epoch of that is one batch."""
+    flow = Dataflow("by batch")
+    flow.source("in", source).map_batches(lambda batch: [(len(batch), each) for each in batch]).capture("out")
+    return flow
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Iterable([1, 2, 3, 4], batch=2, epoch_every=2),
+        Iterable([1, 2, 3, 4], batch=1, epoch_every=2),
+        Batches([[1, 2], [3]]),
+        Batches([[1, 2], [3]], per_epoch=2),
+        Dealt([(n, n) for n in range(8)], 4),
+    ],
+)
+def test_a_simulated_job_is_laid_out_and_promised_as_the_program_is(source: Source) -> None:
+    """A source that stands for the user's says all that recovery asks of it: else another job is tried than runs."""
+    graph = by_batch(source).graph
+    world = World(lambda: by_batch(source), 2, 0, ())
+    assert [info.repeats for info in world.layout.processors] == [
+        info.repeats for info in lay_out(compile_plan(graph, 2)).processors
+    ]
+    assert tuple(world.outside.promises.values()) == promises(graph)

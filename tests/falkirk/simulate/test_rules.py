@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+import recovery.guarantees.repeating
 import recovery.layout
 import recovery.rollback.orders
 import recovery.rollback.queues
@@ -30,8 +31,12 @@ from recovery.layout import EdgeInfo
 from recovery.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import from_log, goes_again, owed
+from tests.falkirk.simulate import divided
 from tests.recovery.jobs import Faults, expected, simulated
 from tests.support.mutation import GONE, Change, Instead, changed
+from timely.data import representatives
+from timely.data.unrounded import Unordered
+from timely.operators.keyed import OrderedReduce
 from timely.worker import restoring
 from timely.worker.outbox import Outbox
 from timely.worker.worker import Worker
@@ -538,5 +543,45 @@ def test_without_the_rule_a_run_goes_wrong(name: str) -> None:
     expected(program)  # with all rules
     for run in [(program, workers, faults, seed + more) for more in range(MORE)]:
         if changed(broken.changes, partial(wrong, run)) is not None and wrong(run) is None:
+            return
+    raise AssertionError(f"nobody missed the rule: {broken.says}")
+
+
+DIVISIONS = {
+    "obligations": rule(
+        "what repeats over batches alone repeats only where it is given the same ones",
+        Instead(recovery.layout, "divided", lambda graph, spreads, operators: {}),
+    ),
+    "pieces": rule(
+        "logs, gates, queues and gathering sources merge the batches of a time",
+        Change(recovery.guarantees.repeating, "_parted", "edge.source.node not in whole", "False"),
+    ),
+    "parted by exchanges": rule(
+        "an exchange divides the batches of a time",
+        Change(recovery.guarantees.repeating, "_parted", "spreads(edge)", "False"),
+    ),
+    "equal keys": rule(
+        "one of equal keys represents a time, whichever comes first",
+        Instead(representatives, "_content", lambda key: b""),
+    ),
+    "rounded sums": rule(
+        "what is rounded at each step is added in an order of its own",
+        Change(Unordered, "added", "by_content(list(self.others))", "self.others"),
+    ),
+    "reduced": rule(
+        "values of a time are reduced in the order of their content",
+        Change(OrderedReduce, "on_notify", "by_content(values)", "list(values)"),
+    ),
+}
+DRAWN = {"obligations": 0, "pieces": 0, "parted by exchanges": 2, "equal keys": 1, "rounded sums": 3, "reduced": 4}
+"""The drawn program that shows the loss of each rule soonest."""
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_without_the_rule_a_drawn_program_goes_wrong(name: str) -> None:
+    broken = DIVISIONS[name]
+    for seed in range(DRAWN[name], DRAWN[name] + 30):
+        divided.program(seed)  # with all rules
+        if changed(broken.changes, partial(divided.wrong, seed)) is not None and divided.wrong(seed) is None:
             return
     raise AssertionError(f"nobody missed the rule: {broken.says}")
