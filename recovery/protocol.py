@@ -211,12 +211,14 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     """Records that its sources have read in this process."""
     written: int
     newest: int | None
-    """The newest epoch of its sources; None when they have ended."""
+    """The newest epoch that all its sources have reached; None when they have ended."""
     latencies: tuple[float, ...] = ()
     """Seconds from the end of reading an epoch until it was complete, of those completed since the last time."""
     closely: tuple[Closely, ...] = ()
     working: tuple[Working, ...] = ()
     """Jobs of operators, and what sources have others read."""
+    furthest: int | None = None
+    """The newest epoch of that source of it that is furthest ahead; `newest` is that of the slowest."""
 
 
 ToMonitor: TypeAlias = (

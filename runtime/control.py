@@ -22,7 +22,17 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
+from monitor.coordination.supervision import (
+    Busy,
+    Fence,
+    Lost,
+    Note,
+    Noted,
+    ProgramFailed,
+    Respawn,
+    Stopping,
+    TimelineEvent,
+)
 from timely.data.codec.typed import Typed
 from timely.errors import FalkirkError, told
 from timely.seen_functions import Functions
@@ -86,9 +96,11 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     """The secret that workers say first, where others might connect as well."""
     accept: tuple[str, ...] = ()
     """Operators whose functions may be others than those that wrote the store."""
+    instead: str = ""
+    """The end of the monitor of this run whose place it takes, in words; empty for the first one."""
 
 
-ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed
+ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed | Stopping | Busy
 
 
 class Built(msgspec.Struct, tag=True, frozen=True):
@@ -157,12 +169,16 @@ class Over(msgspec.Struct, tag=True, frozen=True):
 
 
 class Unable(msgspec.Struct, tag=True, frozen=True):
-    """From any process: it ends because of an error. `known`: of a kind that is raised on purpose; `text` says it all."""
+    """From any process: it ends because of an error. `known`: of a kind that is raised on purpose; `text` says it all.
+
+    `processor`: which one was at work; -1 if none was.
+    """
 
     kind: str
     text: str
     trace: str
     known: bool
+    processor: int = -1
 
 
 class Here(msgspec.Struct, tag=True, frozen=True):
@@ -175,10 +191,15 @@ class Here(msgspec.Struct, tag=True, frozen=True):
 
 
 class Beat(msgspec.Struct, tag=True, frozen=True):
-    """From any process: it is alive. `busy`: for how many seconds it has been in one turn; `doing`: with what, if for long."""
+    """From any process: it is alive. `busy`: for how many seconds it has been in one turn; `doing`: with what, if for long.
+
+    Of a worker also: at which processor (-1: that is not known), and the name of the operator, one of several in a chain.
+    """
 
     busy: float
     doing: str
+    processor: int = -1
+    name: str = ""
 
 
 FromChild: TypeAlias = (
@@ -352,8 +373,8 @@ def end_with(sock: socket.socket, private: str) -> None:
     os._exit(1)
 
 
-def confession(error: BaseException) -> Unable:
-    """The reason for which this process ends."""
+def confession(error: BaseException, processor: int = -1) -> Unable:
+    """The reason for which this process ends. `processor`: which one was at work."""
     kind, known = type(error).__name__, isinstance(error, FalkirkError)
     text = str(error) if known else told(error)
-    return Unable(kind, text, "".join(traceback.format_exception(error)), known)
+    return Unable(kind, text, "".join(traceback.format_exception(error)), known, processor)

@@ -191,14 +191,15 @@ class Observer:
                 "report it"
             )
 
-    def _newest(self) -> int | None:
+    def _reached(self) -> list[int]:
+        """The epochs of the sources that have not ended."""
         times = [self._agent.worker.input_time(node) for node in self._inputs]
-        return min((time[0] for time in times if time is not None), default=None)
+        return [time[0] for time in times if time is not None]
 
     def _time_epochs(self, now: float) -> None:
         """Note when epochs were read to their end, and how long it took until they were complete."""
         worker = self._agent.worker
-        newest = self._newest()
+        newest = min(self._reached(), default=None)
         begun = self._reading[-1][0] if self._reading else -1
         if newest is not None and newest > begun:
             self._reading.append((newest, now))
@@ -230,8 +231,10 @@ class Observer:
         table[0], table[1] = epochs, inners
         for p, _ in worker.pending():
             table[2, p] += 1
-        for p, _ in restoring.holding(worker):
+        for p, held in restoring.holding(worker):
             table[3, p] += 1
+            if held[0] < table[0, p]:  # it may still send there: nothing from then on is complete
+                table[0, p], table[1, p] = held[0], min(held[1], END) if len(held) > 1 else 0
         for p, runtime in enumerate(worker.runtimes):
             if runtime.mail:
                 table[4, p] = sum(map(len, runtime.mail.values()))
@@ -249,7 +252,7 @@ class Observer:
             table.tobytes(),
             sum(source.records for source in self._session.sources),
             self._session.written,
-            self._newest(),
+            min(self._reached(), default=None),
             latencies,
             tuple(self._closely(p) for p in asked.closely if 0 <= p < processors),
             tuple(
@@ -257,6 +260,7 @@ class Observer:
                 for job in self._session.running_jobs()
                 if job.operator in self._named
             ),
+            max(self._reached(), default=None),
         )
 
     def _measure(self) -> None:

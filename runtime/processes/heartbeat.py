@@ -38,12 +38,15 @@ class SupervisorChannel:
                 self._gone = True
                 raise
 
-    def confess(self, error: BaseException) -> None:
-        """Tell the supervisor why this process ends; if it is gone, whoever reads standard error, unless that is why."""
+    def confess(self, error: BaseException, processor: int = -1) -> None:
+        """Tell the supervisor why this process ends; if it is gone, whoever reads standard error, unless that is why.
+
+        `processor`: which one was at work.
+        """
         if self._gone and isinstance(error, OSError):
             return
         try:
-            self.tell(confession(error))
+            self.tell(confession(error, processor))
         except OSError:
             traceback.print_exception(error)
 
@@ -55,7 +58,7 @@ class Heartbeat:
         self._voice = voice
         self._seconds = seconds
         self._began: float | None = None
-        self._doing: Callable[[], str] = str
+        self._doing: Callable[[], tuple[str, int, str]] = lambda: ("", -1, "")
         if seconds:
             threading.Thread(target=self._beat, name="falkirk-heartbeat", daemon=True).start()
 
@@ -63,8 +66,8 @@ class Heartbeat:
         """The main thread begins another turn. If none follows for long, that is worth telling."""
         self._began = time.monotonic()
 
-    def describe(self, doing: Callable[[], str]) -> None:
-        """`doing` says what the process is at; another thread calls it."""
+    def describe(self, doing: Callable[[], tuple[str, int, str]]) -> None:
+        """`doing` says what the process is at, at which processor (-1: at none) and operator; another thread calls it."""
         self._doing = doing
 
     def _beat(self) -> None:
@@ -72,22 +75,23 @@ class Heartbeat:
             began = self._began
             busy = 0.0 if began is None else time.monotonic() - began
             try:
-                self._voice.tell(Beat(busy, self._doing() if busy > self._seconds else ""))
+                self._voice.tell(Beat(busy, *(self._doing() if busy > self._seconds else ("", -1, ""))))
             except OSError:
                 return  # the supervisor is gone, and this process will be
             time.sleep(self._seconds)
 
 
-def doing(node: Node | None) -> str:
-    """The current work of a worker, in words: the operator, and the main thread's line in the file in which it was made."""
+def doing(node: Node | None) -> tuple[str, str]:
+    """The current work of a worker: in words, with the main thread's line in the file of the operator, and the operator."""
     if node is None:
-        return ""
+        return "", ""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     stage = _stage_in(frame)
     site = node.site if stage is None else stage.site
     what = f"{node}" if stage is None else f"{stage.kind} {stage.name!r} ({site})"
     line = _line_in(site.file, frame)
-    return what + (f", now in line {line} of {os.path.basename(site.file)}" if line else "")
+    name = node.name if stage is None else stage.name
+    return what + (f", now in line {line} of {os.path.basename(site.file)}" if line else ""), name
 
 
 def _stage_in(frame: FrameType | None) -> Stage | None:

@@ -92,5 +92,8 @@ class Together:
         if self._suspicion is not None and (time.monotonic() >= self._suspicion[0] or not self.children.all):
             raise self._suspicion[1]
 
+    def stopped(self, by: str) -> None:
+        """There is nobody who would note it."""
+
     def finish(self) -> None:
         """There is nothing to clear away."""

@@ -132,13 +132,13 @@ export class Graph {
     const row = this.rows[index];
     const [progress, inner, low, lowInner, taken, sent, busy, pending, held, queued, , size, logged, bars] = row;
     const behind = lag(progress, this.newest);
-    set(parts.lag, progress < 0 ? "✓ end" : node.small ? epoch(progress, inner) : behind ? `−${count(behind)}` : "");
+    set(parts.lag, progress === -1 ? "✓ end" : progress < 0 ? "?" : node.small ? epoch(progress, inner) : behind ? `−${count(behind)}` : "");
     parts.group.classList.toggle("behind-others", behind > 8);
-    const words = [`${node.name} (${node.kind}, ${node.policy}${node.region ? `, region ${node.region}` : ""})`, `progress frontier: ${progress < 0 ? "at its end" : `epoch ${epoch(progress, inner)}`}`, `rollback frontier: ${low < 0 ? "everything is kept" : `epoch ${epoch(low, lowInner)}`}`, `${count(taken)} records/s in, ${count(sent)} out`, `busy ${Math.round(busy * 100)} % of a processor`, `${some(pending, "notification")} pending, ${count(held)} capabilities, ${count(queued)} batches queued`, `state ${bytes(size)}, logged ${bytes(logged)}`];
+    const words = [`${node.name} (${node.kind}, ${node.policy}${node.region ? `, region ${node.region}` : ""})`, `progress frontier: ${progress === -1 ? "at its end" : progress < 0 ? "unknown" : `epoch ${epoch(progress, inner)}`}`, `rollback frontier: ${low < 0 ? "everything is kept" : `epoch ${epoch(low, lowInner)}`}`, `${count(taken)} records/s in, ${count(sent)} out`, `busy ${Math.round(busy * 100)} % of a processor`, `${some(pending, "notification")} pending, ${count(held)} capabilities, ${count(queued)} batches queued`, `state ${bytes(size)}, logged ${bytes(logged)}`];
     set(parts.title, words.join("\n"));
     parts.group.setAttribute("aria-label", words.slice(0, 3).join(", "));
     if (node.small) return;
-    set(parts.progress, progress < 0 ? "▸ end" : `▸ ${epoch(progress, inner)}`);
+    set(parts.progress, `▸ ${epoch(progress, inner)}`);
     set(parts.low, low < 0 ? "↺ all" : `↺ ${epoch(low, lowInner)}`);
     const wide = node.w - 23;
     const { from, top } = this.scale;
@@ -156,6 +156,14 @@ export class Graph {
       parts.workers.setAttribute("d", path);
       parts.workers.style.strokeWidth = Math.max(1.4, Math.min(9, step * 0.62)).toFixed(1);
     }
+  }
+
+  /** The node in which the job is stuck, or has failed; null for none. */
+  mark_verdict(index, verdict) {
+    this.parts.forEach(({ group }, at) => {
+      group.classList.toggle("stuck", at === index && verdict.state === "stuck");
+      group.classList.toggle("broken", at === index && verdict.state === "failed");
+    });
   }
 
   /** Which node is chosen; which region stands out, if any. */
