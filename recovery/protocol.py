@@ -201,6 +201,15 @@ class Working(msgspec.Struct, frozen=True, array_like=True):
     seconds: float
 
 
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A step of a fused chain: records that it has taken, and microseconds, since somebody looks."""
+
+    processor: int
+    name: str
+    taken: int
+    busy: int
+
+
 class Observed(msgspec.Struct, tag=True, frozen=True):
     """An observation of a worker, for people: nothing is decided by it. See `runtime.observer` for `numbers`."""
 
@@ -219,6 +228,8 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     """Jobs of operators, and what sources have others read."""
     furthest: int | None = None
     """The newest epoch of that source of it that is furthest ahead; `newest` is that of the slowest."""
+    members: tuple[Member, ...] = ()
+    """The steps of the fused chains that somebody looks at closely."""
 
 
 ToMonitor: TypeAlias = (

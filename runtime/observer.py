@@ -17,10 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from recovery.agent.agent import Agent
-from recovery.protocol import END, ROWS, Closely, Observe, Observed, ObservedHold, ToWorker, Working
+from recovery.protocol import END, ROWS, Closely, Member, Observe, Observed, ObservedHold, ToWorker, Working
 from recovery.recorder import LogEntry, WorkerRecorder
 from runtime.control import JobStats
 from timely.data.batch import Batch, nbytes
+from timely.operators.stateless import Measured, Stateless
 from timely.progress.tracker import culprits, frontier_at
 from timely.time import Summary, Time, minimal
 from timely.worker import restoring
@@ -56,7 +57,7 @@ class Counting:
         self.records_in = [0] * processors
         self.records_out = [0] * processors
         self.busy = [0.0] * processors
-        self._working = -1
+        self._working = self._before = -1
         self._since = 0.0
         self.logged: Container[int] = inner.logged
         self.shipping: Container[int] = inner.shipping
@@ -91,6 +92,12 @@ class Counting:
         self._charge(processor)
         self._inner.resulted(processor, time, result)
 
+    def splits(self, processor: int) -> None:
+        """A batch is divided for a processor, by its functions (-1: that is over)."""
+        if processor >= 0:
+            self._before = self._working
+        self._charge(processor if processor >= 0 else self._before)
+
     def rest(self) -> None:
         """The worker does something else now."""
         self._charge(-1)
@@ -122,6 +129,8 @@ class Observer:
         self._session = session
         self._clock = clock
         self._counting: Counting | None = None
+        self._members: dict[int, list[Measured]] = {}
+        """Of each fused chain its steps."""
         self._asked: Observe | None = None
         self._until = self._due = 0.0
         self._count = 0
@@ -152,6 +161,10 @@ class Observer:
         if self._counting is None:
             self._counting = Counting(self._agent.recorder, len(self._agent.layout.processors), self._clock)
             restoring.listen(self._agent.worker, self._counting)
+            restoring.watch_split(self._agent.worker, self._counting.splits)
+            for p, runtime in enumerate(self._agent.worker.runtimes):
+                if isinstance(runtime.operator, Stateless) and len(runtime.processor.nodes) > 1:
+                    self._members[p] = runtime.operator.measure(self._clock)
 
     def turn(self) -> Observed | None:
         """After each turn of the worker: an observation, if one is due."""
@@ -164,6 +177,12 @@ class Observer:
             self._asked = self._counting = None
             self._reading.clear()
             restoring.listen(self._agent.worker, self._agent.recorder)
+            restoring.watch_split(self._agent.worker, None)
+            for p in self._members:
+                operator = self._agent.worker.runtimes[p].operator
+                if isinstance(operator, Stateless):
+                    operator.measure(None)
+            self._members.clear()
             return None
         if self._agent.worker.awaited:
             return None  # between two generations: nothing is known of frontiers
@@ -261,6 +280,11 @@ class Observer:
                 if job.operator in self._named
             ),
             max(self._reached(), default=None),
+            tuple(
+                Member(p, ", ".join(stage.name for stage in step.stages), step.taken, round(step.seconds * 1e6))
+                for p in asked.closely
+                for step in self._members.get(p, ())
+            ),
         )
 
     def _measure(self) -> None:

@@ -133,6 +133,11 @@ def listen(worker: Worker, recorder: Recorder | None) -> None:
     worker._recorder = recorder
 
 
+def watch_split(worker: Worker, watch: Callable[[int], None] | None) -> None:
+    """From now on `watch` hears when a batch is divided for a processor (its number), and when that is over (-1)."""
+    worker._watch_split = watch
+
+
 def holding(worker: Worker) -> list[tuple[int, Time]]:
     """The capabilities that operators of this worker keep, for jobs too: (processor, time)."""
     return sorted(worker.held)

@@ -192,7 +192,7 @@ export class Panel {
     const answers = this.answers;
     if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
     if (!answers) return [...parts, html("p", { class: "soft" }, "Asking…")];
-    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers), ...this.working(answers.all.workers));
+    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers), ...this.members(answers.all.workers), ...this.working(answers.all.workers));
     if (state.worker === null) parts.push(html("p", { class: "soft" }, "Choose a worker to see what it can be restored to, and what holds it back."));
     else if (answers.one) parts.push(...this.processor(answers.one, answers.why));
     return parts;
@@ -218,6 +218,18 @@ export class Panel {
       return html("tr", { class: `link ${chosen ? "chosen" : ""}`, onclick: pick }, html("td", {}, link), html("td", {}, bound(one.progress)), html("td", {}, bound(one.low)), html("td", {}, count(one.pending)), html("td", {}, count(one.queued)), html("td", {}, bytes(one.bytes)));
     });
     return html("table", { class: "tight" }, html("tr", {}, ["", "progress", "rollback", "pending", "queued", "state"].map((text) => html("th", {}, text))), rows);
+  }
+
+  /** The operators of a fused chain: how many records each has taken, and which share of the chain's time is its. */
+  members(workers) {
+    const sums = new Map();
+    for (const each of workers.flatMap((one) => one.members ?? [])) {
+      const sum = sums.get(each.name) ?? { taken: 0, busy: 0 };
+      sums.set(each.name, { taken: sum.taken + each.taken, busy: sum.busy + each.busy });
+    }
+    const all = [...sums.values()].reduce((sum, each) => sum + each.busy, 0);
+    const rows = [...sums].map(([name, sum]) => html("tr", {}, html("td", {}, name), html("td", {}, count(sum.taken)), html("td", {}, all ? `${Math.round((100 * sum.busy) / all)} %` : "–")));
+    return rows.length ? [html("h3", {}, "Fused into it"), html("table", { class: "tight members" }, html("tr", {}, ["", "records in", "of its time"].map((text) => html("th", {}, text))), rows)] : [];
   }
 
   /** How far jobs of the operator are, and what a source has others read. */
