@@ -152,7 +152,7 @@ def test_what_is_selected_and_what_is_clicked_survive_updates(tab: Tab) -> None:
     job = StandingJob(example_layout("flights"))
     with serving(job) as url:
         go(tab, url)
-        tab.wait("document.querySelectorAll('#panel table.tight td').length")
+        tab.wait(f"{text_of('#panel table.tight td')} === 'worker 0'")
         tab.run("window.kept = document.querySelector('#panel table.tight td'); getSelection().selectAllChildren(kept)")
         before = tab.run("String(getSelection())")
         beats = text_of("#panel table.tight tr:nth-child(2)")
