@@ -349,6 +349,20 @@ def inspect(
     _guarded(look, traceback=False)
 
 
+@app.command(
+    epilog="Exit codes: 0 it runs, or was stopped on purpose, or has ended; 10 stuck, 11 failed, 12 killed, 13 no job, 14 its "
+    "monitor does not answer; 1 and 2 as for run."
+)
+def status(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Say how the job of a store is, in one sentence and as an exit code: running, stuck, failed, stopped, killed, ended."""
+    from falkirk.status_view import status_command
+
+    _guarded(lambda: status_command(folder, as_json), traceback=False)
+
+
 @app.command()
 def whatif(
     target: Annotated[str, typer.Argument(metavar="DIR|URL", help="The store of the job, or the address of its page.")],

@@ -62,7 +62,7 @@ class Interruption:
             _show_cursor()
             os._exit(128 + number)  # worker processes see that this one is gone, and end as well
         self.signal = signal.Signals(number)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(self.by)
 
     @contextmanager
     def listening(self) -> Iterator[None]:

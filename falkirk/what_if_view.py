@@ -26,11 +26,11 @@ _SECONDS, _PATIENCE_SECONDS = 20.0, 120.0
 """For an answer; and where none comes, for the next one. The page comes after the job, so on a busy machine it may be late."""
 
 
-class _NotRunning(Exception):
+class NotRunning(Exception):
     """Nobody answers at the address that a store names."""
 
 
-class _Busy(Exception):
+class Busy(Exception):
     """The page answers that the job does not answer it now."""
 
 
@@ -51,14 +51,14 @@ def predict(target: str, failed: Sequence[str]) -> Predicted:
     if target.startswith(("http://", UNIX)):
         try:
             return _asked(target, failed)
-        except _NotRunning as error:
+        except NotRunning as error:
             raise FalkirkError(f"no job answers at {target} ({error})") from error
     folder = Path(target)
     if not folder.is_dir():
         raise FalkirkError(f"there is no store {target}, and it is no address of a page (http://...)")
     try:
         return _asked((folder / PAGE_FILE).read_text(), failed)
-    except (FileNotFoundError, _NotRunning):
+    except (FileNotFoundError, NotRunning):
         return _recorded(folder, failed)
 
 
@@ -82,8 +82,8 @@ class _UnixConnection(http.client.HTTPConnection):
 def _call(address: str, method: str, path: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
     """The answer of a page. A machine that is busy gets more time, and the user hears of that."""
     try:
-        return _call_within(_SECONDS, address, method, path, question)
-    except (TimeoutError, _Busy):
+        return call_within(_SECONDS, address, method, path, question)
+    except (TimeoutError, Busy):
         print(
             f"note: the job at {_shown(address)} is busy, or its machine, and has not answered yet; it has "
             f"{_PATIENCE_SECONDS:.0f} s more. If its monitor is a process apart and has gone, start it with falkirk monitor "
@@ -94,8 +94,8 @@ def _call(address: str, method: str, path: str, question: dict[str, Any] | None 
     try:
         while True:
             try:
-                return _call_within(deadline - time.monotonic(), address, method, path, question)
-            except _Busy:
+                return call_within(deadline - time.monotonic(), address, method, path, question)
+            except Busy:
                 if (left := deadline - time.monotonic()) <= 1.0:
                     raise
                 time.sleep(min(1.0, left / 2))
@@ -104,7 +104,7 @@ def _call(address: str, method: str, path: str, question: dict[str, Any] | None 
             f"the job at {_shown(address)} gave no answer in {_PATIENCE_SECONDS:.0f} s. If its monitor is a process apart and "
             "has gone, start it with falkirk monitor and the store; else ask again"
         ) from error
-    except _Busy as error:
+    except Busy as error:
         raise FalkirkError(str(error)) from error
 
 
@@ -113,9 +113,10 @@ def _shown(address: str) -> str:
     return address.partition("?")[0]
 
 
-def _call_within(
+def call_within(
     seconds: float, address: str, method: str, path: str, question: dict[str, Any] | None
 ) -> dict[str, Any]:
+    """The answer of the page at `address`. Raises NotRunning, Busy, TimeoutError, and FalkirkError for what it refuses."""
     headers = {"content-type": "application/json"}
     if address.startswith(UNIX):
         connection: http.client.HTTPConnection = _UnixConnection(address.removeprefix(UNIX), seconds)
@@ -133,7 +134,7 @@ def _call_within(
         response = connection.getresponse()
         found: dict[str, Any] = json.loads(response.read())
     except (ConnectionRefusedError, FileNotFoundError) as error:
-        raise _NotRunning(error.strerror) from error
+        raise NotRunning(error.strerror) from error
     except TimeoutError:
         raise
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -142,7 +143,7 @@ def _call_within(
         connection.close()
     if response.status != 200:
         text = str(found.get("error", f"the job answered with status {response.status}"))
-        raise _Busy(text) if response.status == 503 else FalkirkError(text)
+        raise Busy(text) if response.status == 503 else FalkirkError(text)
     return found
 
 

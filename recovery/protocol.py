@@ -229,6 +229,15 @@ class Working(msgspec.Struct, frozen=True, array_like=True):
     seconds: float
 
 
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A step of a fused chain: records that it has taken, and microseconds, since somebody looks."""
+
+    processor: int
+    name: str
+    taken: int
+    busy: int
+
+
 class Observed(msgspec.Struct, tag=True, frozen=True):
     """Observation of a worker, for display only.
 
@@ -242,12 +251,16 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     """Number of records read by its sources in this process."""
     written: int
     newest: int | None
-    """Newest epoch of its sources; None when they have ended."""
+    """Newest epoch reached by all of its sources; None when they have ended."""
     latencies: tuple[float, ...] = ()
     """Seconds from reading to completion, of epochs since the last observation."""
     closely: tuple[Closely, ...] = ()
     working: tuple[Working, ...] = ()
     """Running jobs of operators, and queries of sources."""
+    furthest: int | None = None
+    """Newest epoch of its furthest source; `newest` is that of the slowest."""
+    members: tuple[Member, ...] = ()
+    """Steps of the fused chains under close observation."""
 
 
 ToMonitor: TypeAlias = (

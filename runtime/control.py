@@ -24,7 +24,17 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
+from monitor.coordination.supervision import (
+    Busy,
+    Fence,
+    Lost,
+    Note,
+    Noted,
+    ProgramFailed,
+    Respawn,
+    Stopping,
+    TimelineEvent,
+)
 from timely.data.codec.typed import Typed
 from timely.errors import FalkirkError, told
 from timely.seen_functions import Functions
@@ -92,9 +102,11 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     """Secret sent first by workers; empty if no stranger can connect."""
     accept: tuple[str, ...] = ()
     """Operators allowed to have other functions than those that wrote the store."""
+    instead: str = ""
+    """Reason for the end of the monitor that this one replaces; empty for the first."""
 
 
-ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed
+ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed | Stopping | Busy
 
 
 class Built(msgspec.Struct, tag=True, frozen=True):
@@ -168,13 +180,14 @@ class Over(msgspec.Struct, tag=True, frozen=True):
 class Unable(msgspec.Struct, tag=True, frozen=True):
     """From any process: it ends because of an error.
 
-    `known`: of a kind that is raised on purpose, with all in `text`.
+    `known`: of a kind that is raised on purpose, with all in `text`; `processor`: the one at work, or -1.
     """
 
     kind: str
     text: str
     trace: str
     known: bool
+    processor: int = -1
 
 
 class Here(msgspec.Struct, tag=True, frozen=True):
@@ -189,11 +202,14 @@ class Here(msgspec.Struct, tag=True, frozen=True):
 class Beat(msgspec.Struct, tag=True, frozen=True):
     """From any process: heartbeat.
 
-    `busy`: seconds spent in the current turn; `doing`: its work, if the turn is long.
+    `busy`: seconds spent in the current turn; `doing`: its work, if the turn is long. Of a worker also its processor (-1:
+    unknown) and the name of the operator, one of several in a chain.
     """
 
     busy: float
     doing: str
+    processor: int = -1
+    name: str = ""
 
 
 FromChild: TypeAlias = (
@@ -373,8 +389,8 @@ def end_with(sock: socket.socket, private: str) -> None:
     os._exit(1)
 
 
-def confession(error: BaseException) -> Unable:
-    """Message about the error ending this process."""
+def confession(error: BaseException, processor: int = -1) -> Unable:
+    """Message about the error ending this process; `processor`: the one at work."""
     kind, known = type(error).__name__, isinstance(error, FalkirkError)
     text = str(error) if known else told(error)
-    return Unable(kind, text, "".join(traceback.format_exception(error)), known)
+    return Unable(kind, text, "".join(traceback.format_exception(error)), known, processor)

@@ -19,10 +19,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from recovery.agent.agent import Agent
-from recovery.protocol import END, ROWS, Closely, Observe, Observed, ObservedHold, ToWorker, Working
+from recovery.protocol import END, ROWS, Closely, Member, Observe, Observed, ObservedHold, ToWorker, Working
 from recovery.recorder import LogEntry, WorkerRecorder
 from runtime.control import JobStats
 from timely.data.batch import Batch, nbytes
+from timely.operators.stateless import Measured, Stateless
 from timely.progress.tracker import culprits, frontier_at
 from timely.time import Summary, Time, minimal
 from timely.worker import restoring
@@ -58,7 +59,7 @@ class Counting:
         self.records_in = [0] * processors
         self.records_out = [0] * processors
         self.busy = [0.0] * processors
-        self._working = -1
+        self._working = self._before = -1
         self._since = 0.0
         self.logged: Container[int] = inner.logged
         self.shipping: Container[int] = inner.shipping
@@ -93,6 +94,12 @@ class Counting:
         self._charge(processor)
         self._inner.resulted(processor, time, result)
 
+    def splits(self, processor: int) -> None:
+        """A batch is divided for a processor, by its functions (-1: that is over)."""
+        if processor >= 0:
+            self._before = self._working
+        self._charge(processor if processor >= 0 else self._before)
+
     def rest(self) -> None:
         """Stop charging time to a processor."""
         self._charge(-1)
@@ -124,6 +131,8 @@ class Observer:
         self._session = session
         self._clock = clock
         self._counting: Counting | None = None
+        self._members: dict[int, list[Measured]] = {}
+        """Of each fused chain its steps."""
         self._asked: Observe | None = None
         self._until = self._due = 0.0
         self._count = 0
@@ -154,6 +163,10 @@ class Observer:
         if self._counting is None:
             self._counting = Counting(self._agent.recorder, len(self._agent.layout.processors), self._clock)
             restoring.listen(self._agent.worker, self._counting)
+            restoring.watch_split(self._agent.worker, self._counting.splits)
+            for p, runtime in enumerate(self._agent.worker.runtimes):
+                if isinstance(runtime.operator, Stateless) and len(runtime.processor.nodes) > 1:
+                    self._members[p] = runtime.operator.measure(self._clock)
 
     def turn(self) -> Observed | None:
         """Make an observation after a turn of the worker, if one is due."""
@@ -166,6 +179,12 @@ class Observer:
             self._asked = self._counting = None
             self._reading.clear()
             restoring.listen(self._agent.worker, self._agent.recorder)
+            restoring.watch_split(self._agent.worker, None)
+            for p in self._members:
+                operator = self._agent.worker.runtimes[p].operator
+                if isinstance(operator, Stateless):
+                    operator.measure(None)
+            self._members.clear()
             return None
         if self._agent.worker.awaited:
             return None  # between two generations: nothing is known of frontiers
@@ -193,14 +212,15 @@ class Observer:
                 "report it"
             )
 
-    def _newest(self) -> int | None:
+    def _reached(self) -> list[int]:
+        """The epochs of the sources that have not ended."""
         times = [self._agent.worker.input_time(node) for node in self._inputs]
-        return min((time[0] for time in times if time is not None), default=None)
+        return [time[0] for time in times if time is not None]
 
     def _time_epochs(self, now: float) -> None:
         """Note the ends of reading of epochs, and their latencies until completion."""
         worker = self._agent.worker
-        newest = self._newest()
+        newest = min(self._reached(), default=None)
         begun = self._reading[-1][0] if self._reading else -1
         if newest is not None and newest > begun:
             self._reading.append((newest, now))
@@ -232,8 +252,10 @@ class Observer:
         table[0], table[1] = epochs, inners
         for p, _ in worker.pending():
             table[2, p] += 1
-        for p, _ in restoring.holding(worker):
+        for p, held in restoring.holding(worker):
             table[3, p] += 1
+            if held[0] < table[0, p]:  # it may still send there: nothing from then on is complete
+                table[0, p], table[1, p] = held[0], min(held[1], END) if len(held) > 1 else 0
         for p, runtime in enumerate(worker.runtimes):
             if runtime.mail:
                 table[4, p] = sum(map(len, runtime.mail.values()))
@@ -251,13 +273,19 @@ class Observer:
             table.tobytes(),
             sum(source.records for source in self._session.sources),
             self._session.written,
-            self._newest(),
+            min(self._reached(), default=None),
             latencies,
             tuple(self._closely(p) for p in asked.closely if 0 <= p < processors),
             tuple(
                 Working(self._named[job.operator], job.epoch, job.what, job.done, job.total, round(job.seconds, 1))
                 for job in self._session.running_jobs()
                 if job.operator in self._named
+            ),
+            max(self._reached(), default=None),
+            tuple(
+                Member(p, ", ".join(stage.name for stage in step.stages), step.taken, round(step.seconds * 1e6))
+                for p in asked.closely
+                for step in self._members.get(p, ())
             ),
         )
 

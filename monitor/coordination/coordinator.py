@@ -35,8 +35,21 @@ from monitor.coordination.records import (
     SavedJob,
     Value,
 )
-from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
+from monitor.coordination.standstill import Standstill, stuck_event
+from monitor.coordination.supervision import (
+    Busy,
+    Fence,
+    Happened,
+    Lost,
+    Note,
+    Noted,
+    ProgramFailed,
+    Respawn,
+    Stopping,
+    TimelineEvent,
+)
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus, WorkerTable
+from monitor.explain.verdict import OVER, Judge
 from monitor.explain.what_if import OpenQuestions
 from recovery.epoch_ends import KnownEnds
 from recovery.errors import NoSolutionError, ReportError
@@ -53,6 +66,7 @@ from recovery.protocol import (
     Drained,
     Durable,
     Join,
+    Observed,
     Refused,
     Released,
     Restored,
@@ -86,6 +100,10 @@ class Settings:
     """The job fails when one worker has failed so often and no low-watermark has risen meanwhile."""
     accept: tuple[str, ...] = ()
     """Operators whose functions may be others than those that wrote the store."""
+    stuck_seconds: float = math.inf
+    """A running job that completes nothing for so long is looked at: it may be stuck."""
+    instead: str = ""
+    """The end of the monitor of this run whose place this one takes, in words; empty for the first one."""
 
 
 class Coordinator:
@@ -125,12 +143,21 @@ class Coordinator:
         self.story = Story()
         self._intervals = Intervals(layout)
         self._questions = OpenQuestions()
+        self.standstill = Standstill(layout, self.options.topology, settings.stuck_seconds, now)
+        self.judge = Judge(saved.events)
+        """The verdict on the job, by its timeline so far."""
+        self._events = max((event.n for event in saved.events), default=0)
+        self._last_event = max((event.at for event in saved.events), default=-math.inf)
+        self._last_words = False
+        """The journal is to hear why the job ends."""
         self._effects: list[Effect] = []
         self._now = now
         self._trouble_since = now
         self._again = False
         self._deciding: set[int] = set()
         self._behind: list[list[Bound]] | None = None
+        self._ran_here = bool(settings.instead)
+        """The job has run before, in this run of it: what follows is no start."""
         self._ran_before = saved.decision is not None
         """The job has run before, in this monitor or an earlier one: something failed, or it was stopped."""
 
@@ -143,7 +170,7 @@ class Coordinator:
             if self.phase is not JobPhase.RUNNING:
                 text = "the job has not gone on as it was meanwhile: ask again when it runs"
                 self._effects += self._questions.give_up(text)
-            write = self.commit.take(now) if self.phase is not JobPhase.OVER else None
+            write = self.commit.take(now) if self.phase is not JobPhase.OVER or self._last_words else None
             if write is not None:
                 self._effects.append(write)
         except Exception as error:
@@ -164,20 +191,25 @@ class Coordinator:
         match event:
             case Asked(number, failed):
                 self._on_asked(number, failed)
+            case Stored(ticket):
+                for record in self.commit.stored(ticket):
+                    self._on_stored(record)
             case _ if self.phase is JobPhase.OVER:
                 pass
             case Heard(message, incarnation):
                 self._on_heard(message, incarnation)
             case Ticked():
                 self._on_ticked()
-            case Stored(ticket):
-                for record in self.commit.stored(ticket):
-                    self._on_stored(record)
             case Lost(worker, incarnation, reason):
                 self._on_lost(worker, incarnation, reason)
-            case ProgramFailed(worker, text):
-                self._event("error", {"worker": worker, "text": text})
-                self.commit.add(KeptEvent("error", self._now, {"worker": worker, "text": text}))
+            case ProgramFailed(worker, text, processor, trace):
+                self._note("error", {"worker": worker, "text": text, "processor": processor, "trace": trace}, -math.inf)
+            case Stopping(by):
+                self._note("stopped", {"by": by}, -math.inf)
+            case Busy():
+                self.standstill.busy(event.worker, event.seconds, event.processor, event.name, event.where, self._now)
+            case Happened(kind, data):
+                self._note(kind, data, self._now + LAG_SECONDS)
             case Noted(worker, text):
                 self._event("note", {"worker": worker, "text": text})
             case Began():
@@ -197,9 +229,19 @@ class Coordinator:
             status.must("join", self._now + self.settings.join_seconds)
             if status.presence is Presence.ABSENT:
                 self._effects.append(Respawn(status.worker))
+        self._tell_of_the_start()
         if self.layout != self._saved.layout:
             self.commit.add(KeptLayout(self.layout))
         self.commit.add(KeptRounds(self.round + ROUNDS))
+
+    def _tell_of_the_start(self) -> None:
+        """Note that a run begins, and how the one before ended if nobody could; or whose place this monitor takes."""
+        if self.settings.instead:
+            self._note("monitor", {"text": self.settings.instead})
+            return
+        if self._saved.events and self.judge.verdict(True, self._now).state not in OVER:
+            self._note("killed", {"last": self.judge.last})
+        self._note("began", {"workers": self.layout.workers})
 
     def _on_heard(self, message: ToMonitor, incarnation: int | None) -> None:
         if message.worker not in self.workers:
@@ -227,6 +269,8 @@ class Coordinator:
             self._on_restored(status, message)
         elif isinstance(message, Released):
             self._on_released(status)
+        elif isinstance(message, Observed):
+            self.standstill.observed(message, self._now)
         elif isinstance(message, CurrentMemory | Cost | Unanswered) and message.generation == self.generation:
             self._effects += self._questions.hear(message)
 
@@ -243,7 +287,24 @@ class Coordinator:
         if overdue:
             self._suspect(overdue)
         self._effects += self._questions.tick(self._now)
+        self._watch()
         self._cut()
+
+    def _watch(self) -> None:
+        """Say where the job stands still, once, and that it moves again."""
+        if self.phase is not JobPhase.RUNNING:
+            return
+        before = self.standstill.halt
+        halt, question = self.standstill.look(self._now)
+        if question is not None:
+            self._effects += [Send(status.worker, question) for status in self.workers.alive()]
+        self.standstill.halt = halt
+        if halt is None and before is not None:
+            self._note("moves", {"seconds": round(self._now - before.since, 1)}, self._now + LAG_SECONDS)
+        elif halt is not None and (
+            before is None or (before.processor, before.worker) != (halt.processor, halt.worker)
+        ):
+            self._note("stuck", stuck_event(self.layout, halt, self._now), self._now + LAG_SECONDS)
 
     def _on_asked(self, number: int, failed: tuple[tuple[int, int], ...]) -> None:
         if self.phase is JobPhase.RUNNING:
@@ -269,6 +330,8 @@ class Coordinator:
                 self._finish()
             case KeptEvent("error"):
                 self._effects.append(Fail(record.data["text"]))
+            case KeptEvent("stopped"):
+                self._effects.append(Fail(f"stopped by {record.data['by']}"))
 
     # ------------------------------------------------------------------------------------------ joining
 
@@ -374,7 +437,8 @@ class Coordinator:
             self._begin()
 
     def _fail(self, reason: str, lost: bool = False) -> None:
-        self._note("failed", {"reason": reason})
+        self._note("failed", {"reason": reason}, -math.inf)
+        self._last_words = self._wrong is None  # the journal of another program is none of ours
         self._effects.append(Fail(reason, lost))
         self.phase = JobPhase.OVER
 
@@ -477,11 +541,14 @@ class Coordinator:
             status.due = None
         if self.phase is JobPhase.RESTORING and all(each.restored for each in self.workers):
             seconds = self._now - self._trouble_since
-            self._note("restored", {"generation": self.generation, "seconds": seconds})
+            start = not self._ran_here
+            self._note("restored", {"generation": self.generation, "seconds": seconds, "start": start})
             self._run()
 
     def _run(self) -> None:
         self.phase = JobPhase.RUNNING
+        self._ran_here = True
+        self.standstill.begin(self._now)
         for status in self.workers:
             status.heard = self._now
         self._behind = last = self.options.last_cuts()
@@ -496,6 +563,7 @@ class Coordinator:
     def _on_completed(self, status: WorkerStatus, message: Completed) -> None:
         if message.generation == self.generation and self.phase is not JobPhase.DECIDING:
             self.options.complete(status.worker, message.upto)
+            self.standstill.completed(status.worker, message.upto, self._now)
             if self.options.ended or (self._behind is not None and self.options.reached(self._behind)):
                 # What keeps nothing is now as far as the checkpoints that were there already. There may be no further one.
                 self._behind = None
@@ -571,6 +639,7 @@ class Coordinator:
         if self.phase is JobPhase.RUNNING and all(status.released for status in self.workers):
             self.phase = JobPhase.CLOSING
             self.commit.add(KeptFinished())
+            self._keep("finished", {})
 
     def _finish(self) -> None:
         self._event("finished", {})
@@ -580,9 +649,17 @@ class Coordinator:
     # ------------------------------------------------------------------------------------------ the timeline
 
     def _event(self, kind: str, data: dict[str, Value]) -> None:
-        self._effects.append(TimelineEvent(kind, self._now, data))
+        """An event; none is earlier than the one before it, also where an earlier monitor's clock was ahead."""
+        self._last_event = max(self._now, self._last_event)
+        event = TimelineEvent(kind, self._last_event, data)
+        self.judge.take(event)
+        self._effects.append(event)
 
-    def _note(self, kind: str, data: dict[str, Value]) -> None:
-        """An event that a restart must not lose, if anything is written after it."""
+    def _note(self, kind: str, data: dict[str, Value], by: float = math.inf) -> None:
+        """An event that a restart must not lose, if anything is written after it; it is written at `by` at the latest."""
         self._event(kind, data)
-        self.commit.add(KeptEvent(kind, self._now, data), by=math.inf)
+        self._keep(kind, data, by)
+
+    def _keep(self, kind: str, data: dict[str, Value], by: float = math.inf) -> None:
+        self._events += 1
+        self.commit.add(KeptEvent(kind, max(self._now, self._last_event), data, self._events), by)

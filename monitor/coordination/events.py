@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from monitor.coordination.supervision import Lost, Noted, ProgramFailed
+from monitor.coordination.supervision import Busy, Happened, Lost, Noted, ProgramFailed, Stopping
 from recovery.protocol import ToMonitor
 
 
@@ -42,4 +42,4 @@ class Asked:
     failed: tuple[tuple[int, int], ...]
 
 
-Event: TypeAlias = Began | Heard | Lost | Noted | ProgramFailed | Stored | Ticked | Asked
+Event: TypeAlias = Began | Heard | Lost | Noted | ProgramFailed | Stopping | Busy | Happened | Stored | Ticked | Asked

@@ -64,6 +64,8 @@ class KeptEvent(msgspec.Struct, tag="event", frozen=True):
     kind: str
     at: float
     data: dict[str, Any] = {}
+    n: int = 0
+    """Its number in the order in which things happened; 0 in journals of earlier versions."""
 
 
 class KeptFinished(msgspec.Struct, tag="finished", frozen=True):
@@ -132,4 +134,5 @@ class SavedJob:
                 events.append(record)
             else:
                 finished = True
+        events.sort(key=lambda event: (event.n, event.at))  # segments hold those that were carried over out of order
         return cls(layout, watermarks, decision, tuple(events[-MOST_EVENTS:]), finished, rounds)

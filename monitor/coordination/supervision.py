@@ -19,10 +19,46 @@ class Lost(msgspec.Struct, tag=True, frozen=True):
 
 
 class ProgramFailed(msgspec.Struct, tag=True, frozen=True):
-    """Event: a function of the program, a source or a sink has failed on a worker. The job ends when that is noted."""
+    """Event: a function of the program, a source or a sink has failed on a worker. The job ends when that is noted.
+
+    `processor` is the one that was at work (-1: none was); `trace` is Python's, for the timeline.
+    """
 
     worker: int
     text: str
+    processor: int = -1
+    trace: str = ""
+
+
+class Stopping(msgspec.Struct, tag=True, frozen=True):
+    """Event: somebody stops the job. It ends when that is noted. `by`: Ctrl-C, falkirk stop, the name of a signal."""
+
+    by: str
+
+
+class Busy(msgspec.Struct, tag=True, frozen=True):
+    """Event: a worker has been in one turn for `seconds`; 0: not any more.
+
+    `processor` is the one at work (-1: none that is known), `name` the operator (one of several in a fused chain), and `where`
+    says more, in words. `read` and `newest` are the records
+    and the epoch that its sources had come to before (`newest` None: they have ended); `known`: that was ever said.
+    """
+
+    worker: int
+    seconds: float
+    processor: int = -1
+    name: str = ""
+    where: str = ""
+    read: int = 0
+    newest: int | None = None
+    known: bool = False
+
+
+class Happened(msgspec.Struct, tag=True, frozen=True):
+    """Event: something that belongs on the timeline, and has no other consequence here."""
+
+    kind: str
+    data: dict[str, Any] = {}
 
 
 class Noted(msgspec.Struct, tag=True, frozen=True):

@@ -125,12 +125,20 @@ def restart(options: Options) -> Answer:
 def targets(layout: Layout, names: Sequence[str]) -> tuple[tuple[int, int], ...]:
     """The processors that are meant, as (processor, worker).
 
-    `worker:1` is all of worker 1; `count@1` operator "count" there, and `count` that operator on every worker.
+    `worker:1` is all of worker 1; `count@1` operator "count" there, and `count` that operator on every worker. What comes after
+    `operator:` is the name of one, whatever stands in it; so is a name that one has.
 
     Raises FalkirkError for a name that is nothing of this job.
     """
     found: set[tuple[int, int]] = set()
+    named: dict[str, list[int]] = {}
+    for p, info in enumerate(layout.processors):
+        named.setdefault(info.name, []).append(p)
     for name in names:
+        exact = name.removeprefix("operator:")
+        if exact in named and (exact != name or not name.startswith("worker:")):
+            found.update((p, w) for p in named[exact] for w in range(layout.workers))
+            continue
         kind, _, number = name.partition(":")
         operator, at, worker = name.rpartition("@")
         if kind == "worker" and number:
@@ -141,7 +149,7 @@ def targets(layout: Layout, names: Sequence[str]) -> tuple[tuple[int, int], ...]
             workers = [_worker(layout, worker, name)]
         else:
             operator = name
-        places = [p for p, info in enumerate(layout.processors) if info.name == operator]
+        places = named.get(operator.removeprefix("operator:"), [])
         if not places:
             known = ", ".join(info.name for info in layout.processors)
             raise FalkirkError(

@@ -69,6 +69,8 @@ class RollbackCauses:
     """None: it is at its end."""
     culprits: tuple[Need, ...]
     text: str
+    complete: bool = False
+    """The first of the culprits has completed what it is asked for, and only lacks a checkpoint there."""
     whole: bool = True
     """False: the search was given up; there may be more culprits."""
 
@@ -89,6 +91,7 @@ class RollbackCauses:
                 for need in self.culprits[:_MOST_NAMED]
             ],
             "more": max(0, len(self.culprits) - _MOST_NAMED),
+            "complete": self.complete,
             "whole": self.whole,
         }
 
@@ -132,7 +135,8 @@ def why_rollback(options: Options, flat: int) -> RollbackCauses:
                 todo.append(Need(edge.target, asked, RECEIVER, need))
         looked += len(topology.incoming[p]) + len(topology.leaving[p])
     found = tuple(culprits.values())
-    return RollbackCauses(flat, low, first, found, _in_words(options, flat, first, found, not todo), not todo)
+    complete = bool(found) and _has_completed(options, found[0])
+    return RollbackCauses(flat, low, first, found, _in_words(options, flat, first, found, not todo), complete, not todo)
 
 
 def least_source(summary: Summary, bound: Bound) -> Bound:
@@ -184,6 +188,13 @@ def _option(options: Options, flat: int, bound: Bound) -> tuple[Bound, tuple[Bou
     return (bound, None) if within(bound, options.completed(flat)) else None
 
 
+def _has_completed(options: Options, need: Need) -> bool:
+    """True if a processor has completed all that it is asked for."""
+    info = options.topology.info(need.flat)
+    upto = options.upto[need.flat % options.topology.workers]
+    return upto is not None and within(need.bound, at_cut(upto[info.group], info.depth))
+
+
 def _in_words(options: Options, flat: int, first: Bound, culprits: tuple[Need, ...], whole: bool) -> str:
     if not culprits and not whole:
         return f"What holds it back is more than {_MOST_EDGES:,} edges away: the search was given up."
@@ -194,9 +205,7 @@ def _in_words(options: Options, flat: int, first: Bound, culprits: tuple[Need, .
     own = nearest.flat == flat
     who = "It" if own else _name(topology, nearest.flat)
     info = topology.info(nearest.flat)
-    worker = nearest.flat % topology.workers
-    upto = options.upto[worker]
-    complete = upto is not None and within(nearest.bound, at_cut(upto[info.group], info.depth))
+    complete = _has_completed(options, nearest)
     if not info.chain:
         done = options.completed(nearest.flat)
         text = f"{who} keeps nothing, and has completed only {epoch_text(done)}"

@@ -8,6 +8,7 @@ elsewhere every request must carry the token.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -34,7 +35,6 @@ from recovery.guarantees.promises import as_plain
 from recovery.layout import Layout
 
 PAGE = Path(__file__).with_name("page")
-COOKIE = "falkirk-token"
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 _HEADERS = {
@@ -49,6 +49,9 @@ _FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in _TYPES}
 _MOST_ASKED = 65_536
 _MOST_NAMES = 256
 """Of workers and operators in one question."""
+
+_FRESH_SECONDS = 2.0
+"""Seconds that a scrape waits for workers to say how they are doing: one that is in a long turn does not."""
 
 _MOST_DIGITS = 15
 """Of a number in a question: what has no more is exact in JavaScript too."""
@@ -70,6 +73,7 @@ def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
         Route("/api/job", pages.job),
         Route("/api/graph", pages.graph),
         Route("/api/events", pages.events),
+        Route("/api/verdict", pages.verdict),
         Route("/api/timeline", pages.timeline),
         Route("/api/charts", pages.charts),
         Route("/api/operator/{operator}", pages.operator),
@@ -180,6 +184,13 @@ class _Pages:
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
+    async def verdict(self, request: Request) -> Response:
+        await self._ask(OfJob())
+        seen = self._hub.view.observation if self._hub.view is not None else None
+        if seen is None:
+            raise HTTPException(503, "no worker has joined yet")
+        return _json(seen.verdict.as_json())
+
     async def timeline(self, request: Request) -> Response:
         since = _number(request.query_params.get("since") or "0", "since")
         return _json({"events": self._hub.events_after(since)})
@@ -188,7 +199,9 @@ class _Pages:
         return _json({"points": list(self._hub.points)})
 
     async def metrics(self, request: Request) -> Response:
-        await self._ask(OfJob())
+        with self._hub.looking(None):
+            await self._ask(OfJob())
+            await self._hub.fresh(_FRESH_SECONDS)
         return Response(metrics(self._hub), media_type=CONTENT_TYPE)
 
     # One processor
@@ -279,6 +292,7 @@ class _Guard:
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
         self._token = access.token
+        self._cookie = cookie_of(access.token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -300,7 +314,7 @@ class _Guard:
         request = Request(scope)
         host = request.headers.get("host", "")
         origin = request.headers.get("origin")
-        if origin is not None and _place(origin) != host:
+        if origin is not None and _place(origin) != host.lower():
             return _json({"error": "asked by another site"}, 403)
         if not self._token:
             if _name(host) in LOOPBACK:
@@ -311,14 +325,19 @@ class _Guard:
             kept = [(key, value) for key, value in request.query_params.multi_items() if key != "token"]
             url = request.url.replace(query="").include_query_params(**dict(kept)) if kept else request.url.path
             response = RedirectResponse(str(url), 303)
-            response.set_cookie(COOKIE, asked, httponly=True, samesite="strict")
+            response.set_cookie(self._cookie, asked, httponly=True, samesite="strict")
             return response
-        if self._fits(request.cookies.get(COOKIE, "")) or self._fits(_bearer(request.headers)):
+        if self._fits(request.cookies.get(self._cookie, "")) or self._fits(_bearer(request.headers)):
             return None
         return _json({"error": "open the address that was printed, with its ?token=..."}, 401)
 
     def _fits(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self._token.encode())
+
+
+def cookie_of(token: str) -> str:
+    """The name of the cookie: browsers send those of all ports of a host, so that of each page has a name of its own."""
+    return f"falkirk-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
 def _bearer(headers: Headers) -> str:
@@ -329,13 +348,13 @@ def _bearer(headers: Headers) -> str:
 def _name(host: str) -> str:
     """A Host without its port."""
     if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()
 
 
 def _place(origin: str) -> str | None:
     """The origin of a site that asks; None if that cannot be told."""
     try:
-        return urlsplit(origin).netloc
+        return urlsplit(origin).netloc.lower()
     except ValueError:
         return None

@@ -102,4 +102,9 @@ def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:
         for each in report.working
         if each.processor == operator
     ]
-    return {"progress": progress, "frontier": frontier, "working": working, **numbers}
+    members = [
+        {"name": each.name, "taken": each.taken, "busy": each.busy}
+        for each in report.members
+        if each.processor == operator
+    ]
+    return {"progress": progress, "frontier": frontier, "working": working, "members": members, **numbers}

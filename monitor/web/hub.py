@@ -51,6 +51,8 @@ class Hub:
         self.tree: FoldGroup | None = None
         self._keys: frozenset[str] = frozenset()
         self.viewers = 0
+        self._streams = 0
+        """Pages that are open; others who look do not stay."""
         self.closely: dict[object, int] = {}
         """The operators that pages look at closely, by page."""
         self.events = RecentEvents()
@@ -74,7 +76,8 @@ class Hub:
         if self.view is None:
             return
         self.view.update(observation)
-        if not self.points or observation.at >= self.points[-1]["at"] + CHART_SECONDS:
+        due = not self.points or observation.at >= self.points[-1]["at"] + CHART_SECONDS
+        if due and (self._streams or not observation.live):
             self.points.append({"at": round(observation.at, 2), **self.view.totals()})
         self._wake()
 
@@ -84,6 +87,21 @@ class Hub:
             self.events.add(event)
             self.cut_times.happened(event)
         self._wake()
+
+    async def fresh(self, seconds: float) -> None:
+        """Wait until all workers have said how they are doing from now on, at most so long. To be called while looking."""
+        began = self.view.observation.at if self.view is not None and self.view.observation is not None else 0.0
+        with suppress(asyncio.TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._heard_since(began):
+                    await self._changed.wait()
+
+    def _heard_since(self, began: float) -> bool:
+        seen = self.view.observation if self.view is not None else None
+        if seen is None:
+            return False
+        silent = [w for w in range(len(seen.workers)) if w not in seen.told or seen.told[w][0] <= began]
+        return not seen.live or seen.verdict.state != "running" or all(w in seen.read for w in silent)
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -138,13 +156,21 @@ class Hub:
             self.closely.pop(token, None)
             self._looked()
 
+    @contextmanager
+    def streaming(self) -> Any:
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
     async def stream(self, drawn: Drawn, bars: str, closely: int | None, since: int) -> AsyncIterator[dict[str, Any]]:
         """The changes for one page: at first everything, then the differences, at least once a second something."""
         rows: list[Row] | None = None
         workers: list[list[Any]] | None = None
         version = -1
         first = True
-        with self.looking(closely):
+        with self.streaming(), self.looking(closely):
             while True:
                 changed = self._changed
                 view = self.view
@@ -157,7 +183,12 @@ class Hub:
                     seen = view.observation
                     after = self.rows(drawn.folding, bars)
                     message.update(
-                        at=round(seen.at, 3), phase=seen.phase, generation=seen.generation, totals=view.totals()
+                        at=round(seen.at, 3),
+                        phase=seen.phase,
+                        live=seen.live,
+                        verdict=seen.verdict.as_json(),
+                        generation=seen.generation,
+                        totals=view.totals(),
                     )
                     message["rows"] = changes(rows, after)
                     rows = after

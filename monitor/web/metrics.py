@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from monitor.explain.verdict import State
 from monitor.web.hub import Hub
 from monitor.web.view import Observation
 from recovery.layout import Layout
@@ -16,10 +18,38 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 def metrics(hub: Hub) -> bytes:
-    """In Prometheus' text format. What only workers know is there while somebody has the page open, or had it last."""
+    """In Prometheus' text format. What only workers know is asked of them for each scrape."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Job(hub))
     return generate_latest(registry)
+
+
+_TOTALS: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (
+    (CounterMetricFamily, "read", "records_read", "Records that sources have read, again after a failure included."),
+    (CounterMetricFamily, "written", "records_written", "Records that sinks have written."),
+    (GaugeMetricFamily, "state", "state_bytes", "State of all operators, about."),
+    (GaugeMetricFamily, "logged", "log_bytes", "Logged messages."),
+    (GaugeMetricFamily, "kept", "kept_bytes", "Messages to other workers, kept in memory."),
+    (
+        *(GaugeMetricFamily, "covered", "kept_share"),
+        "The share of epochs since the last cut of which all that went to other workers is kept; the least.",
+    ),
+    (
+        GaugeMetricFamily,
+        "age",
+        "observation_age_seconds",
+        "The age of the oldest of what workers have said of themselves.",
+    ),
+    (
+        *(GaugeMetricFamily, "p50", "epoch_latency_p50_seconds"),
+        "Seconds from the end of reading an epoch until it is complete, p50.",
+    ),
+    (
+        *(GaugeMetricFamily, "p99", "epoch_latency_p99_seconds"),
+        "Seconds from the end of reading an epoch until it is complete, p99.",
+    ),
+)
+"""The totals that are metrics, where they are known: their names there and here."""
 
 
 class _Job:
@@ -45,6 +75,16 @@ class _Job:
         running = GaugeMetricFamily("falkirk_phase", "1 for the phase that the job is in.", labels=["phase"])
         running.add_metric([seen.phase], 1)
         yield running
+        state = GaugeMetricFamily("falkirk_job_state", "1 for the state of the job, by its verdict.", labels=["state"])
+        for name in get_args(State):
+            state.add_metric([name], float(name == seen.verdict.state))
+        yield state
+        what = "1 if somebody should look at the job: it is stuck, has failed, or was killed."
+        yield GaugeMetricFamily("falkirk_alarm", what, value=float(seen.verdict.alarm))
+        stuck = seen.at - seen.verdict.since if seen.verdict.state == "stuck" else 0.0
+        yield GaugeMetricFamily(
+            "falkirk_stuck_seconds", "How long the job has been stuck; 0 if it is not.", value=stuck
+        )
         alive = GaugeMetricFamily(
             "falkirk_worker_alive", "Whether a worker is there and has memory.", labels=["worker"]
         )
@@ -56,23 +96,10 @@ class _Job:
             failures.add_metric([str(worker)], status.failures)
         yield from (alive, failures)
         yield from _frontiers(seen, hub.layout)
-        if seen.told:
-            totals = hub.view.totals()
-            yield CounterMetricFamily("falkirk_records_read", "Records that sources have read.", value=totals["read"])
-            yield CounterMetricFamily(
-                "falkirk_records_written", "Records that sinks have written.", value=totals["written"]
-            )
-            yield GaugeMetricFamily("falkirk_state_bytes", "State of all operators, about.", value=totals["state"])
-            yield GaugeMetricFamily("falkirk_log_bytes", "Logged messages.", value=totals["logged"])
-            yield GaugeMetricFamily(
-                "falkirk_kept_bytes", "Messages to other workers, kept in memory.", value=totals["kept"]
-            )
-            what = "The share of epochs since the last cut of which all that went to other workers is kept; the least."
-            yield GaugeMetricFamily("falkirk_kept_share", what, value=totals["covered"])
-            for name in ("p50", "p99"):
-                if totals[name] is not None:
-                    what = f"Seconds from the end of reading an epoch until it is complete, {name}."
-                    yield GaugeMetricFamily(f"falkirk_epoch_latency_{name}_seconds", what, value=totals[name])
+        totals = hub.view.totals()
+        for family, name, metric, what in _TOTALS:
+            if totals[name] is not None:
+                yield family(f"falkirk_{metric}", what, value=totals[name])
 
 
 def _frontiers(seen: Observation, layout: Layout) -> Iterator[Metric]:

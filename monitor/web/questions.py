@@ -121,10 +121,17 @@ def _why(job: JobState, operator: int, worker: int) -> dict[str, Any]:
     options = _known(job, operator, worker)
     flat = options.topology.flat(operator, worker)
     reports = {index: told for index, (_, told) in job.told.items()}
-    return {
-        "rollback": why_rollback(options, flat).as_json(options.topology),
-        "progress": why_progress(options.topology, reports, flat),
-    }
+    rollback, progress = (
+        why_rollback(options, flat).as_json(options.topology),
+        why_progress(options.topology, reports, flat),
+    )
+    asker, holder = {"operator": operator, "worker": worker}, progress["culprit"]
+    blamed = rollback["culprit"] and {name: rollback["culprit"][name] for name in asker}
+    if blamed == asker and holder not in (None, asker) and not rollback["complete"]:
+        # It has not completed what it is asked for, because of another one: that is to blame.
+        rollback |= {"culprit": holder | {"name": options.layout.processors[holder["operator"]].name}}
+        rollback["text"] = f"{rollback['text']} {progress['text']}"
+    return {"rollback": rollback, "progress": progress}
 
 
 def _of_failure(found: Answer | str) -> bytes | WrongQuestion:

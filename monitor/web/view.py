@@ -8,14 +8,15 @@ What a page gets is rows that differ from those that it has.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from monitor.explain.verdict import UNJUDGED, Verdict
 from monitor.web.fold import Folding
 from recovery.layout import Layout
 from recovery.metadata import Bound
@@ -25,7 +26,7 @@ Table = npt.NDArray[np.int64]
 Row = tuple[int | float | str, ...]
 
 FIELDS = (
-    "progress",  # epoch of the least time that may still come, on any worker; -1: none will
+    "progress",  # epoch of the least time that may still come, on any worker; -1: none will; -2: nobody knows
     "progress_inner",
     "low",  # epoch of the least rollback frontier of any worker; -1: everything is kept for good
     "low_inner",
@@ -48,6 +49,13 @@ BARS = ("busy", "taken", "bytes", "queued", "lag")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SMOOTH = 0.5
 _LATENCY_SECONDS = 10.0
+
+STALE_SECONDS = 3.0
+"""The age from which on an observation of a worker says nothing of what it does now."""
+
+ENDED, UNKNOWN = -1, -2
+"""In place of an epoch: there is none any more; nobody knows it."""
+
 _AT = {name: number for number, name in enumerate(ROWS)}
 
 
@@ -75,6 +83,11 @@ class Observation:
     completed: tuple[tuple[int, ...] | None, ...]
     workers: tuple[WorkerView, ...]
     told: Mapping[int, tuple[float, Observed]]
+    verdict: Verdict = UNJUDGED
+    live: bool = True
+    """False: the job is not there any more, and nobody knows what only its memory held."""
+    read: Mapping[int, tuple[int, int | None]] = field(default_factory=dict)
+    """Of workers in long turns, what their sources had read before, as in `Observed.read` and `Observed.newest`."""
 
 
 class View:
@@ -98,6 +111,8 @@ class View:
         self._rates = np.zeros((3, *shape))
         self._told: dict[int, tuple[float, Observed]] = {}
         self._read: dict[int, float] = {}
+        self._counted: dict[int, list[int]] = {}
+        """Records read and written by worker: a process that takes the place of another begins at 0, these do not go back."""
         self._latencies: deque[tuple[float, float]] = deque()
         self._progress = np.zeros(shape, dtype=np.int64)
         self._inner = np.zeros(shape, dtype=np.int64)
@@ -118,10 +133,12 @@ class View:
                 self._hear(worker, at, told)
         for worker, epochs in enumerate(observation.completed):
             if worker not in self._told:
-                known = [min(epoch, END) for epoch in epochs or (0,) * len(self.layout.groups)]
+                known = [min(epoch, END) for epoch in epochs or (UNKNOWN,) * len(self.layout.groups)]
                 self._progress[worker] = np.array(known, dtype=np.int64)[self._groups]
+                if worker in observation.read:
+                    self._counted[worker] = [observation.read[worker][0], 0]
         # A worker that is busy tells late; what is kept for good is complete, all the same.
-        older = self._progress < self._low
+        older = (self._progress < self._low) & (self._low > 0)
         self._progress = np.where(older, self._low, self._progress)
         self._inner = np.where(older, self._low_inner, self._inner)
         while self._latencies and self._latencies[0][0] < observation.at - _LATENCY_SECONDS:
@@ -131,6 +148,10 @@ class View:
         before = self._told.get(worker)
         if before is not None and before[1] is told:
             return
+        counted = self._counted.setdefault(worker, [0, 0])
+        last = (before[1].read, before[1].written) if before is not None else counted
+        for at_, (now, then) in enumerate(zip((told.read, told.written), last)):
+            counted[at_] += now - then if now >= then else now
         self._told[worker] = at, told
         table = np.frombuffer(told.numbers, dtype=np.int64).reshape(len(ROWS), -1)
         if before is not None and at > before[0]:
@@ -150,28 +171,67 @@ class View:
 
     # ------------------------------------------------------------------------------------------ answers
 
+    def _fresh(self, worker: int) -> bool:
+        """True if the worker has said lately how it is doing."""
+        assert self.observation is not None
+        told = self._told.get(worker)
+        return self.observation.live and told is not None and self.observation.at - told[0] < STALE_SECONDS
+
+    def _reached(self) -> list[tuple[int | None, int | None]]:
+        """By worker of which that is known: the epochs of its slowest source, and of the one that is furthest ahead."""
+        observation = self.observation
+        if observation is None or not observation.live:
+            return []
+        found = {worker: (newest, newest) for worker, (_, newest) in observation.read.items()}
+        for worker, (_, told) in self._told.items():
+            found[worker] = told.newest, told.newest if told.furthest is None else told.furthest
+        return list(found.values())
+
     def newest(self) -> int | None:
-        """The newest epoch that all live sources have reached; None when all have ended, or nothing is known."""
-        return min((told.newest for _, told in self._told.values() if told.newest is not None), default=None)
+        """The epoch of the source that is furthest ahead; ENDED when all sources have ended, None when nobody knows."""
+        return self._epoch_of([furthest for _, furthest in self._reached()], max)
+
+    def slowest(self) -> int | None:
+        """The same of the source that is furthest behind."""
+        return self._epoch_of([newest for newest, _ in self._reached()], min)
+
+    def _epoch_of(self, epochs: list[int | None], which: Callable[[list[int]], int]) -> int | None:
+        observation = self.observation
+        if observation is not None and observation.verdict.state == "ended":
+            return ENDED
+        known = [epoch for epoch in epochs if epoch is not None]
+        if known:
+            return which(known)
+        return ENDED if len(epochs) == self.layout.workers else None
 
     def totals(self) -> dict[str, Any]:
-        """The job in a few numbers."""
+        """The job in a few numbers. None: nobody knows; -1, of an epoch: there is none any more."""
+        observation = self.observation
+        assert observation is not None
         latencies = sorted(seconds for _, seconds in self._latencies)
         ends = [p for p, info in enumerate(self.layout.processors) if info.role in ("sink", "output", "capture")]
         ends = ends or list(range(len(self.layout.processors)))
+        fresh = [worker for worker in range(self.layout.workers) if self._fresh(worker)]
+        ages = [observation.at - self._told[worker][0] for worker in self._told if observation.live]
+        seen = bool(self._told) and observation.live
+        open_epoch = int(self._progress[:, ends].min())
         return {
             "newest": self.newest(),
-            "read": sum(told.read for _, told in self._told.values()),
-            "written": sum(told.written for _, told in self._told.values()),
-            "rate": _short(sum(self._read.values())),
-            "open": _epoch(int(self._progress[:, ends].min())),
+            "slowest": self.slowest(),
+            "read": sum(counted[0] for counted in self._counted.values())
+            if observation.live and self._counted
+            else None,
+            "written": sum(counted[1] for counted in self._counted.values()) if seen else None,
+            "rate": _short(sum(self._read.get(worker, 0.0) for worker in fresh)) if fresh else None,
+            "open": None if open_epoch == UNKNOWN else _epoch(open_epoch),
             "low": _epoch(int(self._low.min())),
             "p50": round(latencies[len(latencies) // 2], 4) if latencies else None,
             "p99": round(latencies[len(latencies) * 99 // 100], 4) if latencies else None,
-            "state": int(self._table[:, _AT["bytes"]].sum()),
-            "logged": int(self._table[:, _AT["logged_bytes"]].sum()),
-            "kept": int(self._table[:, _AT["kept_bytes"]].sum()),
-            "covered": round(self._covered(), 2),
+            "state": int(self._table[:, _AT["bytes"]].sum()) if seen else None,
+            "logged": int(self._table[:, _AT["logged_bytes"]].sum()) if self._told else None,
+            "kept": int(self._table[:, _AT["kept_bytes"]].sum()) if seen else None,
+            "covered": round(self._covered(), 2) if seen else None,
+            "age": round(max(ages), 1) if len(ages) == self.layout.workers else None,
         }
 
     def _covered(self) -> float:
@@ -183,23 +243,26 @@ class View:
         return float(shares[since > 0].min(initial=1.0))
 
     def workers(self) -> list[list[Any]]:
-        """For each: presence, incarnation, failures, newest epoch, records a second, how busy."""
+        """For each: presence, incarnation, failures, newest epoch, records a second, how busy, seconds since it was heard."""
         observation = self.observation
         assert observation is not None
         busy = self._rates[2].sum(axis=1)
         found = []
         for worker, status in enumerate(observation.workers):
-            told = self._told.get(worker)
-            newest = told[1].newest if told is not None else None
-            rate = _short(self._read.get(worker, 0.0))
+            told = self._told.get(worker) if observation.live else None
+            newest = observation.read.get(worker, (0, None))[1]
+            if told is not None:
+                newest = ENDED if told[1].newest is None else told[1].newest
+            fresh = self._fresh(worker)
             found.append(
                 [
                     status.presence,
                     status.incarnation,
                     status.failures,
                     newest,
-                    rate,
-                    round(min(1.0, float(busy[worker])), 2),
+                    _short(self._read.get(worker, 0.0)) if fresh else None,
+                    round(min(1.0, float(busy[worker])), 2) if fresh else None,
+                    None if told is None else int(observation.at - told[0]),
                 ]
             )
         return found
@@ -220,11 +283,13 @@ class View:
         single = np.array([len(members) == 1 for members in folding.nodes])
         progress = least(self._progress)
         low = least(self._low)
+        fresh = np.array([self._fresh(worker) for worker in range(self.layout.workers)])
+        rates = np.where(fresh[None, :, None], self._rates, 0.0)
         columns = [
             *_lowest(progress, least(self._inner), single),
             *_lowest(low, least(self._low_inner), single),
-            *(_shorten(total(self._rates[at]).sum(axis=0)) for at in range(2)),
-            np.round(total(self._rates[2]).sum(axis=0), 2),
+            *(_shorten(total(rates[at]).sum(axis=0)) for at in range(2)),
+            np.round(total(rates[2]).sum(axis=0), 2),
             *(
                 total(self._table[:, _AT[name]]).sum(axis=0)
                 for name in ("pending", "held", "queued", "rows", "bytes", "logged_bytes")
@@ -232,14 +297,15 @@ class View:
         ]
         shown: npt.NDArray[Any]
         if bars == "busy":
-            work = total(self._rates[2])
+            work = total(rates[2])
             shown = work / max(float(work.max(initial=0.0)), 0.02)  # the busiest is full: the rest can be compared
         elif bars == "lag":
-            newest = self.newest()
-            behind = (newest if newest is not None else 0) - progress
-            shown = _relative(np.where(progress == END, 0, np.maximum(behind, 0)).astype(float))
+            behind = max(self.newest() or 0, 0) - progress
+            shown = _relative(
+                np.where((progress == END) | (progress == UNKNOWN), 0, np.maximum(behind, 0)).astype(float)
+            )
         elif bars == "taken":
-            shown = _relative(total(self._rates[0]))
+            shown = _relative(total(rates[0]))
         else:
             shown = _relative(total(self._table[:, _AT[bars]]).astype(float))
         digits = np.ceil(shown * (len(_DIGITS) - 1)).astype(np.intp).T
@@ -260,7 +326,7 @@ def _lowest(first: Table, second: Table, single: npt.NDArray[np.bool_]) -> tuple
     at = first.min(axis=0)
     inner = np.where(first == at, second, END).min(axis=0)
     ended = at >= END
-    return np.where(ended, -1, at), np.where(ended | ~single | (inner >= END), 0, inner)
+    return np.where(ended, ENDED, at), np.where(ended | ~single | (inner >= END), 0, inner)
 
 
 def _relative(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -38,7 +38,7 @@ from timely.io.descriptors import with_descriptors
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _TEMPORARY = ".writing-"
-_LOCK = ".lock"
+LOCK = ".lock"
 PRIVATE = 0o700
 _PRIVATE_FILE = 0o600
 _MOST_PARTS = 512  # of one system call; POSIX allows 1,024 on the systems that matter
@@ -153,7 +153,7 @@ class LocalStore:
         """
         try:
             fd = os.open(
-                _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE_FILE, dir_fd=self._folder("")
+                LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE_FILE, dir_fd=self._folder("")
             )
         except OSError as error:
             self._fail(error, "locking the store")

@@ -50,7 +50,7 @@ class PageClient:
     Args:
         selector: where the monitor waits.
         serve: what the page is to know first.
-        say: gets what the user should know.
+        say: gets what the user should know, and the kind of the event that it is on the timeline.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PageClient:
         listener: socket.socket,
         serve: Serve,
         job: JobState,
-        say: Callable[[str], None],
+        say: Callable[[str, str], None],
     ) -> None:
         self._selector = selector
         self._listener = listener
@@ -169,7 +169,8 @@ class PageClient:
         if time.monotonic() > self._began + _LONG_LIFE:
             self._pause = _FIRST_PAUSE
         self._due = time.monotonic() + self._pause
-        self._say(f"the process of the page {how}; the job goes on, and the page is served again in {self._pause:g} s")
+        text = f"the process of the page {how}; the job goes on, and the page is served again in {self._pause:g} s"
+        self._say(text, "page")
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     # What is said

@@ -18,7 +18,8 @@ from monitor.coordination.effects import Answered
 from monitor.coordination.events import Asked
 from monitor.coordination.options import Options
 from monitor.coordination.records import KeptEvent
-from monitor.coordination.supervision import TimelineEvent
+from monitor.coordination.supervision import Busy, TimelineEvent
+from monitor.explain.verdict import OVER
 from monitor.explain.what_if import targets
 from monitor.web.questions import Done
 from monitor.web.view import Observation, WorkerView
@@ -47,7 +48,7 @@ class LivePage:
         ask: passes a question on to it.
         send: passes a message on to a worker.
         clock: gives seconds since 1970, and does not go back.
-        say: gets what the user should know.
+        say: gets what the user should know; and the kind of event that it is on the timeline, or "".
         before: events that an earlier monitor has noted.
     """
 
@@ -60,7 +61,7 @@ class LivePage:
         ask: Callable[[Asked], None],
         send: Callable[[int, ToWorker], None],
         clock: Callable[[], float],
-        say: Callable[[str], None],
+        say: Callable[[str, str], None],
         before: Iterable[KeptEvent] = (),
     ) -> None:
         self._page = PageClient(selector, listener, serve, self, say)
@@ -74,12 +75,17 @@ class LivePage:
         self._asked_so_far = 0
         self._told: dict[int, tuple[float, Observed]] = {}
         self._events: list[TimelineEvent] = [TimelineEvent(kept.kind, kept.at, kept.data) for kept in before]
+        self._busy: dict[int, Busy] = {}
         self._due = self._ask_due = float("-inf")
         self._asked: tuple[int, ...] = ()
 
     def hear(self, message: Observed) -> None:
         """Store a worker's observation."""
         self._told[message.worker] = self._clock(), message
+
+    def hear_busy(self, message: Busy) -> None:
+        """Take what is known of a worker that does not answer, because it is in a long turn."""
+        self._busy[message.worker] = message
 
     def answered(self, effect: Answered) -> None:
         """Deliver the coordinator's answer to a question."""
@@ -109,7 +115,7 @@ class LivePage:
         if not self._page.viewers and not at_once:
             self._ask_due = float("-inf")
             return
-        closely = self._page.closely
+        closely = tuple(dict.fromkeys((*self._page.closely, *self._coordinator.standstill.closely)))
         if now >= self._ask_due or closely != self._asked:
             self._ask_due, self._asked = now + _ASK_SECONDS, closely
             for status in self._coordinator.workers:
@@ -137,7 +143,8 @@ class LivePage:
             if failure not in self._failures and len(self._failures) < _MOST_FAILURES:
                 self._failures.add(failure)
                 self._say(
-                    f"the page cannot show all: {failure}. The job goes on. This is a fault of Falkirk: please report it"
+                    f"the page cannot show all: {failure}. The job goes on. This is a fault of Falkirk: please report it",
+                    "",
                 )
 
     # For questions (`monitor.web.questions.JobState`)
@@ -153,6 +160,8 @@ class LivePage:
     def observe(self) -> Observation:
         """Observation of the job at this moment."""
         coordinator = self._coordinator
+        verdict = coordinator.judge.verdict(True, self._clock())
+        gone = "gone" if verdict.state in OVER else None
         return Observation(
             at=self._clock(),
             phase=coordinator.phase.value,
@@ -162,9 +171,12 @@ class LivePage:
                 None if upto is None else tuple(cut[0] for cut in upto) for upto in coordinator.options.upto
             ),
             workers=tuple(
-                WorkerView(status.presence.value, status.incarnation, status.failures) for status in coordinator.workers
+                WorkerView(gone or status.presence.value, status.incarnation, status.failures)
+                for status in coordinator.workers
             ),
             told=dict(self._told),
+            verdict=verdict,
+            read={w: (each.read, each.newest) for w, each in self._busy.items() if each.known},
         )
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:

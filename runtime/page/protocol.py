@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from monitor.coordination.supervision import TimelineEvent
+from monitor.explain.verdict import UNJUDGED, Verdict
 from monitor.web.questions import Question
 from monitor.web.view import Observation, WorkerView
 from recovery.layout import Layout
@@ -46,6 +47,9 @@ class Seen(msgspec.Struct, tag=True, frozen=True):
     workers: tuple[tuple[str, int, int], ...]
     low: dict[int, tuple[Bound, ...]]
     told: dict[int, tuple[float, Observed]]
+    verdict: Verdict = UNJUDGED
+    live: bool = True
+    read: dict[int, tuple[int, int | None]] = {}
 
 
 class PageAnswer(msgspec.Struct, tag=True, frozen=True):
@@ -98,6 +102,9 @@ class DifferenceWriter:
             tuple((status.presence, status.incarnation, status.failures) for status in observation.workers),
             {w: low for w, low in enumerate(observation.low) if w >= len(before) or low is not before[w]},
             {w: said for w, said in observation.told.items() if said is not told.get(w)},
+            observation.verdict,
+            observation.live,
+            dict(observation.read),
         )
 
 
@@ -123,4 +130,7 @@ class DifferenceReader:
             seen.completed,
             tuple(WorkerView(*status) for status in seen.workers),
             dict(self._told),
+            seen.verdict,
+            seen.live,
+            seen.read,
         )

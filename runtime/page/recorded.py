@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from monitor.coordination.options import Options
-from monitor.coordination.records import OWNER, Record, SavedJob, decode_record
+from monitor.coordination.records import OWNER, KeptEvent, Record, SavedJob, decode_record
 from monitor.coordination.supervision import TimelineEvent
+from monitor.explain.verdict import Judge
 from monitor.explain.what_if import restart
 from monitor.web.app import Access
 from monitor.web.questions import Done, WrongQuestion
@@ -46,7 +47,7 @@ class RecordedJob:
 
     def __init__(self, store: Store) -> None:
         identity = store_id(store)
-        saved = _saved(store, identity) if identity is not None else SavedJob()
+        saved = read_saved(store, identity) if identity is not None else SavedJob()
         if saved.layout is None or identity is None:
             raise FalkirkError("there is no job in that store yet: it is empty, or no worker has ever joined")
         self.saved = saved
@@ -55,6 +56,7 @@ class RecordedJob:
         self.options = Options(self.layout, saved.watermarks, decided)
         self.told: dict[int, tuple[float, Observed]] = {}
         self.newest = max((event.at for event in saved.events), default=0.0)
+        self.judge = judge_of(saved)
         for worker in range(self.layout.workers):
             recorder = WorkerRecorder(self.layout, worker)
             xis = _persisted(store, identity, self.layout, worker, recorder)
@@ -83,6 +85,7 @@ class RecordedJob:
     def observe(self) -> Observation:
         """Observation of the job at its last recorded state."""
         decision = self.saved.decision
+        verdict = self.judge.verdict(False, self.newest)
         return Observation(
             at=self.newest or time.time(),
             phase="finished" if self.saved.finished else "not running",
@@ -94,6 +97,8 @@ class RecordedJob:
             ),
             workers=tuple(WorkerView("not running", -1, 0) for _ in range(self.layout.workers)),
             told=dict(self.told),
+            verdict=verdict,
+            live=False,
         )
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
@@ -129,7 +134,16 @@ def serve_store(folder: str | os.PathLike[str], page: PageSocket, on_note: Calla
         server.close()
 
 
-def _saved(store: Store, identity: bytes) -> SavedJob:
+def judge_of(saved: SavedJob) -> Judge:
+    """The judge of a job, by what its monitor has noted. Journals of earlier versions do not tell of an end."""
+    judge = Judge(saved.events)
+    if saved.finished:
+        judge.take(KeptEvent("finished", judge.last))
+    return judge
+
+
+def read_saved(store: Store, identity: bytes) -> SavedJob:
+    """The records of the monitor of a store."""
     newest: dict[object, Record] = {}
     for number, (_, sections) in enumerate(survey(store, OWNER, identity).read()):
         for place, section in enumerate(sections):

@@ -41,15 +41,15 @@ class SupervisorChannel:
                 self._gone = True
                 raise
 
-    def confess(self, error: BaseException) -> None:
+    def confess(self, error: BaseException, processor: int = -1) -> None:
         """Report the fatal error of this process to the supervisor.
 
-        If the supervisor is gone, to standard error, unless that is the error.
+        If the supervisor is gone, to standard error, unless that is the error. `processor`: the one at work.
         """
         if self._gone and isinstance(error, OSError):
             return
         try:
-            self.tell(confession(error))
+            self.tell(confession(error, processor))
         except OSError:
             traceback.print_exception(error)
 
@@ -61,7 +61,7 @@ class Heartbeat:
         self._voice = voice
         self._seconds = seconds
         self._began: float | None = None
-        self._doing: Callable[[], str] = str
+        self._doing: Callable[[], tuple[str, int, str]] = lambda: ("", -1, "")
         if seconds:
             threading.Thread(target=self._beat, name="falkirk-heartbeat", daemon=True).start()
 
@@ -69,8 +69,11 @@ class Heartbeat:
         """Mark the beginning of a turn of the main thread."""
         self._began = time.monotonic()
 
-    def describe(self, doing: Callable[[], str]) -> None:
-        """Set the description of current work, called by the heartbeat thread."""
+    def describe(self, doing: Callable[[], tuple[str, int, str]]) -> None:
+        """Set the description of current work, called by the heartbeat thread.
+
+        It gives a text, the processor (-1: none) and the operator.
+        """
         self._doing = doing
 
     def _beat(self) -> None:
@@ -78,22 +81,23 @@ class Heartbeat:
             began = self._began
             busy = 0.0 if began is None else time.monotonic() - began
             try:
-                self._voice.tell(Beat(busy, self._doing() if busy > self._seconds else ""))
+                self._voice.tell(Beat(busy, *(self._doing() if busy > self._seconds else ("", -1, ""))))
             except OSError:
                 return  # the supervisor is gone, and this process will be
             time.sleep(self._seconds)
 
 
-def doing(node: Node | None) -> str:
-    """Current work of a worker as text: operator, and line of the user's file."""
+def doing(node: Node | None) -> tuple[str, str]:
+    """Current work of a worker as text, with the line of the user's file; its operator."""
     if node is None:
-        return ""
+        return "", ""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     stage = _stage_in(frame)
     site = node.site if stage is None else stage.site
     what = f"{node}" if stage is None else f"{stage.kind} {stage.name!r} ({site})"
     line = _line_in(site.file, frame)
-    return what + (f", now in line {line} of {os.path.basename(site.file)}" if line else "")
+    name = node.name if stage is None else stage.name
+    return what + (f", now in line {line} of {os.path.basename(site.file)}" if line else ""), name
 
 
 def _stage_in(frame: FrameType | None) -> Stage | None:

@@ -6,6 +6,7 @@ at any moment: a new one reads the journal, and workers connect to it by themsel
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -21,7 +22,18 @@ from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Answered, Fail, Finished, Persist, Send
 from monitor.coordination.events import Began, Event, Heard, Stored, Ticked
 from monitor.coordination.records import KeptEvent
-from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
+from monitor.coordination.supervision import (
+    Busy,
+    Fence,
+    Happened,
+    Lost,
+    Note,
+    Noted,
+    ProgramFailed,
+    Respawn,
+    Stopping,
+    TimelineEvent,
+)
 from recovery.layout import Layout
 from recovery.protocol import Observed, ToMonitor, Watermarks
 from recovery.store.identity import store_id
@@ -40,6 +52,7 @@ from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
 from timely.data.codec.typed import Typed
+from timely.io.waiting import wait_readable
 
 if TYPE_CHECKING:
     from runtime.page.live import LivePage
@@ -54,6 +67,12 @@ does.
 LAYOUT: Typed[Layout] = Typed("the layout of a job", Layout)
 
 _SHORTEST_TICK, _LONGEST_TICK = 0.02, 0.25
+
+_STUCK_BEATS = 30
+"""Beats without progress after which a job is looked at: three times the time-out of heartbeats."""
+
+_LAST_WORDS_SECONDS = 1.0
+"""Seconds that the journal has to hear why the job ends."""
 
 
 class MonitorProcess:
@@ -88,6 +107,8 @@ class MonitorProcess:
             restore_seconds=LONG_SECONDS,
             heartbeat_seconds=LONG_SECONDS,
             accept=watch.accept,
+            stuck_seconds=watch.beat_seconds * _STUCK_BEATS or math.inf,
+            instead=watch.instead,
         )
         shortest = min((group.seconds for group in self.layout.groups if group.seconds is not None), default=1.0)
         self._tick = min(max(shortest / 10, _SHORTEST_TICK), _LONGEST_TICK)
@@ -125,10 +146,16 @@ class MonitorProcess:
             self._events.append,
             self._workers.send,
             self._now,
-            lambda text: self._tell(Note(text)),
+            self._say_of_page,
             before,
         )
         return []
+
+    def _say_of_page(self, text: str, kind: str = "") -> None:
+        """Tell the user, and the timeline if that has a `kind` for it."""
+        self._tell(Note(text))
+        if kind:
+            self._events.append(Happened(kind, {"text": text}))
 
     def run(self, said: list[ToChild]) -> None:
         """Coordinate the job until the supervisor is gone.
@@ -138,7 +165,9 @@ class MonitorProcess:
         due = greeting = 0.0
         while not self._control.ended:
             for message in said:
-                if isinstance(message, Lost | Noted | ProgramFailed):
+                if self._page is not None and isinstance(message, Busy):
+                    self._page.hear_busy(message)
+                if isinstance(message, Lost | Noted | ProgramFailed | Stopping | Busy):
                     self._events.append(message)
             self._step()
             ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)
@@ -165,6 +194,7 @@ class MonitorProcess:
         """Pass events to the coordinator, and carry out its effects."""
         events = list(self._events)
         self._events.clear()
+        failure: Fail | None = None
         for effect in [] if self._over else self._coordinator.step(self._now(), *events):
             match effect:
                 case Send(worker, message):
@@ -181,8 +211,22 @@ class MonitorProcess:
                     self._page.answered(effect)
                 case Finished():
                     self._end(None)
-                case Fail(reason, lost):
-                    self._end(reason, lost)
+                case Fail():
+                    failure = effect
+        if failure is not None:
+            self._write_last_words()
+            self._end(failure.reason, failure.lost)
+
+    def _write_last_words(self) -> None:
+        """Let the journal hear why the job ends, if it can."""
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while (left := deadline - time.monotonic()) > 0 and self._coordinator.commit.unwritten:
+            for ticket in self._journal.written():
+                for effect in self._coordinator.step(self._now(), Stored(ticket)):
+                    if isinstance(effect, Persist):
+                        self._journal.write(effect.ticket, effect.records)
+            if self._coordinator.commit.unwritten:
+                wait_readable(self._journal.files(), left)
 
     def _end(self, reason: str | None, lost: bool = False) -> None:
         if not self._over:

@@ -55,7 +55,6 @@ class MonitorJournal:
         for name in found.leftovers:
             self._client.delete(name)
         records = list(newest.values())
-        records.sort(key=lambda record: record.at if isinstance(record, KeptEvent) else 0.0)
         self.saved = SavedJob.of(records)
 
     def write(self, ticket: int, records: tuple[Record, ...]) -> None:

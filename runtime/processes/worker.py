@@ -132,6 +132,7 @@ def main() -> int:
     heartbeat = Heartbeat(channel, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)
     adopt_path()
+    begun: WorkerProcess | None = None
     try:
         signal.signal(signal.SIGTERM, _stop)  # before that it ends the process, which has nothing to put in order yet
         with os.fdopen(int(sys.argv[4]), "rb") as file:
@@ -147,7 +148,7 @@ def main() -> int:
             return 0
         peers = dict(zip(begin.peers, control.files(len(begin.peers))))
         link = SocketLink(peers, survives=task.store is not None) if task.workers > 1 else None
-        worker = WorkerProcess(task, plan, recovery, begin, channel, heartbeat, control, lambda: link)
+        worker = begun = WorkerProcess(task, plan, recovery, begin, channel, heartbeat, control, lambda: link)
         if hasattr(signal, "SIGQUIT"):
             signal.signal(signal.SIGQUIT, lambda *_: print_report(worker.session.worker))
         if task.store is None:
@@ -165,7 +166,7 @@ def main() -> int:
     except BaseException as error:
         with suppress(Stopped):  # of another worker's failure: this one may have failed at the same moment
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            channel.confess(error)
+            channel.confess(error, begun.at if begun is not None else -1)
         return 1
     finally:
         with suppress(Stopped):
@@ -207,7 +208,18 @@ class WorkerProcess:
             job=task.job,
             recovery=driver,
         )
-        heartbeat.describe(lambda: doing(self.session.worker.acting))
+        heartbeat.describe(self._doing)
+
+    @property
+    def at(self) -> int:
+        """The processor that is at work; -1: none is."""
+        node = self.session.worker.acting
+        return -1 if node is None else self.session.plan.of_node.get(node.index, -1)
+
+    def _doing(self) -> tuple[str, int, str]:
+        """See `Heartbeat.describe`."""
+        what, name = doing(self.session.worker.acting)
+        return what, self.at, name
 
     def run(self) -> None:
         """Run the session until the job is over."""

@@ -16,10 +16,20 @@ from typing import Any
 from msgspec.msgpack import encode
 from msgspec.structs import replace
 
-from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
+from monitor.coordination.supervision import (
+    Busy,
+    Fence,
+    Lost,
+    Note,
+    Noted,
+    ProgramFailed,
+    Respawn,
+    Stopping,
+    TimelineEvent,
+)
 from recovery.layout import lay_out
 from recovery.notes import notes_of
-from runtime.control import FROM_CHILD, PAGE_SOCKET, Control, FromChild, Over, Page, Unable, Watch
+from runtime.control import FROM_CHILD, PAGE_SOCKET, Beat, Control, FromChild, Over, Page, Stats, Unable, Watch
 from runtime.inputs import Limits
 from runtime.page.address import PAGE_FILE, PageSocket, open_door
 from runtime.processes.standalone_monitor import NoMonitor, address_of, connect
@@ -90,6 +100,9 @@ class Monitored:
         self._apart = address_of(monitor) if monitor is not None else None
         self._away_until: float | None = None
         self._noted_by = float("-inf")
+        self._busy: set[int] = set()
+        """Workers that the monitor was told to be in a long turn."""
+        self._stats: dict[int, Stats] = {}
         self._folder = Path(folder).absolute()
         self._store = JobStore(resources, self._folder, plan.workers, note)
         private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
@@ -131,6 +144,10 @@ class Monitored:
                     self.place.restored()
                 if self._on_event is not None:
                     self._on_event(kind, at, data)
+            case Beat(busy, doing, processor, name) if child.worker >= 0:
+                self._tell_busy(child, busy, processor, name, doing)
+            case Stats():
+                self._stats[child.worker] = message
             case Over():
                 self.over = self.over or message
             case Note(text) if child.worker >= 0 and self._monitor is not None:
@@ -155,7 +172,7 @@ class Monitored:
             if self._apart is not None:
                 self._miss_monitor()
             else:
-                self._start_monitor()
+                self._start_monitor(f"the monitor {child.how_it_ended()}, and another one takes its place")
 
     def turn(self) -> None:
         """Do timed work; raises the job's fatal error, or JobStopped."""
@@ -166,7 +183,17 @@ class Monitored:
             self._store.check_stop()
             if self._away_until is not None and time.monotonic() >= self._away_until:
                 self._meet_monitor()
+            for child, seconds in self.children.silent():
+                if child.worker >= 0:
+                    self._tell_busy(child, seconds, -1, "", f"a process that {child.pulse.excuse}")
             self._lose(self.place.turn())
+
+    def stopped(self, by: str) -> None:
+        """Somebody stops the job: have that noted, if the monitor can."""
+        if self._monitor is not None and self.over is None and self.error is None:
+            self._monitor.tell(Stopping(by))
+            self._noted_by = time.monotonic() + _NOTE_SECONDS
+            self._let_it_be_noted()
 
     def finish(self) -> None:
         """Remove the files of operators' jobs after the end."""
@@ -192,7 +219,7 @@ class Monitored:
         elif child.worker >= 0 and failure.kind != WorkerLost.__name__:
             self.error = error_of(failure, f"worker {child.worker}")
             if self._monitor is not None:
-                self._monitor.tell(ProgramFailed(child.worker, str(self.error)))
+                self._monitor.tell(ProgramFailed(child.worker, str(self.error), failure.processor, failure.trace))
                 self._noted_by = time.monotonic() + _NOTE_SECONDS
 
     def _let_it_be_noted(self) -> None:
@@ -200,8 +227,21 @@ class Monitored:
         while self._monitor is not None and self.over is None and time.monotonic() < self._noted_by:
             if self._monitor in self.children.wait(_TICK_SECONDS):
                 said = self._monitor.control.read()
+                for message in said:
+                    if isinstance(message, TimelineEvent):
+                        self.hear(self._monitor, message)
                 if self._monitor.control.ended or any(isinstance(message, Over) for message in said):
                     return
+
+    def _tell_busy(self, child: Child, seconds: float, processor: int, name: str, where: str) -> None:
+        """Tell the monitor of a worker whose turn is longer than those of others that it may be stuck; and of its end."""
+        long = seconds >= self.children.liveness.timeout
+        if self._monitor is None or (not long and child.worker not in self._busy):
+            return
+        (self._busy.add if long else self._busy.discard)(child.worker)
+        stats = self._stats.get(child.worker)
+        told = (stats.records, stats.read_epoch, True) if stats is not None else (0, None, False)
+        self._monitor.tell(Busy(child.worker, seconds if long else 0.0, processor, name, where, *told))
 
     # The monitor
 
@@ -214,7 +254,7 @@ class Monitored:
                 f"{failure.trace}"
             )
 
-    def _start_monitor(self) -> None:
+    def _start_monitor(self, instead: str = "") -> None:
         now = time.monotonic()
         short = _FAILED_SECONDS if self._last_failure else _SHORT_SECONDS
         self._short_lives = self._short_lives + 1 if now - self._monitor_began < short else 0
@@ -226,7 +266,7 @@ class Monitored:
             )
             return
         self._monitor_began = now
-        self._watch(self.children.start(MONITOR, []))
+        self._watch(self.children.start(MONITOR, []), instead)
 
     def _meet_monitor(self) -> None:
         """Connect to the standalone monitor, if it is there."""
@@ -238,7 +278,8 @@ class Monitored:
             return
         self._note(f"the monitor at {self._apart} is there again")
         self._away_until = None
-        self._watch(self.children.meet(MONITOR, Control(sock, FROM_CHILD), pid))
+        instead = f"the monitor at {self._apart} was away, and is there again"
+        self._watch(self.children.meet(MONITOR, Control(sock, FROM_CHILD), pid), instead)
 
     def _miss_monitor(self) -> None:
         self._note(
@@ -247,8 +288,9 @@ class Monitored:
         )
         self._away_until = time.monotonic() + _AWAY_SECONDS
 
-    def _watch(self, monitor: Child) -> None:
+    def _watch(self, monitor: Child, instead: str = "") -> None:
         self._monitor = monitor
+        self._busy.clear()
         page = self._page
         watch = Watch(
             str(self._folder),
@@ -259,5 +301,6 @@ class Monitored:
             Page(page.title, page.token, page.hidden),
             self.place.token,
             self._accept,
+            instead,
         )
         monitor.tell(watch, [self.place.listener, page.listener])

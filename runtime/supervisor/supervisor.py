@@ -23,6 +23,7 @@ from runtime.program import Program
 from runtime.supervisor.placement import LocalWorkers, Open, Placement
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import Gathered
+from runtime.supervisor.stop import JobStopped
 from runtime.supervisor.together import Together
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError, WorkerLost
@@ -59,6 +60,9 @@ class Lead(Protocol):
 
     def turn(self) -> None:
         """Called several times a second; raises the error that ends the job."""
+
+    def stopped(self, by: str) -> None:
+        """Somebody stops the job: `by` Ctrl-C, a signal, falkirk stop. Called before its processes are ended."""
 
     def finish(self) -> None:
         """Remove temporary files after the end of the job."""
@@ -159,6 +163,10 @@ class Job:
         try:
             with explaining(self.explain):
                 self._see_through(on_stats)
+        except (KeyboardInterrupt, JobStopped) as stop:
+            by = "falkirk stop" if isinstance(stop, JobStopped) else str(stop) or "Ctrl-C"
+            self._lead.stopped(by)
+            raise
         finally:
             self._resources.close()
         if on_stats is not None and self.stats:

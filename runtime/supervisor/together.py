@@ -98,5 +98,8 @@ class Together:
         if self._suspicion is not None and (time.monotonic() >= self._suspicion[0] or not self.children.all):
             raise self._suspicion[1]
 
+    def stopped(self, by: str) -> None:
+        """There is nobody who would note it."""
+
     def finish(self) -> None:
         """Do nothing: no files are left."""

@@ -76,6 +76,7 @@ _EXPRESSION = "the tree of an expression, as this process's Polars has just writ
 _TABLE = "the page's table of a worker's numbers, of which a wrong one is caught where views are made"
 
 NO_NEED: dict[str, str] = {
+    "monitor.coordination.standstill:Standstill._holder": "the page's table of a worker's numbers, of the right size as heard",
     "timely.state.shapes:digest_of": "a digest that this process has just made",
     "runtime.processes.fork_server:ForkServer._obey": _OWN_SERVER,
     "runtime.processes.fork_server:_ORDER": _OWN_SERVER,
@@ -86,7 +87,7 @@ NO_NEED: dict[str, str] = {
     "falkirk.cli:falkirk_version": "pyproject.toml of this repository",
     "falkirk.cli_arguments:parse_arguments": "the command line: see tests/mistakes",
     "falkirk.simulate.reference:_sum": "what the simulator's own process answers",
-    "falkirk.what_if_view:_call_within": "the answer of the page that the user named",
+    "falkirk.what_if_view:call_within": "the answer of the page that the user named",
     "libraries.spark.files.deliveries:hand_over": _OWN_FILES,
     "libraries.spark.engine.piped:Piped._unpacked": _PROGRAM,
     "libraries.spark.engine.history:InAStore.unwritten": "Parquet that this job has written, into its own store",

@@ -329,6 +329,8 @@ TO_CHILD: list[Any] = [
     supervision.Lost(1, 2, "it died"),
     supervision.ProgramFailed(1, "it failed"),
     supervision.Noted(1, "it is tried again"),
+    supervision.Stopping("falkirk stop"),
+    supervision.Busy(1, 61.5, 2, "map", "line 7", 100, 3, True),
 ]
 FROM_CHILD: list[Any] = [
     supervision.Respawn(1),

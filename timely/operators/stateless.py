@@ -44,6 +44,22 @@ class Stage:
     """The divisions of its input over which it gives the same: "record", or "batch"."""
 
 
+class Measured:
+    """A step of a chain that counts: records that it has taken, and seconds."""
+
+    def __init__(self, stages: tuple[Stage, ...], apply: Callable[[Batch], Batch], clock: Callable[[], float]) -> None:
+        self.stages, self.apply, self.clock = stages, apply, clock
+        self.taken, self.seconds = 0, 0.0
+
+    def __call__(self, batch: Batch) -> Batch:
+        self.taken += len(batch)
+        began = self.clock()
+        try:
+            return self.apply(batch)
+        finally:
+            self.seconds += self.clock() - began
+
+
 class Stateless(Operator):
     """A fused chain of stages with one input and one output."""
 
@@ -51,13 +67,27 @@ class Stateless(Operator):
     undoes_spans = True
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:
-        self._steps = tuple(
+        self._steps: tuple[tuple[tuple[Stage, ...], Callable[[Batch], Batch]], ...] = tuple(
             (chain, _Plan(chain).apply if chain[0].plan is not None else chain[0].apply) for chain in _chains(stages)
         )
         first, *others = _chains(stages)
         self._first = _Plan(first) if first[0].plan is not None else None
         self.spans = self._first is not None and self._first.by_row
         self._rest = Stateless(stages[len(first) :]) if self.spans and others else None
+
+    def measure(self, clock: Callable[[], float] | None) -> list[Measured]:
+        """Count, from now on, what each step takes and how long that lasts; None: no more. Those that count.
+
+        Consecutive verbs of columns are one step. What comes as a span is not counted.
+        """
+        self._steps = tuple(
+            (chain, apply.apply if isinstance(apply, Measured) else apply) for chain, apply in self._steps
+        )
+        if clock is None:
+            return []
+        counting = [Measured(chain, apply, clock) for chain, apply in self._steps]
+        self._steps = tuple((each.stages, each) for each in counting)
+        return counting
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         current = batch

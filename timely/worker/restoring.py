@@ -142,6 +142,11 @@ def listen(worker: Worker, recorder: Recorder | None) -> None:
     worker._recorder = recorder
 
 
+def watch_split(worker: Worker, watch: Callable[[int], None] | None) -> None:
+    """From now on `watch` hears when a batch is divided for a processor (its number), and when that is over (-1)."""
+    worker._watch_split = watch
+
+
 def holding(worker: Worker) -> list[tuple[int, Time]]:
     """Capabilities held by operators, jobs included: (processor, time)."""
     return sorted(worker.held)

@@ -77,6 +77,7 @@ class Worker:
 
         Drivers name slow operators by it, and clear it between turns.
         """
+        self._watch_split: Callable[[int], None] | None = None
         self.tracker = tracker_for(plan.topology)
         self._recorder = recorder
         self._peers = plan.workers
@@ -551,7 +552,7 @@ class Worker:
         if route.way == Way.BROADCAST:
             parts: list[Batch | None] = [batch] * self._peers
         else:
-            parts = self._outbox.split(route, batch)
+            parts = self._split(route, batch)
         for worker, part in enumerate(parts):
             if part is None or not len(part):
                 continue
@@ -561,6 +562,19 @@ class Worker:
                 self._enqueue(route.processor, route.port, time, (route.edge.index, worker, event, part))
             elif self._outbox.add(worker, route, event, time, part):
                 self._count(place, time, +1)
+
+    def _split(self, route: Route, batch: Batch) -> list[Batch | None]:
+        """Divide a batch between workers. Keys are chosen, and records combined, by functions of the operator behind."""
+        sender, self.acting = self.acting, self.runtimes[route.processor].node
+        watch = self._watch_split
+        if watch is None:
+            parts = self._outbox.split(route, batch)
+        else:
+            watch(route.processor)
+            parts = self._outbox.split(route, batch)
+            watch(-1)
+        self.acting = sender
+        return parts
 
     def _overtakes(self, route: Route, time: Time) -> bool:
         """True if batches resent after a rollback still wait on a route without a queue."""

@@ -2,6 +2,10 @@
 
 import { bytes, count, epoch, lag, policy, some, svg } from "./words.js";
 
+const MANY = 60;
+const SLOW = 1000;
+/** Of so many nodes all are touched at most once in so many milliseconds. */
+
 const ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz";
 
 function short(text, most) {
@@ -19,6 +23,9 @@ export class Graph {
     this.chosen = null;
     this.fields = {};
     this.newest = null;
+    this.late = new Set();
+    this.timer = 0;
+    this.touched = 0;
   }
 
   /** Build the drawing of `page` (see /api/graph). */
@@ -76,6 +83,7 @@ export class Graph {
       transform: `translate(${node.x} ${node.y})`,
       "data-node": index,
       "data-name": node.name,
+      "aria-label": node.name,
     });
     const parts = { group };
     if (node.count > 1) group.append(svg("rect", { class: "behind", x: 5, y: 5, width: node.w, height: node.h, rx: 9 }));
@@ -105,6 +113,8 @@ export class Graph {
     parts.verdict = svg("g", { class: "verdict", transform: `translate(${node.w / 2} ${node.h - 3})` }, svg("rect", { x: -58, y: 0, width: 116, height: 19, rx: 9 }), svg("text", { x: 0, y: 13.5, "text-anchor": "middle" }));
     group.append(parts.verdict);
     group.addEventListener("click", () => this.events.choose(index));
+    for (const name of ["pointerenter", "focus"]) group.addEventListener(name, () => this.tell(index));
+    for (const name of ["pointerleave", "blur"]) group.addEventListener(name, () => (parts.told = false));
     group.addEventListener("dblclick", () => this.events.open(index));
     this.parts.push(parts);
     return group;
@@ -115,6 +125,19 @@ export class Graph {
     const shifted = newest !== this.newest;
     this.newest = newest;
     for (const [index, row] of Object.entries(rows)) this.rows[index] = row;
+    for (const index of Object.keys(rows)) this.late.add(Number(index));
+    this.shifted = this.shifted || shifted;
+    const wait = this.rows.length > MANY ? this.touched + SLOW - performance.now() : 0;
+    if (wait <= 0) this.catchUp();
+    else if (!this.timer) this.timer = setTimeout(() => this.catchUp(), wait);
+  }
+
+  /** Show the rows that have come. */
+  catchUp() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.touched = performance.now();
+    const { newest, shifted } = this;
     const lows = this.rows.filter((row) => row && row[2] >= 0).map((row) => row[2]);
     const all = this.rows.filter((row) => row && row[0] >= 0).map((row) => row[0]);
     const top = Math.max(newest ?? 0, ...all, ...lows, 1);
@@ -122,29 +145,29 @@ export class Graph {
     const scale = { top, from: least - Math.max(1, top - least) * 0.18 };
     const moved = shifted || scale.from !== this.scale?.from || scale.top !== this.scale?.top;
     this.scale = scale;
-    const touched = moved ? this.rows.keys() : Object.keys(rows).map(Number);
+    const touched = moved ? this.rows.keys() : this.late;
     for (const index of touched) if (this.rows[index]) this.touch(index);
+    this.late.clear();
+    this.shifted = false;
   }
 
   touch(index) {
     const node = this.page.nodes[index];
     const parts = this.parts[index];
     const row = this.rows[index];
-    const [progress, inner, low, lowInner, taken, sent, busy, pending, held, queued, , size, logged, bars] = row;
+    const [progress, inner, low, lowInner, , , , , , , , , , bars] = row;
     const behind = lag(progress, this.newest);
-    set(parts.lag, progress < 0 ? "✓ end" : node.small ? epoch(progress, inner) : behind ? `−${count(behind)}` : "");
-    parts.group.classList.toggle("behind-others", behind > 8);
-    const words = [`${node.name} (${node.kind}, ${node.policy}${node.region ? `, region ${node.region}` : ""})`, `progress frontier: ${progress < 0 ? "at its end" : `epoch ${epoch(progress, inner)}`}`, `rollback frontier: ${low < 0 ? "everything is kept" : `epoch ${epoch(low, lowInner)}`}`, `${count(taken)} records/s in, ${count(sent)} out`, `busy ${Math.round(busy * 100)} % of a processor`, `${some(pending, "notification")} pending, ${count(held)} capabilities, ${count(queued)} batches queued`, `state ${bytes(size)}, logged ${bytes(logged)}`];
-    set(parts.title, words.join("\n"));
-    parts.group.setAttribute("aria-label", words.slice(0, 3).join(", "));
+    set(parts.lag, progress === -1 ? "✓ end" : progress < 0 ? "?" : node.small ? epoch(progress, inner) : behind ? `−${count(behind)}` : "");
+    if (parts.far !== behind > 8) parts.group.classList.toggle("behind-others", (parts.far = behind > 8));
+    if (parts.told) this.tell(index);
     if (node.small) return;
-    set(parts.progress, progress < 0 ? "▸ end" : `▸ ${epoch(progress, inner)}`);
+    set(parts.progress, `▸ ${epoch(progress, inner)}`);
     set(parts.low, low < 0 ? "↺ all" : `↺ ${epoch(low, lowInner)}`);
     const wide = node.w - 23;
     const { from, top } = this.scale;
     const at = (value) => (value < 0 ? wide : Math.max(0, Math.min(wide, ((value - from) / (top - from)) * wide)));
-    parts.done.setAttribute("width", at(progress).toFixed(1));
-    parts.kept.setAttribute("width", Math.min(at(low), at(progress)).toFixed(1));
+    width(parts.done, at(progress));
+    width(parts.kept, Math.min(at(low), at(progress)));
     if (bars !== parts.bars) {
       parts.bars = bars;
       const step = wide / bars.length;
@@ -156,6 +179,27 @@ export class Graph {
       parts.workers.setAttribute("d", path);
       parts.workers.style.strokeWidth = Math.max(1.4, Math.min(9, step * 0.62)).toFixed(1);
     }
+  }
+
+  /** Say of a node what can be said: only of one that somebody points at, or has come to by keys. */
+  tell(index) {
+    const node = this.page.nodes[index];
+    const parts = this.parts[index];
+    const row = this.rows[index];
+    parts.told = true;
+    if (!row) return;
+    const [progress, inner, low, lowInner, taken, sent, busy, pending, held, queued, , size, logged] = row;
+    const words = [`${node.name} (${node.kind}, ${node.policy}${node.region ? `, region ${node.region}` : ""})`, `progress frontier: ${progress === -1 ? "at its end" : progress < 0 ? "unknown" : `epoch ${epoch(progress, inner)}`}`, `rollback frontier: ${low < 0 ? "everything is kept" : `epoch ${epoch(low, lowInner)}`}`, `${count(taken)} records/s in, ${count(sent)} out`, `busy ${Math.round(busy * 100)} % of a processor`, `${some(pending, "notification")} pending, ${count(held)} capabilities, ${count(queued)} batches queued`, `state ${bytes(size)}, logged ${bytes(logged)}`];
+    set(parts.title, words.join("\n"));
+    parts.group.setAttribute("aria-label", words.slice(0, 3).join(", "));
+  }
+
+  /** The node in which the job is stuck, or has failed; null for none. */
+  mark_verdict(index, verdict) {
+    this.parts.forEach(({ group }, at) => {
+      group.classList.toggle("stuck", at === index && verdict.state === "stuck");
+      group.classList.toggle("broken", at === index && verdict.state === "failed");
+    });
   }
 
   /** Which node is chosen; which region stands out, if any. */
@@ -211,6 +255,11 @@ export class Graph {
       set(verdict.querySelector("text"), found?.text ?? "");
     });
   }
+}
+
+function width(element, value) {
+  const text = value.toFixed(1);
+  if (element.getAttribute("width") !== text) element.setAttribute("width", text);
 }
 
 function set(element, text) {

@@ -54,6 +54,13 @@ export class Stream {
     };
   }
 
+  /** Leave the connection to others: nobody looks. */
+  rest() {
+    clearTimeout(this.timer);
+    this.source?.close();
+    this.source = null;
+  }
+
   watch() {
     if (performance.now() - this.heard > SILENCE && this.source) {
       this.set(true);

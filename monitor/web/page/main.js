@@ -8,7 +8,7 @@ import { Search } from "./search.js";
 import { choose, folds, onChoice, state } from "./state.js";
 import { Timeline } from "./timeline.js";
 import { WhatIf } from "./whatif.js";
-import { bytes, count, html, lag, policy, seconds, some } from "./words.js";
+import { bytes, clock, count, epochOr, html, lag, policy, seconds, some } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const MOST_EVENTS = 4000;
@@ -67,7 +67,7 @@ const graph = new Graph($("camera"), stage, {
   choose(index) {
     if (camera.moved) return;
     const node = page.nodes[index];
-    if (whatif.on && node.operator !== null) whatif.toggle(node.key);
+    if (whatif.on && node.operator !== null) whatif.toggle(`operator:${node.key}`);
     else choose({ sel: node.key, worker: state.sel === node.key ? state.worker : null });
     stage.querySelector(`[data-node="${index}"]`)?.focus({ preventScroll: true });
   },
@@ -130,8 +130,9 @@ function select(move) {
 }
 
 let seen = 0;
-let phase = null;
+let verdict = null;
 let totals = null;
+let heard = 0;
 
 const stream = new Stream(
   () => {
@@ -145,12 +146,16 @@ const stream = new Stream(
   (message) => {
     if (message.totals) {
       totals = message.totals;
+      heard = message.at;
       graph.update(message.rows, totals.newest);
       if (message.workers) panel.workers = message.workers;
       panel.totals = totals;
-      phase = message.phase;
-      head(message);
-      timeline.add({ at: message.at, ...totals });
+      panel.live = message.live;
+      verdict = panel.verdict = message.verdict;
+      say();
+      head();
+      graph.mark_verdict(verdict.alarm && verdict.processor >= 0 ? page.of[verdict.processor] : null, verdict);
+      if (message.live) timeline.add({ at: message.at, ...totals });
     }
     if (message.events) {
       seen = message.events[message.events.length - 1].n;
@@ -165,17 +170,29 @@ const stream = new Stream(
   },
   (lost) => {
     document.body.classList.toggle("lost", lost);
+    panel.lost = lost && !verdict?.over;
     if (!lost) {
       again();
       return;
     }
     panel.show(); // what came last may have come too soon after what came before
-    const over = ["over", "closing"].includes(phase) || panel.events.some((event) => event.kind === "finished");
-    const error = panel.events.findLast((event) => ["error", "failed"].includes(event.kind));
-    if (over && !error) banner("The job is finished, and its monitor has left. What is shown is its end.", true);
-    else banner(error ? `The job has ended: ${error.text ?? error.reason}` : "The monitor does not answer: what is shown is old. Trying again…");
+    say(true);
+    if (verdict?.over) banner(`The job is not there any more: ${verdict.text.split("\n")[0]}. What is shown is its end.`, verdict.state === "ended" || verdict.state === "stopped");
+    else banner("The monitor does not answer: what is shown is old. Trying again…");
   },
 );
+
+/** The verdict, first of all: what the monitor says, or that it says nothing. */
+function say(lost = false) {
+  const pill = $("phase");
+  const silent = lost && !verdict?.over;
+  const text = silent ? `unknown: no answer since ${heard ? clock(heard) : "the page was opened"}${verdict ? `; before that ${verdict.state}` : ""}` : (verdict?.text.split("\n")[0] ?? "");
+  if (pill.textContent !== text) pill.textContent = text;
+  pill.title = verdict?.text ?? "";
+  pill.dataset.state = silent ? "unknown" : (verdict?.state ?? "");
+  pill.dataset.alarm = silent || verdict?.alarm ? "yes" : "no";
+  document.title = `${verdict?.alarm ? "⚠ " : ""}${job.name} · ${silent ? "unknown" : (verdict?.state ?? "Falkirk")}`;
+}
 let shown = 0;
 
 /** A monitor is back: it has numbered its events anew, and may be that of another program. */
@@ -192,24 +209,28 @@ async function again() {
   stream.connect();
 }
 
-function head(message) {
-  const pill = $("phase");
-  const trouble = !["running", "closing", "over", ...panel.still].includes(message.phase);
-  panel.phase = message.phase;
-  const words = { gathering: "rolling back: draining", deciding: "rolling back: deciding", restoring: "rolling back: restoring" };
-  pill.textContent = `${words[message.phase] ?? message.phase} · generation ${message.generation}`;
-  pill.className = `pill ${trouble ? "trouble" : message.phase}`;
-  const behind = lag(totals.open, totals.newest);
-  const unsafe = totals.low < 0 ? 0 : lag(totals.low, totals.newest);
-  const figures = [
-    ["records/s", count(totals.rate)],
-    ["latency", seconds(totals.p50)],
-    ["newest epoch", totals.newest === null ? "end" : count(totals.newest)],
-    ["open", behind ? some(behind, "epoch") : "none"],
-    ["not yet safe", unsafe ? some(unsafe, "epoch") : "none"],
-    ["read", count(totals.read)],
-    ["state", bytes(totals.state)],
-  ];
+function head() {
+  const { newest, slowest, open, low, live } = { ...totals, live: panel.live };
+  const behind = open === null || newest === null ? "unknown" : open < 0 ? "none" : newest < 0 ? `from ${count(open)} on` : some(lag(open, newest), "epoch");
+  const unsafe = low < 0 ? "none" : newest === null ? "unknown" : newest < 0 ? `from ${count(low)} on` : some(lag(low, newest), "epoch");
+  const reached = newest !== null && newest >= 0 && slowest !== newest ? `${epochOr(slowest)} to ${count(newest)}` : epochOr(newest);
+  const figures = live
+    ? [
+        ["records/s", count(totals.rate)],
+        ["latency", seconds(totals.p50)],
+        ["newest epoch", reached],
+        ["open", behind],
+        ["not yet safe", unsafe],
+        ["read", totals.read === null ? "unknown" : count(totals.read)],
+        ["state", bytes(totals.state)],
+        ["heard", totals.age === null ? "not of all workers" : totals.age < 2 ? "now" : `${seconds(totals.age)} ago`],
+      ]
+    : [
+        ["newest epoch", epochOr(newest)],
+        ["saved", open === null ? "unknown" : open < 0 ? "all" : `before epoch ${count(open)}`],
+        ["safe", low < 0 ? "all" : `before epoch ${count(low)}`],
+        ["logs", bytes(totals.logged)],
+      ];
   const list = $("totals");
   if (list.children.length !== figures.length) {
     list.replaceChildren(...figures.map(([name]) => html("div", {}, html("dt", {}, name), html("dd", {}, ""))));
@@ -289,7 +310,7 @@ addEventListener("keydown", (event) => {
     stage.querySelector(`[data-node="${at}"]`)?.focus({ preventScroll: true });
   } else if (event.key === "Enter" && !onButton && chosenNode() !== null) {
     const node = page.nodes[chosenNode()];
-    if (whatif.on && node.operator !== null) whatif.toggle(node.key);
+    if (whatif.on && node.operator !== null) whatif.toggle(`operator:${node.key}`);
     else if (node.operator === null) unfold(node.key);
     else choose({ worker: state.worker ?? "0" });
   } else if (event.key === "/") {
@@ -310,7 +331,7 @@ camera.frame(page.width, page.height);
 $("ask").setAttribute("aria-pressed", whatif.on);
 select(Boolean(state.sel) && !state.view);
 reveal();
-stream.connect();
+if (!document.hidden) stream.connect();
 if (whatif.on) whatif.refresh();
 ask("api/charts").then(({ points }) => {
   timeline.points = [...points, ...timeline.points.filter((point) => !points.length || point.at > points[points.length - 1].at)];
@@ -319,7 +340,15 @@ ask("api/charts").then(({ points }) => {
 setInterval(() => {
   if (!document.hidden && state.sel !== null && !whatif.on && !stream.isLost) panel.fetch();
 }, 1000);
-addEventListener("visibilitychange", () => {
-  if (!document.hidden) stream.connect();
-});
+/** A browser has six connections to a server, for all its tabs: those that nobody sees leave theirs, and ask now and then. */
+addEventListener("visibilitychange", () => (document.hidden ? stream.rest() : stream.connect()));
+setInterval(async () => {
+  if (!document.hidden || !totals) return;
+  try {
+    verdict = panel.verdict = await ask("api/verdict");
+    say();
+  } catch {
+    say(true);
+  }
+}, 5000);
 document.documentElement.dataset.ready = "yes";

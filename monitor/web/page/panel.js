@@ -2,17 +2,24 @@
 
 import { ask } from "./live.js";
 import { choose, state } from "./state.js";
-import { bound, bytes, clock, count, html, linked, moment, seconds, some } from "./words.js";
+import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some } from "./words.js";
 
-const BAD = new Set(["failure", "failed", "error"]);
+const BAD = new Set(["failure", "failed", "error", "stuck", "killed", "monitor", "page"]);
 const KINDS = {
   failure: (event) => `worker ${event.worker} failed: ${event.reason}`,
   failed: (event) => `the job failed: ${event.reason}`,
   error: (event) => event.text,
+  began: (event) => `the job begins, with ${some(event.workers, "worker")}`,
+  stuck: (event) => `stuck for ${seconds(event.seconds)} in ${event.name ? `${event.name}@${event.worker}` : `worker ${event.worker}`}, waiting for ${event.what}`,
+  moves: (event) => `it moves again, after ${seconds(event.seconds)}`,
+  stopped: (event) => `the job was stopped by ${event.by}`,
+  killed: (event) => `the job was killed, some time after ${clock(event.last)}: nothing says why`,
+  monitor: (event) => event.text,
+  page: (event) => event.text,
   note: (event) => `worker ${event.worker}: ${event.text}`,
   round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
-  restored: (event) => `all is restored, ${seconds(event.seconds)} after the failure`,
+  restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
@@ -68,8 +75,9 @@ export class Panel {
     this.shown = "";
     this.busy = false;
     this.node = null;
-    this.phase = null;
-    this.still = ["not running", "finished"];
+    this.verdict = null;
+    this.live = true;
+    this.lost = false;
   }
 
   /** The operator that is chosen, by its number; null for none. */
@@ -92,11 +100,7 @@ export class Panel {
   }
 
   put(parts) {
-    const top = this.root.scrollTop;
-    const focused = document.activeElement?.dataset?.keep;
-    this.root.replaceChildren(...parts.filter((part) => part !== ""));
-    this.root.scrollTop = top;
-    if (focused) this.root.querySelector(`[data-keep="${CSS.escape(focused)}"]`)?.focus();
+    morph(this.root, parts.filter((part) => part !== ""));
   }
 
   /** Ask about what is chosen; called again as long as it is. */
@@ -119,8 +123,8 @@ export class Panel {
   }
 
   overview() {
-    const rows = this.workers.map(([presence, , failures, newest, rate, busy], worker) =>
-      html("tr", {}, html("td", {}, `worker ${worker}`), html("td", {}, presence), html("td", {}, newest === null ? "–" : count(newest)), html("td", {}, count(rate)), html("td", {}, `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : "")),
+    const rows = this.workers.map(([presence, , failures, newest, rate, busy, age], worker) =>
+      html("tr", {}, html("td", {}, `worker ${worker}`), html("td", {}, this.lost ? "unknown" : presence), html("td", {}, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
     );
     const bad = this.events.filter(isBad);
     const recent = gathered(this.events);
@@ -129,11 +133,13 @@ export class Panel {
       html("h2", {}, this.job.name),
       html("p", { class: "soft" }, `${some(this.job.operators.length, "operator")} on ${some(this.job.workers, "worker")}; ${some(this.job.groups.length, "group")} of checkpoints, every ${[...new Set(every)].join(", ") || "–"}.`),
       html("h3", {}, "Workers"),
-      html("table", { class: "tight" }, html("tr", {}, ["", "", "epoch", "records/s", "busy", "failed"].map((text) => html("th", {}, text))), rows),
+      html("table", { class: "tight" }, html("tr", {}, ["", "", "epoch", "records/s", "busy", "failed", "heard"].map((text) => html("th", {}, text))), rows),
       this.job.promises.length ? html("h3", {}, "Outputs under failures") : "",
       this.promises(),
       html("h3", {}, "Held"),
-      html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, `${bytes(this.totals.kept)}, ${Math.round(100 * (this.totals.covered ?? 1))} % of the epochs since the last cut`)),
+      html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, this.totals.kept === null ? "–" : `${bytes(this.totals.kept)}, ${Math.round(100 * this.totals.covered)} % of the epochs since the last cut`)),
+      this.verdict?.trace ? html("h3", {}, "Traceback") : "",
+      this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
       bad.length ? html("h3", {}, "Failures and errors") : "",
       bad.length ? this.list(bad.slice(-8)) : "",
       html("h3", {}, "What happened"),
@@ -159,7 +165,7 @@ export class Panel {
   }
 
   list(events) {
-    return html("ul", { class: "events" }, [...events].reverse().map((event) => html("li", { class: isBad(event) ? "bad" : "" }, html("span", { class: "soft" }, clock(event.at)), html("span", {}, ...linked(describe(event))))));
+    return html("ul", { class: "events" }, [...events].reverse().map((event) => html("li", { class: isBad(event) ? "bad" : "", "data-keep": `event ${event.n ?? `${event.kind} ${event.since}`}` }, html("span", { class: "soft" }, clock(event.at)), html("span", {}, ...linked(describe(event))))));
   }
 
   group(node) {
@@ -179,10 +185,14 @@ export class Panel {
       html("dl", { class: "facts" }, ...this.facts(info)),
       ...this.job.promises.filter((promise) => promise.output === info.name).flatMap((promise) => this.causes(promise)),
     ];
+    if (this.verdict?.processor === operator && this.verdict.alarm) {
+      parts.push(html("div", { class: "because" }, html("b", {}, this.verdict.state), this.verdict.text));
+      if (this.verdict.trace) parts.push(html("pre", { class: "trace" }, this.verdict.trace));
+    }
     const answers = this.answers;
     if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
     if (!answers) return [...parts, html("p", { class: "soft" }, "Asking…")];
-    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers), ...this.working(answers.all.workers));
+    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers), ...this.members(answers.all.workers), ...this.working(answers.all.workers));
     if (state.worker === null) parts.push(html("p", { class: "soft" }, "Choose a worker to see what it can be restored to, and what holds it back."));
     else if (answers.one) parts.push(...this.processor(answers.one, answers.why));
     return parts;
@@ -210,6 +220,18 @@ export class Panel {
     return html("table", { class: "tight" }, html("tr", {}, ["", "progress", "rollback", "pending", "queued", "state"].map((text) => html("th", {}, text))), rows);
   }
 
+  /** The operators of a fused chain: how many records each has taken, and which share of the chain's time is its. */
+  members(workers) {
+    const sums = new Map();
+    for (const each of workers.flatMap((one) => one.members ?? [])) {
+      const sum = sums.get(each.name) ?? { taken: 0, busy: 0 };
+      sums.set(each.name, { taken: sum.taken + each.taken, busy: sum.busy + each.busy });
+    }
+    const all = [...sums.values()].reduce((sum, each) => sum + each.busy, 0);
+    const rows = [...sums].map(([name, sum]) => html("tr", {}, html("td", {}, name), html("td", {}, count(sum.taken)), html("td", {}, all ? `${Math.round((100 * sum.busy) / all)} %` : "–")));
+    return rows.length ? [html("h3", {}, "Fused into it"), html("table", { class: "tight members" }, html("tr", {}, ["", "records in", "of its time"].map((text) => html("th", {}, text))), rows)] : [];
+  }
+
   /** How far jobs of the operator are, and what a source has others read. */
   working(workers) {
     const rows = workers.flatMap((one) => (one.working ?? []).map((each) => {
@@ -223,7 +245,7 @@ export class Panel {
     const parts = [html("h3", {}, `Why worker ${one.worker} is where it is`)];
     if (why) {
       parts.push(this.because("Rollback frontier", bound(one.low), why.rollback.text, why.rollback.culprit, why.rollback.constraint));
-      if (!this.still.includes(this.phase)) parts.push(this.because("Progress frontier", (why.progress.frontier ?? []).map(bound).join(", ") || "–", why.progress.text, why.progress.culprit));
+      if (this.live) parts.push(this.because("Progress frontier", (why.progress.frontier ?? []).map(bound).join(", ") || "–", why.progress.text, why.progress.culprit));
       if (why.progress.holds.length > 1) {
         const rows = why.progress.holds.map((hold) => html("tr", {}, html("td", {}, `${hold.what} at `, this.jump(hold.operator, hold.workers[0] ?? null)), html("td", {}, bound(hold.time)), html("td", {}, hold.workers.length ? `worker ${hold.workers.join(", ")}` : "")));
         parts.push(html("h3", {}, "All that holds its progress"), html("table", {}, rows));
@@ -263,7 +285,7 @@ export class Panel {
       ["notifications pending", count(one.pending)],
       ["capabilities", count(one.held)],
       ["batches queued", count(one.queued)],
-      ["records in / out", `${count(one.taken)} / ${count(one.sent)}`],
+      ["records in / out, since this page looks", this.live && one.taken !== undefined ? `${count(one.taken)} / ${count(one.sent)}` : "–"],
       ["checkpoints: taken, kept, collected", one.kind === "chain" ? `${count(one.taken_checkpoints)}, ${count(one.kept)}, ${count(one.collected)}` : "none"],
     ];
     return html("dl", { class: "facts" }, facts.flatMap(([name, text]) => [html("dt", {}, name), html("dd", {}, text)]));

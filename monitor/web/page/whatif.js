@@ -18,14 +18,14 @@ export class WhatIf {
   }
 
   get failed() {
-    return (state.ask ?? "").split("|").filter(Boolean);
+    return (state.ask ?? "").split("|").filter(Boolean).map((name) => name.replace(/%7C|%25/g, decodeURIComponent));
   }
 
-  /** Mark or unmark "worker:1", or the name of an operator. */
+  /** Mark or unmark "worker:1", or "operator:" with the name of one. */
   toggle(name) {
     const now = new Set(this.failed);
     if (!now.delete(name)) now.add(name);
-    choose({ ask: [...now].join("|") });
+    choose({ ask: [...now].map((each) => each.replace(/[%|]/g, encodeURIComponent)).join("|") });
   }
 
   /** Ask again: what is marked has changed, or time has passed. */
@@ -57,7 +57,7 @@ export class WhatIf {
   verdicts(page, job) {
     if (!this.on) return null;
     const names = new Set(this.failed);
-    const list = page.nodes.map((node) => ({ text: "", failed: names.has(node.key) && node.operator !== null }));
+    const list = page.nodes.map((node) => ({ text: "", failed: names.has(`operator:${node.key}`) && node.operator !== null }));
     if (!this.answer) return list;
     const seen = page.nodes.map(() => ({ keep: 0, all: 0, least: null }));
     for (const one of this.answer.processors) {
@@ -85,7 +85,7 @@ export class WhatIf {
       html("div", { class: "head" }, html("h2", {}, "What if…"), html("span", { class: "pair" }, failed.size ? html("button", { "data-keep": "again", onclick: () => this.refresh() }, "Ask again") : "", html("button", { onclick: () => choose({ ask: null }) }, "Close"))),
       html("p", { class: "soft" }, "Mark workers here, or operators in the drawing, as failed. Nothing happens to the job: the page asks the solver that would decide."),
       html("div", { class: "chips" }, chips),
-      operators.length ? html("div", { class: "chips" }, operators.map((name) => html("button", { class: "chip failed", onclick: () => this.toggle(name) }, name))) : "",
+      operators.length ? html("div", { class: "chips" }, operators.map((name) => html("button", { class: "chip failed", onclick: () => this.toggle(name) }, name.replace(/^operator:/, "")))) : "",
     ];
     if (this.error) parts.push(html("div", { class: "because" }, html("b", {}, "No answer"), this.error));
     else if (this.waiting && !this.answer) parts.push(html("p", { class: "soft" }, "Asking…"));
@@ -141,12 +141,21 @@ export class WhatIf {
       byOperator.set(one.operator, list);
     }
     const rows = [...byOperator].map(([operator, list]) => {
-      const least = list.reduce((best, one) => (best === null || less(one.to, best) ? one.to : best), null);
-      return html("tr", { class: "link", onclick: () => choose({ sel: job.operators[operator].name, ask: state.ask }) }, html("td", {}, job.operators[operator].name), html("td", {}, list.length === job.workers ? "every worker" : `worker ${list.map((one) => one.worker).join(", ")}`), html("td", {}, `before ${bound(least)}`));
-    });
+      const name = job.operators[operator].name;
+      return [...byBound(list)].map(([to, workers], at) =>
+        html("tr", { class: "link", onclick: () => choose({ sel: name, ask: state.ask }) }, html("td", {}, at ? "" : name), html("td", {}, workers.length === job.workers ? "every worker" : `worker ${workers.join(", ")}`), html("td", {}, `before ${to}`)),
+      );
+    }).flat();
     parts.push(rows.length ? html("table", {}, rows) : html("p", {}, "Nobody loses anything."));
     return parts;
   }
+}
+
+/** The workers of an operator, by the bound that each goes back to. */
+function byBound(list) {
+  const found = new Map();
+  for (const one of list) found.set(bound(one.to), [...(found.get(bound(one.to)) ?? []), one.worker]);
+  return found;
 }
 
 function less(a, b) {

@@ -41,8 +41,9 @@ export function clock(at) {
   return new Date(at * 1000).toLocaleTimeString("en-GB");
 }
 
-/** An epoch of a frontier: everything before it is done. -1: all is. */
+/** An epoch of a frontier: everything before it is done. -1: all is; -2: nobody knows. */
 export function epoch(value, inner = 0) {
+  if (value < -1) return "unknown";
   if (value < 0) return "end";
   const text = value.toLocaleString("en");
   return inner ? `${text}.${inner}` : text;
@@ -72,6 +73,11 @@ function steps(value) {
   const found = [];
   for (let at = 0; at < value.length; at += depth) found.push([value[0] + at / depth, ...value.slice(at + 1, at + depth)]);
   return found;
+}
+
+/** An epoch that may be over, or that nobody may know. */
+export function epochOr(value) {
+  return value === null || value === undefined || value < -1 ? "unknown" : value < 0 ? "ended" : count(value);
 }
 
 /** How far `epoch` is behind `newest`, in epochs. */
@@ -113,7 +119,7 @@ export function svg(tag, attributes = {}, ...children) {
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) element[name] = value; // a property, so that `morph` can hand it on
     else if (name === "style") element.style.cssText = value ?? "";
     else if (name === "hue") element.style.setProperty("--hue", value);
     else if (value === true) element.setAttribute(name, "");
@@ -121,6 +127,47 @@ function fill(element, attributes, children) {
   }
   element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
+}
+
+/**
+ * Make the children of an element be `parts`, and touch only what differs: what is selected stays selected, and what is being
+ * clicked is still there when the button goes up. Children with the same data-keep are the same.
+ */
+export function morph(element, parts) {
+  const kept = new Map([...element.children].filter((child) => child.dataset?.keep).map((child) => [child.dataset.keep, child]));
+  let there = element.firstChild;
+  for (const part of parts) {
+    const next = typeof part === "string" ? document.createTextNode(part) : part;
+    const key = next.dataset?.keep;
+    const same = key ? kept.get(key) : there && !there.dataset?.keep && alike(there, next) ? there : null;
+    if (!same || !alike(same, next)) {
+      element.insertBefore(next, there);
+      continue;
+    }
+    if (same !== there) element.insertBefore(same, there);
+    else there = there.nextSibling;
+    become(same, next);
+  }
+  while (there) {
+    const after = there.nextSibling;
+    there.remove();
+    there = after;
+  }
+}
+
+function alike(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName;
+}
+
+function become(old, next) {
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== next.data) old.data = next.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  if (old.onclick !== next.onclick) old.onclick = next.onclick;
+  morph(old, [...next.childNodes]);
 }
 
 /** A text, in which addresses of pages are links. */

@@ -6,7 +6,7 @@ import msgspec
 
 from monitor.coordination.coordinator import Settings
 from monitor.coordination.effects import Effect, Persist
-from monitor.coordination.records import SavedJob
+from monitor.coordination.records import KeptEvent, SavedJob
 from monitor.coordination.supervision import TimelineEvent
 from monitor.coordination.workers import JobPhase
 from recovery.layout import Layout
@@ -33,7 +33,17 @@ def xis(epoch: int) -> tuple[Xi, ...]:
 
 
 def without_events(coordinator: DrivenCoordinator) -> list[Effect]:
-    return [effect for effect in coordinator.take() if not isinstance(effect, TimelineEvent)]
+    """The effects without those for the timeline; and of records without the events that come with them."""
+    found: list[Effect] = []
+    for effect in coordinator.take():
+        if isinstance(effect, Persist):
+            records = tuple(each for each in effect.records if not isinstance(each, KeptEvent))
+            if not records:
+                continue
+            effect = Persist(effect.ticket, records)
+        if not isinstance(effect, TimelineEvent):
+            found.append(effect)
+    return found
 
 
 def write(coordinator: DrivenCoordinator) -> Persist:

@@ -39,9 +39,10 @@ def test_a_life_is_told() -> None:
     first, last = {"group": 0, "epoch": 3}, {"group": 0, "epoch": -1}
     writing = {"waited": 0.0, "made": 0.0, "written": 0.0}
     assert timeline(coordinator.all) == [
+        ("began", 0.0, {"workers": 2}),
         ("round", 0.0, {"round": 1, "alive": []}),
         ("decided", 0.0, {"generation": 1, "failed": [0, 1], "rolled_back": 4}),
-        ("restored", 0.5, {"generation": 1, "seconds": 0.5}),
+        ("restored", 0.5, {"generation": 1, "seconds": 0.5, "start": True}),
         ("cut", 1.0, first),
         ("durable", 1.5, {"worker": 0, **first, **writing}),
         ("durable", 1.5, {"worker": 1, **first, **writing}),
@@ -53,7 +54,7 @@ def test_a_life_is_told() -> None:
         ("failure", 3.0, {"worker": 0, "incarnation": 1, "reason": "killed"}),
         ("round", 3.0, {"round": 2, "alive": [1]}),
         ("decided", 3.5, {"generation": 2, "failed": [0], "rolled_back": 4}),
-        ("restored", 4.0, {"generation": 2, "seconds": 1.0}),
+        ("restored", 4.0, {"generation": 2, "seconds": 1.0, "start": False}),
         ("cut", 4.5, last),
         ("durable", 5.0, {"worker": 0, **last, **writing}),
         ("durable", 5.0, {"worker": 1, **last, **writing}),
@@ -71,9 +72,11 @@ def test_rounds_and_failures_are_kept_with_the_next_write() -> None:
     writes = [effect.records for effect in coordinator.all if isinstance(effect, Persist)]
     kept = [[(each.kind, each.at) for each in records if isinstance(each, KeptEvent)] for records in writes]
     assert [each for each in kept if each] == [
+        [("began", 0.0)],
         [("decided", 0.0), ("restored", 0.5)],
         [("failure", 3.0)],
         [("decided", 3.5), ("restored", 4.0)],
+        [("finished", 5.5)],
     ]
 
 
@@ -101,7 +104,7 @@ def test_what_stays_is_not_counted_as_rolled_back_and_trouble_begins_with_the_fi
     told += timeline(coordinator.take())
     assert [each for each in told if each[0] in ("decided", "restored")] == [
         ("decided", 7.0, {"generation": 3, "failed": [0], "rolled_back": 3}),
-        ("restored", 9.0, {"generation": 3, "seconds": 4.0}),
+        ("restored", 9.0, {"generation": 3, "seconds": 4.0, "start": False}),
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from falkirk.simulate.world import World
 from monitor.coordination.effects import Answer
@@ -344,9 +345,13 @@ def test_who_is_silent_is_named_while_memory_and_while_costs_are_asked_for() -> 
 
 
 def test_operators_may_have_names_that_look_like_something_else() -> None:
-    names = ["worker", "by:1", "7"]
+    names = ["worker", "by:1", "7", "x@1", "x"]
     odd = layout(", ".join(f"{name} any" for name in names), "worker>7", 2)
     for p, name in enumerate(names):
-        assert targets(odd, [name]) == ((p, 0), (p, 1))
+        assert targets(odd, [name]) == targets(odd, [f"operator:{name}"]) == ((p, 0), (p, 1))
+        assert targets(odd, [f"{name}@0"]) == ((p, 0),)
+    named = replace(odd, processors=(replace(odd.processors[0], name="worker:1"), *odd.processors[1:]))
+    assert targets(named, ["operator:worker:1"]) == ((0, 0), (0, 1))
+    assert targets(named, ["worker:1"]) == tuple((p, 1) for p in range(len(names)))
     with pytest.raises(FalkirkError, match="numbered 0 to 1"):
         targets(odd, ["worker:\N{ARABIC-INDIC DIGIT ONE}"])

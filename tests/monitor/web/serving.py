@@ -29,6 +29,7 @@ def serving(job: StandingJob, token: str = "", moves: bool = True) -> Iterator[s
     with closing(open_page("made up", port=0)) as page:
         server = PageServer(page.listener, Access(token), page.title)
         server.know(job.layout)
+        server.happened(job.events)
         server.publish(job.observe())
         over = threading.Event()
 

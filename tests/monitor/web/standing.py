@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from monitor.coordination.options import Options
+from monitor.coordination.supervision import TimelineEvent
+from monitor.explain.verdict import Judge
 from monitor.explain.what_if import restart
 from monitor.web.questions import Done
 from monitor.web.view import Observation, WorkerView
@@ -28,6 +30,14 @@ class StandingJob:
         self.at = 1000.0
         self.epoch = 0
         self.low: tuple[tuple[Bound, ...], ...] = self.options.watermarks
+        self.events = [TimelineEvent("began", 999.0, {"workers": layout.workers})]
+        self.happens("restored", generation=1, seconds=1.0, start=True)
+        self.live = True
+        self.read: dict[int, tuple[int, int | None]] = {}
+
+    def happens(self, kind: str, **data: Any) -> None:
+        """Something for the timeline, now."""
+        self.events.append(TimelineEvent(kind, self.at, data))
 
     def step(self, seconds: float = 0.25) -> Observation:
         """A moment later."""
@@ -60,7 +70,9 @@ class StandingJob:
     def observe(self) -> Observation:
         views = tuple(WorkerView("alive", worker, 0) for worker in range(self.layout.workers))
         completed: tuple[Any, ...] = tuple((self.epoch,) * len(self.layout.groups) for _ in range(self.layout.workers))
-        return Observation(self.at, "running", 1, self.low, completed, views, dict(self.told))
+        verdict = Judge(self.events).verdict(self.live, self.at)
+        said = completed, views, dict(self.told), verdict, self.live, dict(self.read)
+        return Observation(self.at, "running", 1, self.low, *said)
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         done(restart(self.options))

@@ -8,17 +8,21 @@ from typing import Any
 import pytest
 
 from monitor.coordination.supervision import TimelineEvent
+from monitor.web.app import cookie_of
 from monitor.web.hub import Hub
 from monitor.web.view import FIELDS
 from tests.monitor.web.asked import Page, Said, ask
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.standing import StandingJob
 
+COOKIE = cookie_of("secret")
+
 
 @pytest.mark.parametrize(
     ("host", "may"),
     [
         *((name, True) for name in ("localhost", "localhost:80", "127.0.0.1", "127.0.0.1:8000", "[::1]", "[::1]:80")),
+        *((name, True) for name in ("LOCALHOST", "LocalHost:80")),
         *((name, False) for name in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]:80", "")),
     ],
 )
@@ -29,6 +33,16 @@ def test_only_loopback_names_are_answered_without_a_token(host: str, may: bool) 
     if not may:
         name = "[::2]" if host.startswith("[") else host.partition(":")[0]
         assert said.value == {"error": f"this page is at loopback only, not at {name!r}"}
+
+
+def test_the_cookies_of_two_jobs_at_one_host_do_not_overwrite_each_other() -> None:
+    one, other = (ask(StandingJob(wide_layout(10)), f"/?token={token}", token) for token in ("secret", "other"))
+    names = {said.headers["set-cookie"].partition("=")[0] for said in (one, other)}
+    assert len(names) == 2
+    both = f"{COOKIE}=secret; {cookie_of('other')}=other"
+    assert {
+        ask(StandingJob(wide_layout(10)), "/api/job", token, cookie=both).status for token in ("secret", "other")
+    } == {200}
 
 
 @pytest.mark.parametrize(
@@ -54,11 +68,11 @@ def test_another_site_may_not_ask_whoever_looks(origin: str, status: int, token:
         ({}, 401),
         ({"authorization": "Bearer wrong"}, 401),
         ({"authorization": "Basic secret"}, 401),
-        ({"cookie": "falkirk-token=wrong"}, 401),
+        ({"cookie": f"{COOKIE}=wrong"}, 401),
         ({"authorization": "Bearer secret"}, 200),
         ({"authorization": "bearer secret"}, 200),
-        ({"cookie": "falkirk-token=secret"}, 200),
-        ({"cookie": "falkirk-token=secret", "authorization": "Bearer wrong"}, 200),
+        ({"cookie": f"{COOKIE}=secret"}, 200),
+        ({"cookie": f"{COOKIE}=secret", "authorization": "Bearer wrong"}, 200),
         ({"authorization": "Bearer secret", "host": "elsewhere.example"}, 200),
     ],
 )
@@ -80,9 +94,7 @@ def test_the_token_of_an_address_becomes_a_cookie(asked: str, status: int, leads
     said = ask(StandingJob(wide_layout(10)), asked, "secret")
     assert (said.status, said.headers.get("location")) == (status, leads_to)
     cookie = said.headers.get("set-cookie", "").lower()
-    assert (
-        ("falkirk-token=secret" in cookie) == ("httponly" in cookie) == ("samesite=strict" in cookie) == (status == 303)
-    )
+    assert (f"{COOKIE}=secret" in cookie) == ("httponly" in cookie) == ("samesite=strict" in cookie) == (status == 303)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def test_a_chain_shows_its_checkpoints_from_its_low_watermark_on_the_newest_firs
         "progress": [1200, 1201],
         "frontier": None,
         "working": [],
+        "members": [],
         **numbers(COUNT, 1),
     }
     workers = ask(job, f"/api/operator/{COUNT}").value

@@ -114,7 +114,7 @@ headers = st.lists(
                     "websocket",
                     "100-continue",
                     "Bearer \xff",
-                    "falkirk-token=\xff;;=",
+                    "falkirk-0=\xff;;=",
                     "0",
                     "-1",
                     "99999999999999999999",

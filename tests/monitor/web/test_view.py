@@ -8,10 +8,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
+from monitor.explain.verdict import Verdict
 from monitor.web.fold import fold, group_tree
-from monitor.web.view import BARS, FIELDS, Observation, View, WorkerView, _shorten, changes
+from monitor.web.view import (
+    BARS,
+    ENDED,
+    FIELDS,
+    STALE_SECONDS,
+    UNKNOWN,
+    Observation,
+    View,
+    WorkerView,
+    _shorten,
+    changes,
+)
 from recovery.layout import Layout
 from recovery.metadata import MORE, NEVER, Bound, everything
 from recovery.protocol import END, ROWS, Observed
@@ -164,7 +178,7 @@ def test_who_has_told_nothing_is_where_it_has_completed_and_no_further_back_than
     view = View(PLAN)
     groups = len(PLAN.groups)
     view.update(seen(PLAN, 1.0, completed=((4,) * groups, None)))
-    assert {row["progress"] for row in rows_of(view)} == {0}
+    assert {row["progress"] for row in rows_of(view)} == {UNKNOWN}
     view.update(seen(PLAN, 2.0, completed=((4,) * groups, (6,) * groups)))
     assert {row["progress"] for row in rows_of(view)} == {4}
     low = [(5,) if depth == 1 else (5, 2) for depth in DEPTHS]
@@ -246,13 +260,13 @@ def test_shares_of_time_have_two_digits() -> None:
     view.update(seen(PLAN, 1.0, said(COUNT)))
     view.update(seen(PLAN, 2.0, said(COUNT, busy=[24_690] * COUNT)))
     assert {row["busy"] for row in rows_of(view)} == {0.01}
-    assert view.workers()[0][-1] == 0.09
+    assert view.workers()[0][5] == 0.09
 
 
 def test_reports_of_another_generation_are_not_heard() -> None:
     view = View(PLAN)
     view.update(replace(seen(PLAN, 1.0, said(COUNT, epoch=5)), generation=2))
-    assert {row["progress"] for row in rows_of(view)} == {0}
+    assert {row["progress"] for row in rows_of(view)} == {UNKNOWN}
 
 
 def test_what_is_held_is_summed_over_workers_and_over_what_is_folded() -> None:
@@ -274,7 +288,8 @@ def test_totals_say_how_the_job_is_doing() -> None:
     other = said(COUNT, 1, 7, times[100:], epoch=6, read=22, written=4, **kept)
     view.update(seen(PLAN, 5.0, one, other))
     assert view.totals() == {
-        "newest": 7,
+        "newest": 9,
+        "slowest": 7,
         "read": 33,
         "written": 7,
         "rate": 0.0,
@@ -286,12 +301,13 @@ def test_totals_say_how_the_job_is_doing() -> None:
         "logged": 2 * COUNT * 5,
         "kept": 2 * COUNT * 7,
         "covered": 1.0,
+        "age": 0.0,
     }
     view.update(seen(PLAN, 15.0, replace_newest(one), replace_newest(other)))
     assert view.totals()["p50"] == 0.1, "they are ten seconds old"
     view.update(seen(PLAN, 15.5))
     assert (view.totals()["p50"], view.totals()["p99"]) == (None, None)
-    assert view.newest() is None, "all sources have ended"
+    assert view.newest() == ENDED, "all sources have ended"
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 99, 100, 101, 250])
@@ -360,9 +376,53 @@ def test_of_each_worker_it_is_told_who_it_is_and_how_fast_and_how_busy() -> None
     view = View(PLAN)
     view.update(seen(PLAN, 1.0, said(COUNT, 0, 4)))
     view.update(seen(PLAN, 2.0, said(COUNT, 0, 5, read=100, busy=[100_000] * COUNT)))
-    assert view.workers() == [["alive", 10, 20, 5, 50.0, 0.35], ["alive", 11, 21, None, 0.0, 0.0]]
+    assert view.workers() == [["alive", 10, 20, 5, 50.0, 0.35, 0], ["alive", 11, 21, None, None, None, None]]
     view.update(seen(PLAN, 3.0, said(COUNT, 0, 5, read=100, busy=[900_000] * COUNT)))
-    assert view.workers()[0][-1] == 1.0
+    assert view.workers()[0][5] == 1.0
+
+
+def test_nothing_that_is_unknown_looks_ended() -> None:
+    view = View(PLAN)
+    view.update(seen(PLAN, 1.0, completed=(None, None)))
+    assert (view.newest(), view.totals()["read"], view.totals()["age"]) == (None, None, None)
+    view.update(seen(PLAN, 2.0, said(COUNT, 0, None)))
+    assert view.newest() is None, "of the other worker nobody knows"
+    hung = replace(seen(PLAN, 3.0, said(COUNT, 0, None)), read={1: (5700, 54)})
+    view.update(hung)
+    assert (view.newest(), view.totals()["read"]) == (54, 5700)
+    assert view.workers()[1][3] == 54
+    view.update(replace(seen(PLAN, 3.0 + STALE_SECONDS, said(COUNT, 0, None)), read={1: (5700, 54)}))
+    gone = replace(seen(PLAN, 4.0, said(COUNT, 0, None), said(COUNT, 1, None)), live=False)
+    view.update(gone)
+    totals = view.totals()
+    assert [totals[name] for name in ("newest", "read", "written", "rate", "state", "kept", "covered")] == [None] * 7
+    view.update(replace(gone, verdict=Verdict("ended", "ended: all is done", 4.0)))
+    assert view.newest() == ENDED
+
+
+def test_what_was_said_long_ago_is_no_rate_of_now() -> None:
+    view = View(PLAN)
+    first = said(COUNT, 0, 4), said(COUNT, 1, 4)
+    view.update(seen(PLAN, 1.0, *first))
+    later = said(COUNT, 0, 5, read=100), said(COUNT, 1, 5, read=100)
+    view.update(seen(PLAN, 2.0, *later))
+    assert view.totals()["rate"] == 100.0
+    told = {each.worker: (2.0, each) for each in later}
+    view.update(replace(seen(PLAN, 2.0 + STALE_SECONDS), told=told))
+    assert view.totals()["rate"] is None
+    assert view.totals()["age"] == STALE_SECONDS
+    assert [row[4:] for row in view.workers()] == [[None, None, int(STALE_SECONDS)]] * 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1000)), max_size=40))
+def test_counters_of_the_job_never_go_back_whatever_processes_begin_anew(reports: list[tuple[int, int]]) -> None:
+    view, before = View(PLAN), 0
+    for at, (worker, read) in enumerate(reports):
+        view.update(seen(PLAN, float(at), said(COUNT, worker, read=read)))
+        now = view.totals()["read"]
+        assert now >= before
+        before = now
+    assert before >= max((read for _, read in reports), default=0)
 
 
 @pytest.mark.parametrize(

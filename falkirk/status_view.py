@@ -1,0 +1,106 @@
+"""`falkirk status`: the verdict on the job of a store, and an exit code for scripts.
+
+0 it runs, starts, rolls back, was stopped on purpose, or has ended; 10 it is stuck; 11 it has failed; 12 it was killed; 13
+there is no job; 14 its processes are there, and do not answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from falkirk.what_if_view import Busy, NotRunning, call_within
+from monitor.explain.verdict import Verdict
+from recovery.store.identity import store_id
+from recovery.store.local import LOCK, LocalStore
+from runtime.page.address import PAGE_FILE
+from runtime.page.recorded import judge_of, read_saved
+from timely.errors import FalkirkError
+
+STUCK, FAILED, KILLED, NO_JOB, NO_ANSWER = 10, 11, 12, 13, 14
+
+_CODES = {"stuck": STUCK, "failed": FAILED, "killed": KILLED}
+_SECONDS = 20.0
+"""Seconds that a monitor has to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The answer: `code` is the exit code; `said` the verdict as /api/verdict gives it, None where there is none."""
+
+    text: str
+    code: int
+    said: dict[str, Any] | None = None
+
+
+def status_of(folder: str | os.PathLike[str]) -> Status:
+    """The status of the job of a store. Raises FalkirkError if the folder is no store."""
+    if not os.path.isdir(folder):
+        return Status(f"no job: there is no store {os.fspath(folder)}", NO_JOB)
+    try:
+        said = _asked(Path(folder))
+    except FalkirkError as error:
+        return Status(
+            f"no answer: the processes of the job are there, and its monitor does not answer ({error})", NO_ANSWER
+        )
+    return _recorded(folder) if said is None else _status(said)
+
+
+def _recorded(folder: str | os.PathLike[str]) -> Status:
+    """The status of a job that is not there, by what its monitor has noted."""
+    with LocalStore(folder) as store:
+        identity = store_id(store)
+        saved = read_saved(store, identity) if identity is not None else None
+    if saved is None or saved.layout is None:
+        return Status(f"no job: in the store {os.fspath(folder)} none has ever run", NO_JOB)
+    return _status(judge_of(saved).verdict(False, time.time()).as_json())
+
+
+def status_command(folder: str, as_json: bool) -> int:
+    """Print the status; the exit code."""
+    found = status_of(folder)
+    if as_json:
+        print(json.dumps({"text": found.text, "exit_code": found.code, **(found.said or {})}))
+    else:
+        print(found.text)
+    return found.code
+
+
+def _status(said: dict[str, Any]) -> Status:
+    since = datetime.fromtimestamp(said["since"]).astimezone().isoformat(" ", "seconds") if said["since"] else ""
+    text = said["text"] if said["state"] == "stuck" or not since else f"{said['text']} (since {since})"
+    return Status(text, _CODES.get(said["state"], 0), said)
+
+
+def _asked(folder: Path) -> dict[str, Any] | None:
+    """The verdict of a running job's monitor; None if there is no running job. Raises FalkirkError if it does not answer."""
+    if not _is_there(folder):
+        return None
+    try:
+        return call_within(_SECONDS, (folder / PAGE_FILE).read_text(), "GET", "/api/verdict", None)
+    except (FileNotFoundError, NotRunning):
+        return None
+    except Busy:
+        return Verdict("starting", "starting", 0.0).as_json()
+    except TimeoutError:
+        raise FalkirkError(f"nothing came in {_SECONDS:.0f} s: ask again") from None
+
+
+def _is_there(folder: Path) -> bool:
+    """False if the process that used the store last is surely gone. Nothing is locked: a job may be about to."""
+    try:
+        pid, host = (folder / LOCK).read_text().split()
+        if host != socket.gethostname():
+            return True
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    except (OSError, ValueError, OverflowError):
+        return True
+    return True

@@ -1,0 +1,135 @@
+"""The verdict on a job: its state in one sentence, by what has happened so far. Pure.
+
+The timeline says it all: a verdict is what is left when its events are taken one after the other. So the monitor that
+leads a job, the page of one that has ended, and `falkirk status` say the same of the same job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+State = Literal["starting", "running", "stuck", "rolling back", "failed", "stopped", "killed", "ended"]
+
+ALARMS: frozenset[State] = frozenset(("stuck", "failed", "killed"))
+"""The states in which somebody should look at the job."""
+
+OVER: frozenset[State] = frozenset(("failed", "stopped", "killed", "ended"))
+"""The states of a job that is not there any more."""
+
+
+class Occurrence(Protocol):
+    """An event of the timeline."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind."""
+
+    @property
+    def at(self) -> float:
+        """Its time, in seconds."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """More of it, by kind."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """A verdict. `text` begins with the state, and is a sentence.
+
+    `processor` and `worker` say where the job is stuck or has failed, if that is anywhere (else -1); `since` is when the
+    state began, in seconds since 1970; `trace` is Python's, of an error.
+    """
+
+    state: State
+    text: str
+    since: float
+    processor: int = -1
+    worker: int = -1
+    trace: str = ""
+
+    @property
+    def alarm(self) -> bool:
+        """True if somebody should look at the job."""
+        return self.state in ALARMS
+
+    def as_json(self) -> dict[str, Any]:
+        """As the page gets it."""
+        return {**msgspec.structs.asdict(self), "alarm": self.alarm, "over": self.state in OVER}
+
+
+UNJUDGED = Verdict("starting", "starting", 0.0)
+"""The verdict before anything has happened."""
+
+
+class Judge:
+    """Takes the events of a timeline, in their order, and gives the verdict at any time."""
+
+    def __init__(self, events: Iterable[Occurrence] = ()) -> None:
+        self._now = UNJUDGED
+        self._halt: dict[str, Any] | None = None
+        self._halted = 0.0
+        self.last = 0.0
+        """The time of the last event."""
+        for event in events:
+            self.take(event)
+
+    def take(self, event: Occurrence) -> None:
+        """The next event."""
+        at, data = event.at, event.data
+        self.last = max(self.last, at)
+        before = self._now
+        if before.state in OVER and event.kind != "began":
+            return
+        match event.kind:
+            case "began":
+                self._now, self._halt = Verdict("starting", "starting", at), None
+            case "restored" | "resumed":
+                self._now, self._halt = Verdict("running", "running", at), None
+            case "failure" if before.state != "starting":
+                text = f"rolling back: worker {data['worker']} failed ({data['reason']})"
+                since = before.since if before.state == "rolling back" else at
+                self._now, self._halt = Verdict("rolling back", text, since, -1, data["worker"]), None
+            case "round" | "decided" if before.state == "rolling back":
+                phase = "draining" if event.kind == "round" else "restoring"
+                cause = (
+                    before.text.removeprefix("rolling back: ").removeprefix("draining: ").removeprefix("restoring: ")
+                )
+                self._now = msgspec.structs.replace(before, text=f"rolling back: {phase}: {cause}")
+            case "stuck":
+                self._halt, self._halted = data, at - data["seconds"]
+            case "moves":
+                self._halt = None
+            case "error":
+                self._now = Verdict(
+                    *("failed", f"failed: {data['text']}", at, data.get("processor", -1), data["worker"]),
+                    data.get("trace", ""),
+                )
+            case "failed":
+                self._now = Verdict("failed", f"failed: {data['reason']}", at)
+            case "stopped":
+                self._now = Verdict("stopped", f"stopped by {data['by']}", at)
+            case "killed":
+                self._now = _killed(at)
+            case "finished":
+                self._now = Verdict("ended", "ended: all is done", at)
+
+    def verdict(self, live: bool, now: float) -> Verdict:
+        """The verdict at `now`. `live`: the processes of the job are there."""
+        found = self._now
+        if found.state in OVER:
+            return found
+        if not live:
+            return _killed(self.last)
+        if found.state == "running" and self._halt is not None:
+            halt, seconds = self._halt, max(0.0, now - self._halted)
+            place = f"{halt['name']}@{halt['worker']}" if halt["name"] else f"worker {halt['worker']}"
+            text = f"stuck for {seconds:.0f} s in {place}, waiting for {halt['what']}"
+            return Verdict("stuck", text, self._halted, halt["processor"], halt["worker"])
+        return found
+
+
+def _killed(at: float) -> Verdict:
+    return Verdict("killed", "killed: its processes are gone, and nothing says why; run it again, and it goes on", at)
