@@ -283,8 +283,6 @@ def joined(batches: Sequence[Batch]) -> list[Batch]:
     """Concatenate neighbouring batches of equal kind, columns and types.
 
     So no type depends on which batches happen to wait together.
-
-    So no type depends on what happens to wait together.
     """
     return [concat(run) for run in runs_of(batches, alike)]
 

@@ -1,8 +1,5 @@
 """Total order of values by their content, independent of arrival order.
 
-For operators that take the records of a time one after another: they give the same when a time is done again, on
-another worker, or in another process.
-
 Within a time records have no order. What takes them one after another takes them in this one, so that it gives the same when
 it does a time again, on another worker, or in another process.
 """

@@ -45,8 +45,7 @@ Update = tuple[int, Time, int]
 class Frame:
     """Messages and progress updates from one worker to another, sent together.
 
-    `progress` is atomic; frames of one sender stay in order. `pressed`: the sender holds more queued bytes than it
-    should, so sources everywhere pause.
+    `progress` is atomic; frames of one sender stay in order.
 
     `pressed` says that the sender holds more queued bytes than it should: sources everywhere pause.
     """
@@ -91,8 +90,7 @@ class Captured(msgspec.Struct, frozen=True):
 class StartJob(msgspec.Struct, frozen=True):
     """Effect: run a job outside the worker.
 
-    Its result is fed back with `Worker.finish(number, result)`. With `context` it is given a
-    `timely.operators.base.JobContext`.
+    Its result is fed back with `Worker.finish(number, result)`.
 
     With `context` it is given a `timely.operators.base.JobContext`.
     """

@@ -73,7 +73,7 @@ class Span:
     def having(self, columns: Mapping[str, pl.Series | None]) -> Span:
         """Span of the same rows with these columns, in this order.
 
-        None stands for the present column of that name. What nobody looks at is not copied.
+        None stands for the present column of that name.
 
         What nobody looks at is not copied.
 

@@ -28,8 +28,7 @@ class Owner(msgspec.Struct, frozen=True):
 class Claim:
     """Exclusive claim of a job's sink on an output folder.
 
-    `marker` is the file there that names the `owner`. `files` lists files of output that are there. `remedy` says
-    what the user can do if they are another's.
+    `marker` is the file there that names the `owner`.
 
     `files` names files of output that are there. `remedy` says what the user can do if they are another's.
 

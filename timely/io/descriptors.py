@@ -15,8 +15,7 @@ PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.05
 def with_descriptors(work: Callable[[], Done]) -> Done:
     """Run `work`, retrying for up to 30 seconds while no descriptor is free.
 
-    Callers may hold them all, at a socket of this process: those are disconnected soon. `work` must change nothing
-    before it fails.
+    Callers may hold them all, at a socket of this process: those are disconnected soon.
 
     Strangers may hold them all, at one of its sockets: those are hung up on soon. `work` must change nothing before it fails.
     """

@@ -175,8 +175,6 @@ class FilePartition:
         """Parsed position: fingerprint, block start, rows to skip, previous row's epoch.
 
         Raises SourceError if it is none of a file.
-
-        Raises SourceError if it is none of a file.
         """
         match position:
             case {

@@ -100,8 +100,7 @@ class TellingPartition(Partition, Protocol):
 class ChecksummedPartition(Partition, Protocol):
     """Partition with checksums of its input between two positions.
 
-    So that epochs are known again without looking at records while they are read. Without it the last epoch before
-    a checkpoint is known by some of its records, which are picked out of every epoch.
+    So that epochs are known again without looking at records while they are read.
 
     Without it the last epoch before a checkpoint is known by some of its records, which are picked out of every epoch.
     """
@@ -116,8 +115,7 @@ class ChecksummedPartition(Partition, Protocol):
     def checksum(self, begin: Position, end: Position) -> int:
         """Checksum of the stored input between two positions, once a checkpoint.
 
-        It is of the bytes as they are now, however they were read. Raises SourceError if they cannot be read any
-        more.
+        It is of the bytes as they are now, however they were read.
 
         Raises SourceError if that cannot be read any more.
         """

@@ -31,9 +31,7 @@ from timely.io.value_folders import values_in
 class ParquetPartition(FilePartition):
     """Partition over a Parquet file or a worker's share, with checksums.
 
-    Where epochs are whole row groups they are known again by their bytes. Those are read for a checkpoint only. To
-    pick records out of each epoch costs a job that does little else several per cent, since each is in memory that
-    no cache holds.
+    Where epochs are whole row groups they are known again by their bytes.
 
     Those are read for a checkpoint alone. To pick records out of each epoch costs a job that does little else several per
     cent, since each is in memory that no cache holds.

@@ -115,9 +115,6 @@ class ColumnWriter:
     def rows(self, rows: Sequence[Sequence[Any]], width: int) -> Column:
         """Encode rows of equal width: flat if few and plain, or very wide; else by column.
 
-        The form read by `read_rows`: `[width, count, flat, *columns]`, with None for `flat` where there are
-        columns.
-
         What `read_rows` reads: `[width, count, flat, *columns]`, with None for `flat` where there are
         columns.
         """

@@ -182,8 +182,7 @@ def integers_type(kind: pa.DataType) -> pa.DataType:
 def as_integers(column: pa.Array) -> pa.Array:
     """View times and uint64 as signed integers; other columns as they are.
 
-    Equal values stay equal. Python's own times would not do: of two instants that a clock shows alike they make
-    one, and they have no nanoseconds.
+    Equal values stay equal.
 
     Python's own times would not do: of two instants that a clock shows alike they make one, and they have no nanoseconds.
     """

@@ -328,8 +328,6 @@ class Encoder:
     """Dictionary encoder for plain strings, with one growing dictionary.
 
     A cache: whoever looks the column up next meets a known dictionary, and has to look at new strings only.
-
-    A cache: whoever looks the column up next meets a known dictionary, and has to look at new strings only.
     """
 
     def __init__(self) -> None:

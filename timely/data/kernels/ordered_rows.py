@@ -136,8 +136,7 @@ class _Piece:
     def until(self, keys: Sequence[str], strategy: str, within: int | None, settled: int) -> Moments:
         """Last position of a lookup by `near` with each row as a possible answer.
 
-        `within` is the greatest distance. A row with a successor of its key is not chosen by `strategy` from where
-        that one is. That counts if the successor is among the first `settled`.
+        `within` is the greatest distance.
 
         A row that is followed by another one with its key is not chosen by `strategy` from where that one is. That counts if
         it is among the first `settled`.
@@ -322,8 +321,7 @@ class OrderedRows(RowsByKey):
     def meet(self, given: KeyedFrame, span: tuple[Moments, Moments], by_row: bool = False) -> Met | None:
         """Rows with the keys of `given`, within each row's range of positions.
 
-        `span` is the first and the last position for each row. In the order of the rows of `given`, or (by_row) of
-        theirs; None: there are none.
+        `span` is the first and the last position for each row.
 
         In the order of the rows of `given`, or (by_row) of theirs; None: there are none.
 
@@ -361,8 +359,7 @@ class OrderedRows(RowsByKey):
     def near(self, given: KeyedFrame, strategy: str) -> pl.DataFrame | None:
         """Candidate neighbours of each row of `given`, by key and position.
 
-        In the order of their numbers, with some more rows maybe. `strategy` chooses those before ("backward"),
-        behind ("forward"), or both ("nearest"); those at the same place always. None: there are no rows at all.
+        In the order of their numbers, with some more rows maybe.
 
         In the order of their numbers. `strategy` says which are asked for: those before ("backward"), behind ("forward"), or
         both ("nearest"); those at the same place always. None: there are no rows at all.
@@ -396,9 +393,6 @@ class OrderedRows(RowsByKey):
 
     def around(self, given: KeyedFrame) -> tuple[Moments, Moments]:
         """Gap around each row of `given`: no other row of its key lies within.
-
-        Rows are at its two ends, unless there is none before it, or behind it: then it is the end of all
-        (`ends_of`). They may be farther away where keys share a hash.
 
         Rows are at these places, unless there is none before it, or behind it: then it is the end of all (`ends_of`). They may
         be farther away where keys share a hash.

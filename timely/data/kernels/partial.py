@@ -162,7 +162,7 @@ def combined(
 def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> dict[str, pa.Array] | None:
     """Fast `combined` for many rows with one integer key and no nulls, else None.
 
-    Needs no index. A part that would be a sketch may have no values at all.
+    Needs no index.
 
     A part that would be a sketch may have no values at all.
     """
