@@ -3,7 +3,7 @@
 A dictionary keeps whichever came first, and that may differ when a time is done again, and so would all that is
 made of the key.
 
-Which one comes first differs when a time is done again, and so would all that is made of the key. So of equal keys of one time
+So of equal keys of one time
 the same one stands for all of them, whatever their order and however they are divided: one of a plain type (an integer, text)
 only if nothing else is equal to it, and among others the least by content.
 """
