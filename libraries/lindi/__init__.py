@@ -1,8 +1,9 @@
-"""Lindi: queries over what comes at each time, on records (`Query`) and on columns (`Table`). Nothing is kept between times.
+"""Lindi: queries over each time's data, on records (`Query`) or columns (`Table`).
 
-So a query costs nothing to recover: it can go back to any complete time, and no checkpoint holds anything of it. Any of its
-steps can be told to log what it gives (`logged`): a failure behind it then makes nothing in front of it work again. (Lindi is
-the library of LINQ's operators for Naiad: Murray et al., *Naiad*, SOSP 2013, section 4.1.)
+Nothing is kept between times. So a query costs nothing to recover: it can go back to any complete time, and no
+checkpoint holds anything of it. Any of its steps can be asked to log its output (`logged`): a failure downstream
+then repeats nothing upstream of it. (Lindi is the library of LINQ's operators for Naiad: Murray et al., *Naiad*,
+SOSP 2013, section 4.1.)
 
 >>> import falkirk
 >>> from falkirk import lindi

@@ -15,7 +15,7 @@ from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 
 _ALL = "all()"
-"""A column that brings all rows to one worker."""
+"""Constant column routing all rows to one worker."""
 
 
 def _by(*keys: str) -> Exchange:
@@ -23,10 +23,13 @@ def _by(*keys: str) -> Exchange:
 
 
 class Table(Base[Columns]):
-    """A query over columns: each verb is of the rows that come at one time. Within a time rows have no order."""
+    """Query over columns: each verb takes the rows of one time.
+
+    Within a time rows have no order.
+    """
 
     def where(self, *predicates: Any, name: str | None = None) -> Table:
-        """The rows for which all `predicates` are true.
+        """Filter rows by all of `predicates`.
 
         Raises:
             GraphError: as `Columns.filter`.
@@ -105,7 +108,7 @@ class Table(Base[Columns]):
         return self._rows("aggregate", name, (), lambda frame: in_content_order(frame).select(**named))
 
     def distinct(self, *keys: str, name: str | None = None) -> Table:
-        """Each row once, for tables whose columns `keys` tell which rows can be equal.
+        """Each row once; equal rows meet by the key columns `keys`.
 
         Raises:
             GraphError: `keys` is empty.
@@ -128,7 +131,9 @@ class Table(Base[Columns]):
     def join(
         self, other: Table, *on: str, how: Literal["inner", "left", "semi", "anti"] = "inner", name: str | None = None
     ) -> Table:
-        """Polars' `join` on the columns `on`. Where no row of `other` came, "left" has no columns of it.
+        """Polars' `join` on the columns `on`.
+
+        Without any row of `other`, "left" gives no columns of it.
 
         Raises:
             GraphError: `on` is empty, or `other` no table of the same dataflow and scope.
@@ -155,8 +160,9 @@ class Table(Base[Columns]):
         return self._both("join", name, other, (_by(*on), _by(*on)), meet)
 
     def order_by(self, *columns: str, descending: bool = False, name: str | None = None) -> Table:
-        """The rows in order of `columns`, then of all others, at one worker, as one batch a time. Null is before all, as in
-        Polars' `sort`.
+        """Rows sorted by `columns`, then by all others, at one worker.
+
+        One batch a time. Null is before all, as in Polars' `sort`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -170,8 +176,9 @@ class Table(Base[Columns]):
         return self._rows("order_by", name, (), lambda frame: sorted_rows(frame, columns, descending))
 
     def top(self, count: int, by: str, least: bool = False, name: str | None = None) -> Table:
-        """The `count` rows with the greatest values of the column `by`, or with the least, in order; those that are equal in it
-        in that of the other columns. Null is behind all, as in Polars' `top_k`.
+        """The `count` rows with the greatest (or least) values of the column `by`.
+
+        In order; ties are in the order of the other columns. Null is behind all, as in Polars' `top_k`.
 
         >>> import polars as pl
         >>> from falkirk import lindi
@@ -196,7 +203,10 @@ class Table(Base[Columns]):
         function: Callable[[pl.DataFrame], pl.DataFrame],
         early: bool = False,
     ) -> Table:
-        """`function` of all rows of a time, or of those with equal keys; `early`: of each batch before it travels as well."""
+        """Apply `function` to all rows of a time, or to those with equal keys.
+
+        `early`: to each batch before it travels as well.
+        """
 
         def apply(batch: Batch) -> Batch:
             return function(as_polars(batch))

@@ -1,4 +1,4 @@
-"""The operator of all queries: it gathers what comes at a time, and gives what a function makes of that when it is complete."""
+"""Operator of all queries: applies a function to each time's data once complete."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from timely.state import Parts, TimedBatches
 from timely.time import Time
 
 EachTimeFunction = Callable[..., Batch]
-"""Of the batch of each input, or None where nothing came."""
+"""Function of each input's batch, or None for an input without data."""
 
 
 class EachTime(Operator):
-    """Gives `function` of all that came at a time, once."""
+    """Applies `function` to all data of a time, once."""
 
     repeats_over = "time"
 

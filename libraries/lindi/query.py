@@ -1,4 +1,4 @@
-"""The base of queries: a stream, and what does not care whether it holds records or columns."""
+"""Base of queries over records and over columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ W = TypeVar("W", bound=Wire)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Base(Generic[W]):
-    """A query: a stream whose every time stands by itself."""
+    """Query: a stream, each time computed separately."""
 
     stream: W
 
@@ -30,7 +30,7 @@ class Base(Generic[W]):
         return f"{type(self).__name__}({self.stream!r})"
 
     def concat(self, *others: Self) -> Self:
-        """All that this query and `others` give.
+        """All output of this query and `others`.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -43,7 +43,9 @@ class Base(Generic[W]):
         return replace(self, stream=self.stream.concat(*(each.stream for each in others)))
 
     def iterate(self, body: Callable[[Self], Self], limit: int | None = None, name: str | None = None) -> Self:
-        """The records that `body` gives in all rounds: they go round again, until there are none, or `limit` times.
+        """Feed the output of `body` back into it, and give all rounds' records.
+
+        Until there are none, or `limit` times.
 
         Raises:
             GraphError: `body` is no function, or returns what it did not make of its argument; `limit` is below 1.
@@ -61,7 +63,9 @@ class Base(Generic[W]):
         )
 
     def logged(self) -> Self:
-        """The same, whose output is logged: a failure behind it makes nothing of this step, or in front of it, work again.
+        """Copy of the query with logged output.
+
+        A failure downstream then repeats nothing of this step, or upstream of it.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()
@@ -89,7 +93,9 @@ class Base(Generic[W]):
         return self.stream.probe(name)
 
     def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
-        """Write what the query gives to `sink`, epoch by epoch. `require` as for streams: what failures may do to it.
+        """Write the query's output to `sink`, epoch by epoch.
+
+        `require` as for streams: what failures may do to it.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()

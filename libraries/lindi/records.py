@@ -40,10 +40,13 @@ def _by(key: Key, combine: Callable[[Batch], Batch] | None = None) -> Exchange:
 
 
 class Query(Base[Stream]):
-    """A query over records: each verb is of what comes at one time. Within a time records have no order."""
+    """Query over records: each verb takes the records of one time.
+
+    Within a time records have no order.
+    """
 
     def where(self, predicate: Callable[[Any], Any], name: str | None = None) -> Query:
-        """The records for which `predicate(record)` is true.
+        """Filter records by `predicate(record)`.
 
         Raises:
             GraphError: `predicate` is no function.
@@ -73,7 +76,7 @@ class Query(Base[Stream]):
         return Query(self.stream.map(function, name))
 
     def select_many(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Query:
-        """Each record replaced by all that `function(record)` gives.
+        """Each record replaced by the items of `function(record)`.
 
         Raises:
             GraphError: `function` is no function.
@@ -88,7 +91,7 @@ class Query(Base[Stream]):
         return Query(self.stream.flat_map(function, name))
 
     def group_by(self, key: Key) -> Groups:
-        """The records of one `key(record)` together; then say what of them.
+        """Group records by `key(record)`; the verbs of `Groups` then reduce each group.
 
         Raises:
             GraphError: `key` is no function.
@@ -132,7 +135,7 @@ class Query(Base[Stream]):
         return self.concat(other).distinct(name)
 
     def intersect(self, other: Query, name: str | None = None) -> Query:
-        """Each record of this query that `other` gives, too, once.
+        """Records of this query also given by `other`, each once.
 
         Raises:
             GraphError: `other` is no query of the same kind, dataflow and scope.
@@ -148,7 +151,7 @@ class Query(Base[Stream]):
         return self._both("intersect", name, other, (_by(_itself), _by(_itself)), _common)
 
     def without(self, other: Query, name: str | None = None) -> Query:
-        """Each record of this query that `other` does not give, once.
+        """Records of this query not given by `other`, each once.
 
         Raises:
             GraphError: `other` is no query of the same kind, dataflow and scope.
@@ -171,7 +174,7 @@ class Query(Base[Stream]):
         select: Callable[[Any, Any], Any] | None = None,
         name: str | None = None,
     ) -> Query:
-        """`select(mine, theirs)` of each two records with equal keys; by default the pair of them.
+        """`select(mine, theirs)` of all pairs with equal keys; default: the pairs.
 
         Raises:
             GraphError: `other` is no query of the same kind, dataflow and scope, or what takes records is no function.
@@ -196,8 +199,9 @@ class Query(Base[Stream]):
         return self._both("join", name, other, (_by(key), _by(other_key)), meet)
 
     def order_by(self, key: Key = _itself, descending: bool = False, name: str | None = None) -> Query:
-        """The records in order of `key(record)`, at one worker, as one batch a time; equal ones in an order by their content.
-        A NaN comes last.
+        """Records sorted by `key(record)`, at one worker, as one batch a time.
+
+        Ties are in an order by their content.
 
         Raises:
             GraphError: `key` is no function.
@@ -218,8 +222,9 @@ class Query(Base[Stream]):
         return self._each_time("order_by", name, _by(_one_place), ordered)
 
     def top(self, count: int, key: Key = _itself, least: bool = False, name: str | None = None) -> Query:
-        """The `count` records with the greatest `key(record)`, or with the least, in order; equal ones as in `order_by`.
-        A NaN comes last, of both.
+        """The `count` records with the greatest (or least) `key(record)`, in order.
+
+        Ties as in `order_by`.
 
         Raises:
             GraphError: `count` is no whole number from 1 up, or `key` no function.
@@ -333,13 +338,13 @@ class Query(Base[Stream]):
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The records of a query by key: each verb gives pairs of a key and what it comes to."""
+    """Records grouped by key; each verb gives pairs of key and result."""
 
     query: Query
     key: Key
 
     def select(self, function: Callable[[Any, list[Any]], Any], name: str | None = None) -> Query:
-        """`function(key, records)` of each group, whose records come in an order by their content.
+        """`function(key, records)` of each group, its records ordered by content.
 
         Raises:
             GraphError: `function` is no function.
@@ -475,7 +480,7 @@ def _ordered(key: Key, descending: bool, records: list[Any]) -> list[Any]:
 
 
 def _first(count: int, key: Key, descending: bool, records: list[Any]) -> list[Any]:
-    """The first few in order. Which of those with the last key these are, their content says, not who came first."""
+    """The first `count` records in order; ties are chosen by content."""
     if len(records) > count:
         keys = [key(record) for record in records]
         last = (nlargest if descending else nsmallest)(count, keys)[-1]
@@ -484,7 +489,7 @@ def _first(count: int, key: Key, descending: bool, records: list[Any]) -> list[A
 
 
 def _each_once(records: Iterable[Any]) -> dict[Any, None]:
-    """The records as keys, among which NaN is one, whatever worker it came from."""
+    """Distinct records as keys; NaN is one key, from any worker."""
     found: dict[Any, None] = dict.fromkeys(represent_all(list(records)))
     return found if are_canonical(found) else dict.fromkeys(map(canonical, found))
 
@@ -504,7 +509,7 @@ def _left_over(left: list[Any] | None, right: list[Any] | None) -> Batch:
 
 
 def _ranked(key: Key, records: list[Any], least: bool) -> Key:
-    """`key`, or, where NaN may be among the keys of the records, one of the same order in which NaN is the last.
+    """Sort key with NaN last; `key` itself if there is no NaN.
 
     It is the greatest where the `least` come first, and else the least.
     """

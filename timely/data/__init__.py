@@ -1,4 +1,4 @@
-"""Batches, the messages that carry them, how they are encoded, routed and counted.
+"""Batches, messages, keys, routing, codec and column kernels.
 
 Enters: values of the user's, as records or columns. Leaves: bytes, shards, totals. Pure.
 """

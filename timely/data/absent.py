@@ -1,4 +1,4 @@
-"""The value that stands where there is none."""
+"""Marker for a missing value."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class _Absent(Enum):
-    """A marker that `is` itself also for a function that has travelled to another process, with a copy of what it names."""
+    """Singleton compared with `is`, also after a copy to another process."""
 
     ABSENT = "absent"
 
 
 ABSENT: Any = _Absent.ABSENT
-"""Stands where there is no value, and where None would be taken for one."""
+"""Marks a missing value in places with None as a legal value."""

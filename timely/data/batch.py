@@ -1,5 +1,4 @@
-"""Batches: the unit of everything that moves. A batch is *records* (a list) or *columns* (an Arrow table, a
-Polars frame).
+"""Batches: lists of *records*, or *columns* (an Arrow table or Polars frame).
 
 Batches are immutable by agreement: whoever receives one must not change it, so that it can be shared with a
 log, a checkpoint and several consumers. Nothing here copies data where a view will do.
@@ -23,7 +22,10 @@ Columns: TypeAlias = pa.Table | pl.DataFrame
 AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 FAILURES = (Exception, pl.exceptions.PanicException, SystemExit)
-"""The exceptions of functions of the user's, and of Polars for them, whose panic is no Exception."""
+"""Exceptions raised by user functions and by Polars.
+
+Polars panics are no subclass of Exception.
+"""
 
 SAMPLE = 4  # Records looked at by `nbytes`.
 
@@ -39,8 +41,7 @@ def length(batch: Batch) -> int:
 
 
 def nbytes(batch: Batch) -> int:
-    """An estimate of the memory that `batch` holds, in bytes, cheap enough to be asked for every queued
-    message.
+    """Estimate of a batch's memory in bytes, cheap enough for every queued message.
 
     Records: a few evenly spaced ones are measured, two levels deep. Columns: the part of the buffers that is
     in view.
@@ -89,7 +90,10 @@ def head(batch: Batch, n: int) -> Batch:
 
 
 def slice_(batch: Batch, start: int, count: int) -> Batch:
-    """`count` records or rows from `start`; fewer where the batch ends. Columns are viewed, not copied."""
+    """`count` records or rows from `start`, fewer at the end of the batch.
+
+    Columns are viewed, not copied.
+    """
     if isinstance(batch, list):
         return batch[start : start + count]
     return batch.slice(start, count)
@@ -105,7 +109,10 @@ def take(batch: Batch, indices: Any) -> Batch:
 
 
 def divide(columns: Batch, mask: pl.Series) -> tuple[Batch, Batch]:
-    """The rows where `mask` (booleans, no nulls) is true, and the others. What keeps all rows is the batch itself."""
+    """Split rows by `mask` (booleans without nulls): the true ones, then the others.
+
+    If all rows fall on one side, that side is the batch itself.
+    """
     held = int(mask.sum())
     if held in (0, len(mask)):
         none = slice_(columns, 0, 0)
@@ -121,8 +128,9 @@ def divide(columns: Batch, mask: pl.Series) -> tuple[Batch, Batch]:
 
 
 def as_arrow(batch: Batch) -> pa.Table:
-    """Columns as an Arrow table. Polars numbers are shared; its strings become `large_string`, which copies
-    them.
+    """Columns as an Arrow table.
+
+    Polars numbers are shared; its strings become `large_string`, a copy.
 
     Raises:
         TypeError: for records, which have no column names, and for columns that have no Arrow form.
@@ -144,7 +152,10 @@ def as_arrow(batch: Batch) -> pa.Table:
 
 
 _POINTERS = pa.binary(8)
-"""Arrow's type for a Polars column of Python objects, whose values are their addresses. No other column has it."""
+"""Arrow type exported by Polars for a column of Python objects (their addresses).
+
+No other column has it.
+"""
 
 
 def as_array(column: pl.Series) -> pa.Array:
@@ -160,7 +171,7 @@ def as_array(column: pl.Series) -> pa.Array:
 
 
 def without_arrow_form(columns: Sequence[pl.Series], error: Exception) -> TypeError:
-    """The error for the user, where one of some columns, by this error of Arrow, has a type that Arrow lacks."""
+    """TypeError for columns without an Arrow form, naming a column and the remedy."""
     names = [f"column {each.name!r} of type {each.dtype}" for each in columns if each.dtype in (pl.Int128, pl.UInt128)]
     return TypeError(f"{[*names, 'a column type'][0]} has no Arrow form; cast it first (Int128 to Int64, say): {error}")
 
@@ -180,13 +191,19 @@ def as_polars(batch: Batch) -> pl.DataFrame:
 
 
 def polars_column(name: str, column: pa.ChunkedArray) -> pl.Series:
-    """A column of a table as one of a frame. Raises TypeError if Polars does not have its type."""
+    """One Arrow table column as a Polars series.
+
+    Raises TypeError if Polars lacks its type.
+    """
     _check_for_polars(name, column.type)
     return pl.Series(name, column)
 
 
 def check_for_polars(schema: pa.Schema) -> None:
-    """Raise TypeError for a column of a type that Polars does not have. It would panic, or not name the column."""
+    """Raise TypeError for a column type unknown to Polars.
+
+    Polars itself would panic, or not name the column.
+    """
     for name, kind in zip(schema.names, schema.types, strict=True):
         _check_for_polars(name, kind)
 
@@ -200,7 +217,7 @@ def _check_for_polars(name: str, kind: pa.DataType) -> None:
 
 
 def _is_strange(kind: pa.DataType) -> bool:
-    """True for a type that Polars does not have, or that has one within."""
+    """True for a type unknown to Polars, or nested around one."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_nested(kind):
@@ -223,7 +240,7 @@ _STRANGE = frozenset(
 
 
 def columns_of(batch: Batch) -> Columns:
-    """The batch, which must be one of columns.
+    """Check for a batch of columns, returned as it is.
 
     Raises:
         TypeError: for records.
@@ -235,7 +252,9 @@ _NO_COLUMNS = "this batch holds records, not columns; turn the stream into colum
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
-    """All records or rows in order. One batch (or one that is not empty, of records) is returned as it is.
+    """All records or rows in order.
+
+    One batch (or the only non-empty one, of records) is returned as it is.
 
     Arrow and Polars may mix: the result is then Polars, in whichever order they come. Columns are matched by
     name, in the order of the first batch; types that differ are widened (int32 to int64, string to
@@ -261,15 +280,15 @@ def concat(batches: Sequence[Batch]) -> Batch:
 
 
 def joined(batches: Sequence[Batch]) -> list[Batch]:
-    """The same batches in order, those that follow each other and are of the same kind, columns and types as one.
+    """Concatenate neighbouring batches of equal kind, columns and types.
 
-    So no type depends on what happens to wait together.
+    So no type depends on which batches happen to wait together.
     """
     return [concat(run) for run in runs_of(batches, alike)]
 
 
 def runs_of(batches: Sequence[AnyBatch], together: Callable[[AnyBatch, AnyBatch], bool]) -> list[list[AnyBatch]]:
-    """Batches in order, divided where two that follow each other do not go together."""
+    """Runs of neighbouring batches accepted by the predicate `together`."""
     runs: list[list[AnyBatch]] = []
     for batch in batches:
         if runs and together(runs[-1][-1], batch):
@@ -294,11 +313,14 @@ _PLAIN = frozenset(
         *(pl.Float32, pl.Float64, pl.Boolean, pl.String, pl.Binary, pl.Date, pl.Time),
     )
 )
-"""Types of Polars that have no parameters."""
+"""Polars types without parameters."""
 
 
 def same_types(ones: list[pl.DataType], others: list[pl.DataType]) -> bool:
-    """True for equal types. Classes alone are compared where that is enough: Polars compares types in Python."""
+    """True for equal types, by class only if that is enough.
+
+    Polars compares types in Python, which is slow.
+    """
     kinds = list(map(type, ones))
     return kinds == list(map(type, others)) and (_PLAIN.issuperset(kinds) or ones == others)
 
@@ -379,7 +401,7 @@ def _of_one_arrow_type(name: str, columns: Sequence[pa.ChunkedArray]) -> list[pa
 
 
 def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The narrowest type that holds both."""
+    """The narrowest common type of two."""
     if a.equals(b):
         return a
     if pa.types.is_dictionary(a) and pa.types.is_dictionary(b):

@@ -1,4 +1,4 @@
-"""The type of a column whose batches have it in several: one that holds the values of all as they are, or none.
+"""Lossless common type for a column of differing types across batches.
 
 Polars' own supertypes cut durations and instants to the coarser unit, round integers beside floats, and make text of numbers.
 """
@@ -18,7 +18,9 @@ _DIGITS_OF_INTEGERS = 20
 
 
 def common_type(kinds: Sequence[pl.DataType]) -> pl.DataType:
-    """The narrowest type that holds what all of `kinds` hold. Whether a float holds an integer of 64 bits its value says.
+    """The narrowest exact common type of `kinds`.
+
+    Whether a float holds an integer of 64 bits its value says.
 
     Raises:
         TypeError: there is none.
@@ -34,7 +36,7 @@ def common_type(kinds: Sequence[pl.DataType]) -> pl.DataType:
 
 
 def widened(column: pl.Series, kind: pl.DataType) -> pl.Series:
-    """The same values in another type.
+    """Cast a series to a wider type, checking each value.
 
     Raises:
         TypeError: one of them would be another one.

@@ -1,4 +1,4 @@
-"""An order of values by their content alone: whoever sorts them, in whatever order they came.
+"""Total order of values by their content, independent of arrival order.
 
 Within a time records have no order. What takes them one after another takes them in this one, so that it gives the same when
 it does a time again, on another worker, or in another process.
@@ -18,18 +18,21 @@ from timely.data.codec import encode
 from timely.errors import CodecError
 
 Item = tuple[Any, Any]
-"""A value, behind that by which it is ordered first."""
+"""Pair of sort key and value."""
 
 _PLAIN = {int, bool, str, bytes, dt.date, dt.timedelta}
-"""Types whose values have a total order in which only equal ones tie."""
+"""Types with a total order and ties only between equal values."""
 
 _bits = Struct(">d").pack
 _packed = Encoder(order="deterministic").encode
-"""Bytes that are quickly made. What is equal in them need not be: a list and a tuple are, and a date and its text."""
+"""Quick encoding as a sort key.
+
+Equal bytes do not mean equal values: a list and a tuple, or a date and its text, look alike.
+"""
 
 
 def by_content(values: list[Any]) -> list[Any]:
-    """The values in an order that depends on nothing but their content.
+    """Sort values by nothing but their content.
 
     Integers, text, bytes, dates, spans of time and floats are in their own order, if all are of one type; NaN anywhere. What
     cannot be encoded, and so neither travels nor is saved, stays in the order in which it is.
@@ -61,7 +64,7 @@ def _by_encoding(values: list[Any]) -> list[Any]:
 
 
 def in_order(items: list[Item], settled: Callable[[list[Any]], list[Any]] = by_content) -> list[Item]:
-    """The items by their first parts; the values of those with equal ones as `settled` puts them.
+    """Sort pairs by their first parts, and ties by `settled` (by content, as default).
 
     >>> in_order([(1, "b"), (0, "c"), (1, "a")])
     [(0, 'c'), (1, 'a'), (1, 'b')]
@@ -87,7 +90,9 @@ def ordered_by(key: Callable[[Any], Any], values: list[Any]) -> list[Any]:
 
 
 def content_of(value: Any) -> bytes:
-    """The value as bytes, equal for equal content: sets, whose order is that of hashes, in an order of their own.
+    """Canonical bytes of a value, equal for equal content.
+
+    The elements of sets are sorted by their bytes.
 
     Raises CodecError for a value that cannot be encoded.
     """

@@ -1,4 +1,4 @@
-"""Columns of Arrow in another type: each value as it was, or an error; never a value that looks like it.
+"""Exact Arrow casts: each value is kept, or the cast fails.
 
 Arrow's own safe casts make numbers of text, days of instants and rounded floats of decimals.
 """
@@ -82,5 +82,5 @@ def _may_round(kind: pa.DataType) -> bool:
 
 
 def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """True for the same values, of which NaN is one."""
+    """True for equal values; NaN equals NaN."""
     return bool(one.equals(other)) or pl.DataFrame(pa.table({"": one})).equals(pl.DataFrame(pa.table({"": other})))

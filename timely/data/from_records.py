@@ -1,4 +1,4 @@
-"""Records as columns, exactly: what a column would hold as another value is refused, and so is a field too many or too few.
+"""Exact conversion of records to columns; lossy values and odd fields are errors.
 
 Polars and Arrow look at the first records, or at the types that they are given, and make the others fit: a float loses its
 fraction, a field that comes later is left out. Here each column has all its values, and the type that all of them need; where
@@ -25,7 +25,9 @@ _NONE = type(None)
 
 
 def frame_of_records(records: Sequence[Any], types: Mapping[str, Any] | None = None) -> pl.DataFrame:
-    """Dicts, tuples, data classes, or values of a single column, as a frame; `types` gives Polars' types of columns by name.
+    """Dicts, tuples, data classes or single values as a frame.
+
+    `types` gives Polars' types of columns by name.
 
     Without `types` the fields are those of the first record, and their types what all values need.
 
@@ -68,7 +70,9 @@ def frame_as(frame: pl.DataFrame, types: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def table_of_records(records: Sequence[dict[str, Any]], schema: pa.Schema | None = None) -> pa.Table:
-    """Dicts as an Arrow table; `schema` gives columns and types, else as `frame_of_records`.
+    """Dicts as an Arrow table.
+
+    `schema` gives columns and types; without it they are found as by `frame_of_records`.
 
     Raises:
         TypeError: as `frame_of_records`.
@@ -160,7 +164,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _is_measured(kind: pl.DataType) -> bool:
-    """True for types between which a cast may change how much a value is."""
+    """True for numeric and temporal types: a cast between them may change values."""
     return kind.is_numeric() or kind.is_temporal()
 
 
@@ -175,7 +179,7 @@ _EXACT: dict[Any, set[type]] = {
     pl.Duration: {dt.timedelta, _NONE},
     pl.Null: {_NONE},
 }
-"""Types of values that a column of Polars holds as they are, or refuses by itself."""
+"""Python types held exactly, or refused, by a Polars column type."""
 
 _NUMBERS = {int, float, _NONE}
 _INSTANTS = {dt.datetime, _NONE}
@@ -211,7 +215,7 @@ def _series(name: str, values: list[Any], kind: Any) -> pl.Series:
 
 
 def _holds(kind: pl.DataType, types: set[type], zones: set[Any]) -> bool:
-    """True if a column that was made of values of these types, being strict, surely holds them."""
+    """True if a strict column of type `kind` surely holds values of these types."""
     if isinstance(kind, pl.Datetime):
         if kind.time_unit != "us" or not types <= _INSTANTS:
             return False
@@ -231,7 +235,10 @@ _EXACT_IN_ARROW: dict[int, set[type]] = {
     pa.date32().id: {dt.date, _NONE},
     pa.null().id: {_NONE},
 }
-"""The same for Arrow, by the numbers of its types. It refuses an integer that is no float."""
+"""Python types held exactly, or refused, by an Arrow type, by its id.
+
+Arrow refuses an integer that no float equals.
+"""
 
 
 def _array(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
@@ -268,7 +275,7 @@ def _other_value(name: str, value: Any, held: Any, kind: str) -> TypeError:
 
 
 def _compare(name: str, values: list[Any], kept: Callable[[], list[Any]], kind: str, rounding: float) -> None:
-    """Raise TypeError for the first value that a column of type `kind` holds as another one."""
+    """Raise TypeError for the first value changed by its column of type `kind`."""
     try:
         found = kept()
     except (Exception, pl.exceptions.PanicException) as error:  # a time before the year 1, or after 9999
@@ -279,14 +286,14 @@ def _compare(name: str, values: list[Any], kept: Callable[[], list[Any]], kind: 
 
 
 def _rounding(kind: str) -> float:
-    """The share of a number by which one of this type may differ from it, as the type has fewer digits than Python's floats."""
+    """Relative tolerance of a type with fewer digits than Python's floats."""
     if "Float16" in kind or "halffloat" in kind:
         return 1e-3
     return 1e-6 if "Float32" in kind or "float" in kind else 0.0  # Arrow's names: float has 32 bits, and double 64
 
 
 def _same(given: Any, held: Any, rounding: float) -> bool:
-    """True if a column that holds `held` holds `given`, but for `rounding`."""
+    """True if `held` is the column's form of `given`, within `rounding`."""
     if held is None or given is None:
         return given is held
     if isinstance(given, dict):

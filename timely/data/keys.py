@@ -1,4 +1,4 @@
-"""Keys of dictionaries in which NaN is one key, as it is in columns.
+"""Canonical dictionary keys: all NaN are one key, as in columns.
 
 Python's NaN equals nothing, not even another NaN. But a dictionary finds what is the very same object: so in keys every NaN
 becomes `math.nan`. And -0.0, which equals 0.0, is written as 0.0, whichever of the two came first.
@@ -22,7 +22,7 @@ import numpy as np
 from timely.errors import shown
 
 _PLAIN = frozenset({bool, int, str, bytes, type(None), dt.date, dt.datetime, dt.time, dt.timedelta, uuid.UUID})
-"""Types whose values are keys as they are."""
+"""Types always canonical as keys."""
 
 _NUMBERS = _PLAIN | {float}
 _TUPLES = {tuple}
@@ -30,7 +30,7 @@ _DECIMAL_NAN = Decimal("NaN")
 
 
 def are_canonical(keys: Collection[Any]) -> bool:
-    """True if `canonical` would change none of `keys`; quick where it is so. In doubt, no."""
+    """True if `canonical` leaves all `keys` unchanged; False in doubt."""
     types = set(map(type, keys))
     if types <= _PLAIN:
         return True
@@ -42,7 +42,7 @@ def are_canonical(keys: Collection[Any]) -> bool:
 
 
 def canonical(key: Any) -> Any:
-    """`key`, with every NaN in it the one of this process, and every -0.0 as 0.0.
+    """Key with every NaN as `math.nan` and every -0.0 as 0.0.
 
     Raises:
         TypeError: for a NaN in a class of the user's: not every version of Python finds such an object again.

@@ -1,4 +1,4 @@
-"""Messages and frames between workers, and the effects that a worker asks of its driver."""
+"""Messages and frames between workers, and effects requested of the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timely.time import Time
 
 @dataclass(slots=True)
 class Message:
-    """A batch on its way over an exchange: encoded, with its header.
+    """Encoded batch in transit over an exchange, with its header.
 
     `number` counts the messages on the physical edge (logical edge, sender, receiver) from 1. `event` is the time of the
     event that sent it, `time` its own.
@@ -27,7 +27,10 @@ class Message:
     header: bytes
     payload: list[Any]
     trusted: bool = False
-    """It came straight from a process of this job on this host: its columns are as Arrow made them."""
+    """True for a message straight from a process of this job on this host.
+
+    Its columns need no check: they are as Arrow made them.
+    """
 
     @property
     def nbytes(self) -> int:
@@ -35,12 +38,14 @@ class Message:
 
 
 Update = tuple[int, Time, int]
-"""A change of a pointstamp count: (place, time, difference)."""
+"""Change of a pointstamp count: (place, time, difference)."""
 
 
 @dataclass(slots=True)
 class Frame:
-    """Everything that one worker sends to another at once. `progress` is atomic; frames of one sender stay in order.
+    """Messages and progress updates from one worker to another, sent together.
+
+    `progress` is atomic; frames of one sender stay in order.
 
     `pressed` says that the sender holds more queued bytes than it should: sources everywhere pause.
     """
@@ -51,13 +56,16 @@ class Frame:
     progress: list[Update] = field(default_factory=list)
     pressed: bool = False
     ends: int = 0
-    """Not 0: nothing more comes from the sender before the rollback round of this number."""
+    """Number of the coming rollback round after a sender's last frame, else 0.
+
+    Nothing more comes from the sender before that round.
+    """
     told: bytes = b""
-    """Words of recovery there to recovery here; then there is nothing else in the frame."""
+    """Payload from recovery to recovery; then the rest of the frame is empty."""
 
 
 class WriteSink(msgspec.Struct, frozen=True):
-    """Give a batch of an epoch to the sink of a node."""
+    """Effect: give a batch of an epoch to the sink of a node."""
 
     node: int
     epoch: int
@@ -65,14 +73,14 @@ class WriteSink(msgspec.Struct, frozen=True):
 
 
 class CommitSink(msgspec.Struct, frozen=True):
-    """Everything of an epoch has been given to the sink of a node."""
+    """Effect: an epoch of a node's sink is complete."""
 
     node: int
     epoch: int
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """A batch reached a capture."""
+    """Effect: a batch reached a capture."""
 
     node: int
     time: Time
@@ -80,7 +88,9 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 class StartJob(msgspec.Struct, frozen=True):
-    """Run a job outside the worker and feed its result back with `Worker.finish(number, result)`.
+    """Effect: run a job outside the worker.
+
+    Its result is fed back with `Worker.finish(number, result)`.
 
     With `context` it is given a `timely.operators.base.JobContext`.
     """
@@ -93,4 +103,4 @@ class StartJob(msgspec.Struct, frozen=True):
 
 
 Effect = WriteSink | CommitSink | Captured | StartJob
-"""A request of a worker to its driver. Effects are carried out in order."""
+"""Request of a worker to its driver; carried out in order."""

@@ -1,4 +1,4 @@
-"""Memory that is used again, for columns that are encoded and then kept for a while.
+"""Pool of reused memory chunks for encoded columns.
 
 An allocator gives back to the system what thousands of messages held that are forgotten at once, and gets new pages for the
 next ones. The system clears each of them, which takes as long as to encode what is put there, and longer on virtual machines.
@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 CHUNK = 4 << 20
-"""Bytes of a chunk. It is used again as a whole, when nothing in it is used any more."""
+"""Bytes of a chunk, reused as a whole once nothing refers to it."""
 
 _PIECE = 64
-"""Bytes of which what is given out is a multiple: columns are read fast at such addresses."""
+"""Alignment of buffers in bytes, for fast reads of columns."""
 
 
 class Pool:
-    """Chunks of memory, from which buffers are cut one behind the other.
+    """Memory chunks for bump allocation of buffers, freed by reference count.
 
     Nobody gives a buffer back: a chunk is free when no view of it is left anywhere. There are as many chunks as were in use at
     the same time.
@@ -36,7 +36,7 @@ class Pool:
         self._chunk = chunk
         self._chunks: list[npt.NDArray[np.uint8]] = []
         self._open: memoryview | None = None
-        """The chunk from which buffers are cut now, and `_at` where the next one begins."""
+        """Current chunk; `_at` is the offset of the next buffer."""
         self._at = 0
 
     @property
@@ -45,7 +45,10 @@ class Pool:
         return self._chunk * len(self._chunks)
 
     def room(self, size: int) -> memoryview | None:
-        """A buffer of `size` bytes to write to, of which `used` says how many are kept; None if no chunk is as large."""
+        """Writable buffer of `size` bytes; None if larger than a chunk.
+
+        The next call of `used` says how many of its bytes are kept.
+        """
         if size > self._chunk:
             return None
         if self._open is None or self._at + size > self._chunk:
@@ -54,11 +57,11 @@ class Pool:
         return self._open[self._at : self._at + size]
 
     def used(self, size: int) -> None:
-        """Of what `room` has given last the first bytes are used."""
+        """Keep the first bytes of the last buffer given by `room`."""
         self._at += -(-size // _PIECE) * _PIECE
 
     def _free(self) -> memoryview:
-        """A chunk of which there is no view; a new one if there is none."""
+        """Unreferenced chunk, or a new one."""
         for chunk, references in zip(self._chunks, _references(self._chunks), strict=True):
             if references == _UNUSED:
                 return chunk.data
@@ -67,9 +70,12 @@ class Pool:
 
 
 def _references(chunks: list[npt.NDArray[np.uint8]]) -> list[int]:
-    """The references to each chunk, the list's and those of this function included."""
+    """Reference counts of chunks, the list's and this function's included."""
     return [getrefcount(chunk) for chunk in chunks]
 
 
 _UNUSED = _references([np.empty(1, np.uint8)])[0]
-"""References to a chunk that nobody looks at. It is 3 in Python 3.11, and less where some are borrowed."""
+"""Reference count of an unused chunk.
+
+It is 3 in Python 3.11, and less where some are borrowed.
+"""

@@ -1,6 +1,9 @@
-"""One representative of equal keys: 5, 5.0 and True are one key of a dictionary, which keeps whichever came first.
+"""Deterministic representative of equal dictionary keys, as of 5, 5.0 and True.
 
-Which one comes first differs when a time is done again, and so would all that is made of the key. So of equal keys of one time
+A dictionary keeps whichever came first, and that may differ when a time is done again, and so would all that is
+made of the key.
+
+So of equal keys of one time
 the same one stands for all of them, whatever their order and however they are divided: one of a plain type (an integer, text)
 only if nothing else is equal to it, and among others the least by content.
 """
@@ -18,19 +21,22 @@ from timely.data.content import content_of
 from timely.errors import CodecError
 
 PLAIN = frozenset({int, str, bytes, type(None), dt.date, dt.timedelta, uuid.UUID})
-"""Types of which two equal values are the same."""
+"""Types with indistinguishable equal values."""
 
 _SAME = PLAIN | {float, bool}
-"""Types of which two equal values are the same, but for zeros, of which `timely.data.keys` makes one."""
+"""Types with indistinguishable equal values, but for zeros.
+
+`timely.data.keys` makes one of both zeros.
+"""
 
 _TUPLES = {tuple}
 
 Represented = dict[Hashable, Hashable]
-"""Of keys that are not plain: the one that stands for all that are equal to it."""
+"""Representative of each non-plain key."""
 
 
 def are_plain(keys: Iterable[Any]) -> bool:
-    """True if no two of `keys` are equal and not the same. In doubt, no.
+    """True if no two equal keys are distinguishable; False in doubt.
 
     >>> are_plain(["a", 5]), are_plain([("a", 5)]), are_plain([5, 5.0])
     (True, True, False)
@@ -43,7 +49,7 @@ def are_plain(keys: Iterable[Any]) -> bool:
 
 
 def represent(found: Represented, keys: Collection[Any]) -> None:
-    """Let `found` know the keys of some more records of a time."""
+    """Add the keys of more records of a time to `found`."""
     if are_plain(keys):
         return
     for key in keys:
@@ -63,7 +69,7 @@ def _content(key: Any) -> bytes:
 
 
 def represented(found: Represented, totals: dict[Hashable, Any]) -> dict[Hashable, Any]:
-    """`totals` with the representative of each key.
+    """Totals under the representative of each key.
 
     >>> found = {}
     >>> represent(found, [5, True]), represent(found, [5.0])
@@ -75,7 +81,7 @@ def represented(found: Represented, totals: dict[Hashable, Any]) -> dict[Hashabl
 
 
 def represent_all(keys: list[Any]) -> list[Any]:
-    """The representative of each key among `keys`.
+    """Representative of each key.
 
     >>> represent_all([5, 5.0, 2])
     [5.0, 5.0, 2]
@@ -88,5 +94,5 @@ def represent_all(keys: list[Any]) -> list[Any]:
 
 
 def keys_of(pairs: Iterable[Sequence[Any]]) -> list[Any]:
-    """The keys of pairs (key, value), or of longer records that begin with a key."""
+    """First items of pairs (key, value) or longer records."""
     return list(map(itemgetter(0), pairs))

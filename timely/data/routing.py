@@ -1,4 +1,4 @@
-"""Routing of keys to workers: key, stable 64-bit hash, one of 1,024 shards, worker.
+"""Routing of keys to workers, by stable 64-bit hash and one of 1,024 shards.
 
 State is kept by shard, so that another number of workers moves whole shards. The hash itself is
 `timely.data.codec.hashing`.
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 SHARDS = 1024
-"""Number of shards. Fixed for the life of a store."""
+"""Number of shards; fixed for the life of a store."""
 
 KeyFunction: TypeAlias = Callable[[Any], Any]
 
@@ -44,22 +44,22 @@ _SHARD_SHIFT = 64 - 10
 
 
 def shard_of(hash_: int) -> int:
-    """The shard of a hash: its upper ten bits."""
+    """Shard of a hash: its upper ten bits."""
     return hash_ >> _SHARD_SHIFT
 
 
 def shards_of(hashes: Hashes) -> npt.NDArray[np.uint16]:
-    """The shard of every hash."""
+    """Shard of every hash."""
     return (hashes >> np.uint64(_SHARD_SHIFT)).astype(np.uint16)
 
 
 def worker_of_shard(shard: int, workers: int) -> int:
-    """The worker that owns `shard`. Workers own contiguous ranges, whose sizes differ by at most one."""
+    """Owner of a shard; workers own contiguous ranges of nearly equal size."""
     return shard * workers // SHARDS
 
 
 class _ShardCache(dict[Any, int]):
-    """Shards of keys seen lately. Keys that Python holds equal have one shard: one dictionary for all types."""
+    """Cache of the shards of recent keys, one for all key types."""
 
     LIMIT = 1 << 16
 
@@ -75,7 +75,10 @@ _VECTORISED = 64  # Keys from which on NumPy is quicker than the cache, for inte
 
 
 def partition(batch: Batch, key: KeyFunction | str | Sequence[str] | None, workers: int) -> list[Batch | None]:
-    """Split a batch by the owners of its keys. See `partition_records` and `partition_columns`."""
+    """Split a batch by the owners of its keys.
+
+    See `partition_records` and `partition_columns`.
+    """
     if isinstance(batch, list):
         if key is not None and not callable(key):
             raise CodecError(f"records are routed by a function of the record, not by column names ({key!r})")
@@ -86,7 +89,9 @@ def partition(batch: Batch, key: KeyFunction | str | Sequence[str] | None, worke
 
 
 def partition_records(records: list[Any], key: KeyFunction | None, workers: int) -> list[list[Any]]:
-    """Split records among `workers` by key, keeping their order: one list (maybe empty) for each worker.
+    """Split records among workers by key, in order: one list for each worker.
+
+    A list may be empty.
 
     Args:
         key: gives the key of a record; None for `record[0]`.
@@ -124,7 +129,7 @@ def _shard(key: Any) -> int:
 
 
 def _owners(keys: list[Any], workers: int) -> Any:
-    """The worker of each key, as bytes if there are at most 256 workers."""
+    """Worker of each key, as bytes for up to 256 workers."""
     hashes: Hashes | None = None
     if len(keys) >= _VECTORISED and type(keys[0]) is int and set(map(type, keys)) == {int}:
         try:
@@ -153,7 +158,7 @@ def _owner_tables(workers: int) -> list[int]:
 
 
 def workers_of(hashes: Hashes, workers: int) -> npt.NDArray[Any]:
-    """The worker of every hash: the owner of its shard."""
+    """Worker of every hash: the owner of its shard."""
     shards = hashes >> np.uint64(_SHARD_SHIFT)
     shards *= np.uint64(workers)
     shards >>= np.uint64(10)
@@ -161,7 +166,7 @@ def workers_of(hashes: Hashes, workers: int) -> npt.NDArray[Any]:
 
 
 def _by_owner(owners: npt.NDArray[Any], workers: int) -> tuple[Ids, Ids]:
-    """The numbers of the rows, those of the first worker first, and the ends of each worker's."""
+    """Row numbers sorted by owner, and the end of each worker's part."""
     if len(owners) < _MANY or workers > _FEW:
         return np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners, minlength=workers))
     order, ends = pooled_empty(len(owners) + 1, np.intp), np.empty(workers, np.intp)
@@ -170,15 +175,14 @@ def _by_owner(owners: npt.NDArray[Any], workers: int) -> tuple[Ids, Ids]:
 
 
 _MANY = 8192
-"""From here on a compiled loop pays: the first one loads Numba."""
+"""Least rows for a compiled loop; the first one loads Numba."""
 
 _FEW = 8
-"""Up to so many workers a pass over the rows for each is quicker than sorting."""
+"""Most workers for one pass each instead of a sort."""
 
 
 def partition_columns(columns: Columns, keys: Sequence[str], workers: int) -> list[Columns | None]:
-    """Split columns among `workers` by key, keeping their order: one table or frame for each worker, None if
-    empty.
+    """Split columns among workers by key, in order; None for an empty part.
 
     Args:
         keys: the key columns. One: the key is its value. Several: the key is the tuple of their values.
@@ -212,13 +216,16 @@ def partition_columns(columns: Columns, keys: Sequence[str], workers: int) -> li
 
 
 def _parts(gathered: Columns, ends: Ids) -> list[Columns | None]:
-    """The rows of each worker, which are side by side."""
+    """Adjacent row ranges of each worker."""
     begins = [0, *ends.tolist()]
     return [gathered.slice(begin, end - begin) if begin < end else None for begin, end in pairwise(begins)]
 
 
 def _divide_words(table: pa.Table, key: str, workers: int) -> list[Columns | None] | None:
-    """The same where all is 64-bit numbers, and the key integers, without an order of rows; None where it is not."""
+    """Partition of plain 64-bit columns by an integer key; None for others.
+
+    No order of rows is made.
+    """
     columns = [whole(column) for column in table.columns]
     plain = all(column.type.id in PLAIN and not column.null_count for column in columns)
     if not plain or not pa.types.is_integer(table.schema.field(key).type):
@@ -241,7 +248,7 @@ def _divide_words(table: pa.Table, key: str, workers: int) -> list[Columns | Non
 
 
 def owners_of_integers(values: npt.NDArray[np.int64], workers: int) -> npt.NDArray[np.uint8] | None:
-    """The worker of each of many integer keys, in one pass; None if one is beyond what that takes."""
+    """Worker of each integer key, in one pass; None if a key is out of range."""
     owners = np.empty(len(values), np.uint8)
     prime, *mixes = MIXING
     found = compiled_loops().owners_of_integers(

@@ -1,4 +1,4 @@
-"""Soundness of columns that a reader of files has made: codes point into their dictionary, and text is UTF-8.
+"""Validation of columns read from files: dictionary codes and UTF-8 text.
 
 Arrow's reader of Parquet does not look at either. A code beyond its dictionary would be taken for a place in memory.
 """
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 
 def check_sound(table: pa.Table) -> None:
-    """Look at codes and text of `table`, and at all of what is nested.
+    """Check codes and text of `table`, nested ones too.
 
     Raises:
         ValueError: names the column, and what is wrong with it.
@@ -42,7 +42,10 @@ def _check(array: pa.Array) -> None:
 
 
 def _is_ascii(array: pa.Array) -> bool:
-    """True if the text of all rows has bytes below 128 only: found out in a tenth of the time that UTF-8 takes."""
+    """True if all text is ASCII.
+
+    Found out in a tenth of the time that UTF-8 takes.
+    """
     _, ends, data = array.buffers()
     if data is None or not len(array):
         return True

@@ -1,4 +1,4 @@
-"""Spans: rows of several times, one time after the other, in one frame.
+"""Spans: rows of several times in one frame, one time after the other.
 
 An operator that takes a span does in one pass what it would do once a time, and says of the rows that come out where each time
 ends. What few rows cost is mostly by the call, so that is where many small epochs gain.
@@ -22,7 +22,7 @@ from timely.time import Time
 
 
 class Span:
-    """The rows of `times`, which rise: those of the first end before row `ends[0]`, and so on. Each time has some.
+    """Rows of ascending `times`, split at `ends`; no time is empty.
 
     >>> import polars as pl
     >>> span = Span.of([((0,), pl.DataFrame({"n": [1, 2]})), ((3,), pl.DataFrame({"n": [3]}))])
@@ -35,22 +35,24 @@ class Span:
     def __init__(self, frame: pl.DataFrame, times: Sequence[Time], ends: Sequence[int]) -> None:
         self._frame: pl.DataFrame | None = frame
         self._frames: Sequence[pl.DataFrame] = ()
-        """Without a frame of all rows: one of each time."""
+        """One frame a time, if there is no frame of all rows."""
         self._made: Mapping[str, pl.Series | None] | None = {}
-        """Then by name, in order: the column of all rows, or None for that of the frames. None as a whole: those of the frames,
-        of which nobody has seen yet that they are the same. Who only hands them on need not know."""
+        """Columns by name over `_frames`; None for a column of the frames.
+
+        None as a whole: those of the frames, of which nobody has checked yet that they are the same.
+        """
         self._stacked: dict[str, pl.Series] = {}
-        """The columns of the frames that somebody has asked for, in one piece."""
+        """Cache of columns of the frames in one piece."""
         self.times = times
         self.ends = ends
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return self.ends[-1]
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Time, pl.DataFrame]]) -> Span:
-        """The rows of parts, none of which is empty, and whose times never fall.
+        """Span of non-empty parts in time order.
 
         Raises:
             TypeError: if those of one time are not of the same columns and types. Of several it is raised when columns are
@@ -69,7 +71,9 @@ class Span:
         return span
 
     def having(self, columns: Mapping[str, pl.Series | None]) -> Span:
-        """The same rows with these columns, in this order; None stands for the column of that name that they have.
+        """Span of the same rows with these columns, in this order.
+
+        None stands for the present column of that name.
 
         What nobody looks at is not copied.
 
@@ -92,11 +96,11 @@ class Span:
         return span
 
     def beside(self, column: pl.Series) -> Span:
-        """The same rows with one column more."""
+        """Span with one column more."""
         return self.having({**dict.fromkeys(self.columns), column.name: column})
 
     def _columns(self) -> Mapping[str, pl.Series | None]:
-        """The columns of a span without a frame of all rows."""
+        """Columns of a span without a frame of all rows."""
         if self._made is None:
             _check_names(self._frames)
             self._made = dict.fromkeys(self._frames[0].columns)
@@ -104,7 +108,7 @@ class Span:
 
     @property
     def frame(self) -> pl.DataFrame:
-        """All rows.
+        """All rows as a frame.
 
         Raises:
             TypeError: if times have columns of different types.
@@ -114,17 +118,17 @@ class Span:
         return self._frame
 
     def check_types(self) -> None:
-        """Raise TypeError if times have other columns, or columns of different types."""
+        """Raise TypeError if column names or types differ between times."""
         if self._frame is None:
             _check_types(self._frames)
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns."""
+        """Column names."""
         return list(self._columns()) if self._frame is None else self._frame.columns
 
     def get_column(self, name: str) -> pl.Series:
-        """A column, in one piece of memory.
+        """One column, in one piece of memory.
 
         Raises:
             TypeError: if times have it in different types.
@@ -147,12 +151,12 @@ class Span:
 
     @classmethod
     def cut(cls, frame: pl.DataFrame, times: Sequence[Time], numbers: npt.NDArray[np.integer]) -> Span:
-        """Rows, one at least, of which each is of the time with its number, and the numbers never fall."""
+        """Span of rows with ascending time numbers; at least one row."""
         ends = np.bincount(numbers, minlength=len(times)).cumsum().tolist()
         return cls(frame, times, ends)._without_empty()
 
     def kept(self, frame: pl.DataFrame, masks: Sequence[npt.NDArray[np.bool_]]) -> list[Span]:
-        """`frame`, which has the rows that masks keep of this span, one mask after the other; nothing if there are none."""
+        """Span of `frame`, the rows kept by successive masks; empty if none are."""
         if not frame.height:
             return []
         ends = np.asarray(self.ends)
@@ -199,13 +203,13 @@ class Span:
             yield time, frame.slice(begin, end - begin)
 
     def numbers(self, times: Sequence[Time]) -> Numbers:
-        """Of each row, the number of its time among `times`, all of which are there."""
+        """Index into `times` of each row's time."""
         place = {time: number for number, time in enumerate(times)}
         lengths = [end - begin for begin, end in pairwise((0, *self.ends))]
         return np.repeat(np.array([place[time] for time in self.times]), lengths)
 
     def divided(self, time: Time) -> tuple[Span | None, Span | None]:
-        """The rows of times up to `time`, and the others; None: there are none."""
+        """Split at `time`: rows of times up to it, and the others; None if empty."""
         few = sum(each <= time for each in self.times)
         if few in (0, len(self.times)):
             return (self, None) if few else (None, self)
@@ -217,16 +221,16 @@ class Span:
 
 
 def _in_one_piece(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of frames of the same columns and types."""
+    """Concatenated frames of the same columns and types."""
     return frames[0] if len(frames) == 1 else frame_of([stacked_of(frames, name) for name in frames[0].columns])
 
 
 FEW_ROWS = 2048
-"""Rows that are copied in less time than a batch of its own takes."""
+"""Row limit for merging small frames: copying is cheaper than a separate batch."""
 
 
 def in_few_batches(batches: Sequence[AnyBatch]) -> list[AnyBatch]:
-    """The same rows in the same order, small frames of the same columns that follow each other as one."""
+    """Merge neighbouring small frames of equal columns."""
     runs = runs_of(batches, lambda one, other: _is_small(one) and _is_small(other) and alike(one, other))
     return [run[0] if len(run) == 1 else cast(AnyBatch, _in_one_piece(cast(list[pl.DataFrame], run))) for run in runs]
 
@@ -236,14 +240,14 @@ def _is_small(batch: Batch) -> bool:
 
 
 def _check_names(frames: Sequence[pl.DataFrame]) -> None:
-    """Raise TypeError if frames are not of the same columns."""
+    """Raise TypeError if column names differ between frames."""
     names = frames[0].columns
     if any(frame.columns != names for frame in frames):
         raise TypeError("the columns of batches differ")
 
 
 def _check_types(frames: Sequence[pl.DataFrame]) -> None:
-    """Raise TypeError if frames are not of the same columns, each of one type."""
+    """Raise TypeError if column names or types differ between frames."""
     _check_names(frames)
     types = frames[0].dtypes
     if not all(same_types(frame.dtypes, types) for frame in frames):

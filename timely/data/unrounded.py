@@ -1,4 +1,4 @@
-"""Sums of values that do not depend on the order in which these are added.
+"""Order-independent sums: exact for floats, deterministic for other values.
 
 While floats are added up, a sum that is no float is `Terms`: a few floats of which the sum is exact, each the nearest to what
 those before it leave. It is rounded once, when it is shown. Integers stay as they are until they meet a float; decimals,
@@ -31,17 +31,20 @@ from timely.errors import CodecError
 
 _GREATEST = 2.0**1023
 _UNIT = 1 << 1074
-"""Every float is a whole number of 2**-1074."""
+"""Number of units of 2**-1074 in 1: every float is a whole number of units."""
 
 _MANY = 2048
-"""From so many pairs on NumPy pays, if keys come again."""
+"""Least pairs for NumPy, if keys repeat."""
 
 _SAMPLE = 64
-"""Pairs that are looked at to find out whether they do."""
+"""Sample of pairs examined for repeated keys."""
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
-    """The exact sum of two floats or more, as few and as large ones as can be: so equal sums have equal terms."""
+    """Exact sum of at least two floats, in canonical form.
+
+    As few and as large ones as can be: so equal sums have equal terms.
+    """
 
     first: float
     second: float
@@ -49,7 +52,7 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def floats(self) -> tuple[float, ...]:
-        """All of them."""
+        """All floats of the sum."""
         return (self.first, self.second, *self.more)
 
     def __float__(self) -> float:
@@ -61,7 +64,7 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unordered(msgspec.Struct, frozen=True, gc=False):
-    """The values of a sum that depends on their order: the exact sum of each kind of number among them, and all others."""
+    """Pending order-dependent sum: exact sums by kind, then the other values."""
 
     exact: tuple[Any, ...]
     others: tuple[Any, ...] = ()
@@ -73,11 +76,11 @@ class Unordered(msgspec.Struct, frozen=True, gc=False):
 
 _MOST_DIGITS = 1 << 12
 _DECIMALS = Context(prec=_MOST_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
-"""Adds decimals of up to a thousand digits on either side of the point without rounding."""
+"""Exact decimal arithmetic, to a thousand digits on either side of the point."""
 
 
 def _kind(value: Any) -> int | None:
-    """The kind of a number that is added to others of its kind exactly; None: to none."""
+    """Kind of number with exact addition among its own; None if there is none."""
     if isinstance(value, int | float | Terms):  # truth values and NumPy's float64, too
         return 0
     kind = type(value)
@@ -87,7 +90,7 @@ def _kind(value: Any) -> int | None:
 
 
 def _add_kind(kind: int, values: list[Any]) -> Any:
-    """The exact sum of numbers of one kind."""
+    """Exact sum of numbers of one kind."""
     if kind == 1:
         return reduce(_DECIMALS.add, values)
     if kind > 1:
@@ -103,7 +106,7 @@ def _add_kind(kind: int, values: list[Any]) -> Any:
 
 
 def _sum_of_kinds(values: Iterable[Any]) -> Any:
-    """The sum of values of any kinds, in an order of their own."""
+    """Sum of values of any kinds, independent of their order."""
     kinds: defaultdict[int, list[Any]] = defaultdict(list)
     others: list[Any] = []
     for value in values:
@@ -126,7 +129,10 @@ def _sum_of_kinds(values: Iterable[Any]) -> Any:
 
 
 def _sum(values: list[float]) -> float | Terms:
-    """The sum of some floats: a float, if it is one. The list is not to be used again."""
+    """Exact sum of floats, a plain float if possible.
+
+    The list is not to be used again.
+    """
     try:
         total = fsum(values)
     except (ValueError, OverflowError):
@@ -149,7 +155,7 @@ def _of_floats(terms: Sequence[float]) -> float | Terms:
 
 
 def _settled(values: list[float]) -> tuple[float, ...]:
-    """The terms of a sum: they follow from its value."""
+    """Canonical terms of a sum of floats."""
     found: list[float] = []
     try:
         total = fsum(values)
@@ -167,7 +173,7 @@ def _settled(values: list[float]) -> tuple[float, ...]:
 
 
 def _settled_far(values: list[float]) -> tuple[float, ...]:
-    """The terms of a sum that leaves the floats, or did on the way."""
+    """Terms of a sum beyond the range of floats, at the end or on the way."""
     odd = [value for value in values if not isfinite(value)]
     if odd:
         total = sum(odd)
@@ -186,7 +192,7 @@ def _units(value: float) -> int:
 
 
 def _floats_of(value: Any) -> Iterable[float] | None:
-    """The floats whose sum a number is; None if it is none of those that can be said so."""
+    """Decomposition of a number into floats with that sum; None if impossible."""
     if isinstance(value, Terms):
         return value.floats
     if isinstance(value, float):
@@ -205,7 +211,7 @@ def _floats_of(value: Any) -> Iterable[float] | None:
 
 
 def plus(a: Any, b: Any) -> Any:
-    """The sum of two values, which may be sums; of floats it is exact."""
+    """Sum of two values or sums; exact for floats."""
     kind, other = type(a), type(b)
     if kind is int and other is int:
         return a + b
@@ -238,13 +244,13 @@ def plus(a: Any, b: Any) -> Any:
 
 
 def plus_time(before: Any, value: Any) -> Any:
-    """The sum of a total and of all values of a time that came after it."""
+    """Sum of a total and of all later values of a time."""
     total = plus(before, value)
     return lowered(before) + lowered(value) if type(total) is Unordered else total
 
 
 def lowered(value: Any) -> Any:
-    """A sum as it is shown."""
+    """Final form of a sum: rounded or added up."""
     if type(value) is not Terms:
         return value.added() if type(value) is Unordered else value
     first = value.first
@@ -252,12 +258,12 @@ def lowered(value: Any) -> Any:
 
 
 def lowered_all(totals: Iterable[Any]) -> list[Any]:
-    """Sums as they are shown."""
+    """Final form of sums."""
     return list(map(lowered, totals))
 
 
 def lowered_pairs(totals: Mapping[Hashable, Any]) -> list[tuple[Any, Any]]:
-    """Keys with their sums as they are shown."""
+    """Keys with the final form of their sums."""
     if not _SUMS.isdisjoint(map(type, totals.values())):
         return [(key, value if type(value) is float else lowered(value)) for key, value in totals.items()]
     return list(totals.items())
@@ -289,7 +295,7 @@ def add_up(totals: MutableMapping[Hashable, Any], pairs: Iterable[tuple[Any, Any
 
 
 def _add_floats(totals: MutableMapping[Hashable, Any], pairs: list[tuple[Any, Any]]) -> Iterable[tuple[Any, Any]]:
-    """Add the values of many pairs if they are floats; the pairs that are left."""
+    """Add many pairs if their values are floats; returns the remaining pairs."""
     values = [value for _, value in pairs]
     if set(map(type, values)) != {float}:
         return pairs
@@ -319,7 +325,7 @@ def _total(values: list[Any]) -> Any:
 
 
 def total_of(values: Iterable[Any]) -> Any:
-    """The sum of some values, of which there is one at least; not rounded yet."""
+    """Unrounded sum of at least one value."""
     return _total(list(values))
 
 

@@ -1,4 +1,4 @@
-"""Sources and sinks. They do I/O, and only the runtime calls them.
+"""Sources and sinks, with their I/O; called by the runtime only.
 
 The contract is in `interface`. Every source says whether it is `rereadable`, and whether it `repeats`: puts
 the same into an epoch that is read again, whoever reads it when. Every sink says

@@ -1,4 +1,4 @@
-"""The accepting end of a listening socket that no caller can bring down.
+"""Accepting sockets robust against aborted callers and descriptor exhaustion.
 
 Callers come and go as they like, and the process may have no descriptor left for one more. None of that is an error of the
 process that listens.
@@ -18,7 +18,7 @@ _REST_SECONDS = 0.01
 
 
 class Acceptor:
-    """Accepts from `listener`, which never blocks from now on; `close` closes that too.
+    """Non-blocking acceptor for `listener`; `close` closes the listener too.
 
     A descriptor is kept in reserve. When there is no other, a caller is taken with it and hung up on at once: a caller that
     waited instead would keep the listener readable, and its owner busy with nothing else.
@@ -30,7 +30,7 @@ class Acceptor:
         self._reserve: int | None = _reserved()
 
     def accept(self) -> tuple[socket.socket, Any] | None:
-        """The next caller and its address; None if none waits, or it had to be turned away."""
+        """Next connection and its address; None if there is none, or it was refused."""
         try:
             return self.listener.accept()
         except OSError as error:  # mostly: it gave up before we came
@@ -39,7 +39,7 @@ class Acceptor:
             return None
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the listener."""
         if self._reserve is not None:
             os.close(self._reserve)
             self._reserve = None
@@ -56,7 +56,7 @@ class Acceptor:
 
 
 def _reserved() -> int | None:
-    """A descriptor to give up; None if another thread was faster."""
+    """Spare descriptor; None if another thread was faster."""
     with suppress(OSError):
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     return None

@@ -1,4 +1,4 @@
-"""Files of whichever format their names say."""
+"""File source of the format given by the file name."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _KINDS: tuple[type[FileSource], ...] = (Csv, JsonLines, Parquet)
 
 
 def Files(path: Paths, **options: Any) -> FileSource:
-    """`Csv`, `JsonLines` or `Parquet`, by how `path` ends: `Files("data/*.csv")`. Takes the options of that
-    source.
+    """`Csv`, `JsonLines` or `Parquet` by the ending of `path`: `Files("data/*.csv")`.
+
+    Takes the options of that source.
 
     >>> from pathlib import Path
     >>> size = Path("names-1.csv").write_text("name\\nann\\n")

@@ -1,4 +1,4 @@
-"""Ready batches as input: frames, tables, or lists of records."""
+"""Source of ready batches: frames, tables, or lists of records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timely.io.interface import Chunk, End, Partition, Position
 
 
 class Batches:
-    """The batches of a sequence as they are, `per_epoch` of them an epoch (None: all of them one epoch).
+    """The batches of a sequence, `per_epoch` of them an epoch (None: one epoch).
 
     With several workers, batch i goes to worker i mod W, and an epoch is still the same batches. The position is the
     number of batches read.
@@ -42,7 +42,7 @@ class Batches:
         self.whole_epochs = self._every.n == 1
 
     def columns_schema(self) -> pl.Schema | None:
-        """That of all batches, if they are in a list and have the same."""
+        """Common schema of all batches, if they are in a list and agree on it."""
         if not isinstance(self._batches, list | tuple) or not self._batches:
             return None
         first = self._batches[0]
@@ -75,7 +75,7 @@ class BatchesPartition:
         self.held = isinstance(batches, list | tuple)
 
     def read(self) -> Chunk | End:
-        """The next batch."""
+        """Read the next batch."""
         number = self._next
         if number >= len(self._batches):
             return End()
@@ -90,7 +90,7 @@ class BatchesPartition:
         self._next = self._first if position is None else count_of(position, self.name)
 
     def ack(self, position: Position) -> None:
-        """The batches are the user's: nothing to do."""
+        """No-op: the user keeps the batches."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No-op: there is nothing to release."""

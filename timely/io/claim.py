@@ -1,4 +1,4 @@
-"""Whose a folder of output is: which sink of which job writes there, so that no other job's files are mixed with its own.
+"""Ownership of an output folder: a marker names its job and sink.
 
 A marker in the folder says it. It is written before the first file is.
 """
@@ -16,14 +16,19 @@ from timely.errors import SinkError
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """A sink, by its name, of a job, by its identity: that of its store, or one of this run alone."""
+    """Owner of output: a sink's name and the identity of its job.
+
+    The identity is that of the job's store, or of this run if it has none.
+    """
 
     job: str
     sink: str
 
 
 class Claim:
-    """The right of `owner` to write in `folder`; `marker` is the file there that says so.
+    """Exclusive claim of a job's sink on an output folder.
+
+    `marker` is the file there that names the `owner`.
 
     `files` names files of output that are there. `remedy` says what the user can do if they are another's.
 
@@ -52,7 +57,10 @@ class Claim:
             os.close(descriptor)
 
     def check(self) -> None:
-        """Before files appear. Raises SinkError if another job has taken the folder over since: it was empty."""
+        """Check the claim before files appear.
+
+        Raises SinkError if another job has taken the folder over since: it was empty.
+        """
         try:
             known = owner_of(self._marker.read_bytes())
         except FileNotFoundError:
@@ -72,7 +80,7 @@ class Claim:
 
 
 def owner_of(data: bytes) -> Owner | None:
-    """The content of a marker; None if it is not whole."""
+    """Decode a marker; None if it is incomplete."""
     try:
         return msgspec.json.decode(data, type=Owner)
     except (

@@ -1,4 +1,4 @@
-"""Types of columns as users write them: Arrow's, Polars' and Python's mean the same wherever a schema is given."""
+"""Column types as written by users: Arrow, Polars or Python types in any schema."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from timely.data.batch import check_for_polars
 from timely.errors import GraphError, at_line, shown
 
 Schema: TypeAlias = pa.Schema | pl.Schema | Mapping[str, Any]
-"""Types of columns by name: `pa.int64()`, `pl.Int64` or `int`."""
+"""Column types by name: `pa.int64()`, `pl.Int64` or `int`."""
 
 
 def arrow_types(schema: Schema, what: str = "schema") -> dict[str, pa.DataType]:
-    """The types of the columns in Arrow. Text is `string`, whatever Polars would make of it.
+    """Column types as Arrow types.
+
+    Text is `string`, whatever Polars would make of it.
 
     >>> arrow_types({"a": pl.Int32, "b": str, "c": pa.float64()})
     {'a': DataType(int32), 'b': DataType(string), 'c': DataType(double)}
@@ -29,7 +31,7 @@ def arrow_types(schema: Schema, what: str = "schema") -> dict[str, pa.DataType]:
 
 
 def polars_types(schema: Schema, what: str = "schema") -> dict[str, Any]:
-    """The types of the columns in Polars.
+    """Column types as Polars types.
 
     Raises:
         GraphError: as `arrow_types`.
@@ -38,7 +40,7 @@ def polars_types(schema: Schema, what: str = "schema") -> dict[str, Any]:
 
 
 def polars_schema(schema: pa.Schema) -> pl.Schema | None:
-    """The types that columns of such a table have for Polars; None where it has none."""
+    """Polars schema of an Arrow table; None if Polars lacks a type."""
     try:
         check_for_polars(schema)
         # Not `empty_table()`: Arrow loads all of pandas before it makes an array of Python's values, also of none.
@@ -50,7 +52,7 @@ def polars_schema(schema: pa.Schema) -> pl.Schema | None:
 
 @cache
 def arrow_form(kind: pl.DataType) -> pa.DataType | None:
-    """The type that Polars' columns of type `kind` have as Arrow's; None where it has none, as Int128 and Object."""
+    """Arrow type of a Polars column; None if there is none (Int128, Object)."""
     if kind == pl.Object:  # of which Polars gives the addresses
         return None
     try:
@@ -98,7 +100,7 @@ def _arrow(name: str, kind: Any, what: str) -> pa.DataType:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type with which Arrow's readers deal in place of `kind`: without the large variants that Polars prefers."""
+    """Arrow type without the large variants preferred by Polars."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):

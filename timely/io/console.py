@@ -1,4 +1,4 @@
-"""Output on the screen."""
+"""Sink for standard output."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Console:
         self._stream = stream
 
     def open(self, worker: int, workers: int) -> ConsoleWriter:
-        """A writer to the standard output, or to `stream`."""
+        """Writer to standard output, or to `stream`."""
         return ConsoleWriter(self._prefix, self._stream)
 
 
 class ConsoleWriter:
-    """One worker's lines."""
+    """Writer of one worker's lines."""
 
     def __init__(self, prefix: str, stream: TextIO | None) -> None:
         self._prefix = prefix
@@ -42,7 +42,7 @@ class ConsoleWriter:
         self._pending = PendingEpochs()
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Keep the batch until its epoch is complete."""
+        """Buffer the batch until its epoch is complete."""
         self._pending.add(epoch, batch)
 
     def commit(self, epoch: int) -> None:
@@ -57,9 +57,9 @@ class ConsoleWriter:
             raise SinkError(f"Console: cannot print: {error}. Has the reader of the output gone away?") from error
 
     def abort(self) -> None:
-        """Drop what was not printed."""
+        """Discard unprinted batches."""
         self._pending.clear()
 
     def close(self) -> None:
-        """Drop what was not printed."""
+        """Discard unprinted batches."""
         self._pending.clear()

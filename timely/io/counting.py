@@ -1,4 +1,4 @@
-"""Epochs of so many records, for sources whose position is a count."""
+"""Epochs by record count, for sources with a count as position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from timely.io.interface import Position
 
 @dataclass(frozen=True, slots=True)
 class EpochEvery:
-    """An epoch is `n` records; None: everything is epoch 0. Record number c (from 0) is of epoch c // n."""
+    """Epoch size in records: record c belongs to epoch c // n.
+
+    None: everything is epoch 0.
+    """
 
     n: int | None
     called: str = "epoch_every"
@@ -21,20 +24,23 @@ class EpochEvery:
             whole(self.n, self.called)
 
     def epoch(self, count: int) -> int:
-        """The epoch of record number `count`."""
+        """Epoch of record number `count`."""
         return 0 if self.n is None else count // self.n
 
     def room(self, count: int) -> int | None:
-        """Records that still belong to the epoch of record number `count`; None: no bound."""
+        """Records left in the epoch of record number `count`; None: unbounded."""
         return None if self.n is None else self.n - count % self.n
 
     def closes(self, count: int) -> bool:
-        """An epoch is over after `count` records."""
+        """True if an epoch ends after `count` records."""
         return self.n is not None and count > 0 and count % self.n == 0
 
 
 def count_of(position: Position, name: str) -> int:
-    """The count that `position` is. Raises SourceError for a position of another kind of source."""
+    """Position as a record count.
+
+    Raises SourceError for a position of another kind of source.
+    """
     if position is None:
         return 0
     if isinstance(position, bool) or not isinstance(position, int) or position < 0:

@@ -1,4 +1,4 @@
-"""CSV files as input."""
+"""CSV source."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from timely.io.text_blocks import BLOCK_BYTES, LONG_INTEGER, TextBlocks, beyond_
 
 
 class Csv(FileSource):
-    """CSV files, as tables or dicts, about `block_bytes` of text at a time (what `epoch="batch"` calls a
-    batch).
+    """CSV files as tables or dicts, read in blocks of about `block_bytes`.
+
+    A block is what `epoch="batch"` calls a batch.
 
     The first line holds the names, unless `names` gives them. Types are guessed from the first block of the
     first file and hold for all files (a column that is empty there is text); where that guess is wrong,
@@ -97,7 +98,7 @@ class Csv(FileSource):
 
 
 class Dialect:
-    """The separators of fields and rows.
+    """Separators of fields and rows.
 
     A line end with an even number of quotes before it ends a row. That rule needs every quote to open or
     close a field or to be doubled, so any other quote is an error (StrayQuote): a row cut in the wrong place
@@ -113,7 +114,10 @@ class Dialect:
         self._may_precede[list((delimiter + "\n\r" + (quote or "")).encode())] = True
 
     def last_row_end(self, data: bytes) -> int:
-        """Bytes up to the end of the last whole row, 0 if there is none. `data` begins where a row does."""
+        """Bytes up to the end of the last whole row, 0 if there is none.
+
+        `data` begins where a row does.
+        """
         quotes = self._check_quotes(data)
         end = len(data)
         while (line := data.rfind(b"\n", 0, end)) >= 0:
@@ -141,7 +145,10 @@ class Dialect:
         return (self.quote or "").encode()
 
     def _check_quotes(self, data: bytes) -> int:
-        """The number of quotes. Raises StrayQuote for one that neither opens nor closes."""
+        """Number of quotes.
+
+        Raises StrayQuote for one that neither opens nor closes a field.
+        """
         if self.quote is None or self._quote not in data:
             return 0
         characters = np.frombuffer(data, dtype=np.uint8)
@@ -157,7 +164,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class StrayQuote(ValueError):
-    """A quote within an unquoted field, at a byte of a block."""
+    """Error for a quote within an unquoted field, at a byte of a block."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -169,7 +176,7 @@ _EXPONENT = re.compile(r"[+-]?[0-9]+[eE]")
 
 
 def _as_one(block: bytes, names: Sequence[str] = ()) -> Any:
-    """Options to read a block in one piece.
+    """Arrow options for reading a block in one piece.
 
     Where Arrow divides it, a carriage return and a newline in quotes lose a byte if they come apart, and a row that is in more
     than two pieces is refused. To divide a block among threads takes longer than to read it.
@@ -227,7 +234,7 @@ class CsvBlocks:
             raise SourceError(f"{path}, line 1: this is not a line of column names: {error}.") from error
 
     def refuse_others(self, known: Container[str]) -> None:
-        """Raise SourceError if the file has a column that is not among `known`."""
+        """Raise SourceError if the file has a column that is not in `known`."""
         others = [name for name in self._names if name not in known]
         if others:
             raise SourceError(
@@ -236,7 +243,7 @@ class CsvBlocks:
             )
 
     def guess_types(self) -> dict[str, Any]:
-        """Types of all columns, as the first block suggests."""
+        """Column types guessed from the first block."""
         types = {name: pa.string() for name in self._names} | self._types
         if self._first_byte < self._text.size:
             block, _ = self._block(self._first_byte)
@@ -254,7 +261,10 @@ class CsvBlocks:
         return types
 
     def _refuse_rounding(self, block: bytes, guess: pa.Schema) -> None:
-        """Raise SourceError for a column of integers of which one became a float, as 64 bits do not hold it."""
+        """Raise SourceError if an integer column was read as floats for its size.
+
+        One of its integers is beyond 64 bits.
+        """
         doubtful = [f.name for f in guess if pa.types.is_floating(f.type) and f.name not in self._types]
         if not doubtful or LONG_INTEGER.search(block) is None:
             return
@@ -313,7 +323,7 @@ class CsvBlocks:
         )
 
     def _explain(self, error: pa.ArrowInvalid, block: bytes, at: int, place: BlockStart) -> SourceError:
-        """The error for the row, or the value, at which Arrow has stopped."""
+        """Error for the row or value rejected by Arrow."""
         text = str(error)
         found = re.search(r"Row #(\d+)", text)
         column = re.search(r"CSV column #(\d+)", text)

@@ -1,4 +1,4 @@
-"""Work that needs a file descriptor, in a process that may have none left."""
+"""Retries of work for want of a free file descriptor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.05
 
 
 def with_descriptors(work: Callable[[], Done]) -> Done:
-    """Do `work`, and again while the process has no descriptor left, for half a minute at most.
+    """Run `work`, retrying for up to 30 seconds while no descriptor is free.
+
+    Callers may hold them all, at a socket of this process: those are disconnected soon.
 
     Strangers may hold them all, at one of its sockets: those are hung up on soon. `work` must change nothing before it fails.
     """
@@ -28,7 +30,7 @@ def with_descriptors(work: Callable[[], Done]) -> Done:
 
 
 def none_left(error: BaseException | None) -> bool:
-    """True if the error says, or comes of one that says, that there is no descriptor left."""
+    """True if the error, or one of its causes, is descriptor exhaustion."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return True

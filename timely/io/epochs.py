@@ -1,4 +1,4 @@
-"""Epochs of the rows of a file."""
+"""Epochs of file rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timely.data.batch import Batch, as_arrow, length
 from timely.errors import SourceError, at_line
 
 EpochSpec = str | int | Callable[[Any], Any]
-"""The rule that gives epochs to the rows of a file:
+"""Rule for the epochs of a file's rows:
 
 - "file": the number of the file among all files;
 - "batch": the number of the batch (Parquet: row group) within its file;
@@ -25,8 +25,9 @@ EpochSpec = str | int | Callable[[Any], Any]
 
 
 class EpochPiece(msgspec.Struct, frozen=True):
-    """Rows `start` to `stop` of a block belong to `epoch`; `closes` if the epoch is known to be over after
-    them.
+    """Rows `start` to `stop` of a block, all of one `epoch`.
+
+    `closes`: the epoch is known to be over after them.
     """
 
     start: int
@@ -36,7 +37,7 @@ class EpochPiece(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """The facts of a block that the rule needs: its place in its file, and whether it is the last one."""
+    """Block of a file with its place, as input to an epoch rule."""
 
     data: Batch
     index: int
@@ -45,7 +46,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class EpochRule:
-    """Cuts the blocks of one file into pieces of one epoch each. Keeps nothing between blocks."""
+    """Stateless cutter of a file's blocks into pieces of one epoch each."""
 
     def __init__(self, spec: EpochSpec, file_name: str, file_index: int) -> None:
         check_spec(spec)
@@ -55,11 +56,13 @@ class EpochRule:
 
     @property
     def start(self) -> int:
-        """The epoch in which the file begins, as far as is known without reading it."""
+        """First epoch of the file, as far as known without reading it."""
         return self._file_index if self._spec == "file" else 0
 
     def pieces(self, block: Block, before: int) -> list[EpochPiece]:
-        """The pieces of `block`, in order; `before` is the epoch of the row that came before it.
+        """Pieces of `block` by epoch, in order.
+
+        `before` is the epoch of the row in front of it.
 
         Raises SourceError, naming file and row, if an epoch is lower than the one before it.
         """
@@ -146,12 +149,12 @@ def _by_count(first_row: int, rows: int, n: int, last: bool) -> list[EpochPiece]
 
 
 def epoch_column(spec: EpochSpec) -> str | None:
-    """The column named by `spec`, if it names one."""
+    """Column named by `spec`, if any."""
     return spec if isinstance(spec, str) and spec not in ("file", "batch") else None
 
 
 def check_spec(spec: EpochSpec) -> None:
-    """Raise SourceError unless `spec` is one of the ways that `EpochSpec` lists."""
+    """Raise SourceError unless `spec` has one of the forms of `EpochSpec`."""
     wrong_number = isinstance(spec, bool) or (isinstance(spec, int) and spec < 1)
     if wrong_number or not (isinstance(spec, str | int) or callable(spec)):
         raise SourceError(

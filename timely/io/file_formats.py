@@ -1,4 +1,4 @@
-"""Writing batches into an open file as JSON lines, CSV or Parquet."""
+"""Writers of batches to open files: JSON lines, CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -19,21 +19,27 @@ from timely.data.from_records import table_of_records
 from timely.errors import SinkError, shown
 
 _ROWS = 1 << 14
-"""Rows turned into Python objects at once."""
+"""Rows converted to Python objects at once."""
 
 
 class Format(Protocol):
-    """One file being written."""
+    """Writer of one file."""
 
     def write(self, batch: Batch) -> None:
-        """Add a batch. Raises SinkError if it does not fit the format or what was written before."""
+        """Add a batch.
+
+        Raises SinkError if it does not fit the format or what was written before.
+        """
 
     def finish(self) -> None:
-        """Write what ends the file; the file itself stays open."""
+        """Write the file's footer; the file itself stays open."""
 
 
 class JsonFormat:
-    """One JSON value a line: rows as objects, records as what they are. NaN and infinities, which JSON lacks, are refused."""
+    """JSON lines: rows as objects, records as any JSON value.
+
+    NaN and infinities, which JSON lacks, are refused.
+    """
 
     def __init__(self, file: BinaryIO, name: str, schema: pa.Schema | None) -> None:
         self._file = file
@@ -42,7 +48,7 @@ class JsonFormat:
         self._encoder = msgspec.json.Encoder()
 
     def write(self, batch: Batch) -> None:
-        """Add a line a record."""
+        """Write one line a record."""
         if isinstance(batch, list):
             self._lines(batch)
             return
@@ -62,7 +68,7 @@ class JsonFormat:
             self._lines(rows, odd=odd)
 
     def _in_microseconds(self, table: pa.Table) -> pa.Table:
-        """Times of nanoseconds in microseconds, which are Python's."""
+        """Nanosecond times as microseconds, as in Python."""
         for place, field in enumerate(table.schema):
             if (kind := _coarser(field.type)) is None:
                 continue
@@ -84,7 +90,7 @@ class JsonFormat:
                 raise SinkError(f"{self._name}: column {name!r} holds {odd}, {_NO_NUMBER}")
 
     def _lines(self, records: list[Any], odd: bool = True) -> None:
-        """Write records; `odd` if a number in them may be a NaN or infinite."""
+        """Write records; `odd` if a number in them may be NaN or infinite."""
         try:
             lines = self._encoder.encode_lines(records)
             if odd and b"null" in lines:  # as which NaN would go out
@@ -101,11 +107,11 @@ class JsonFormat:
         self._file.write(lines)
 
     def finish(self) -> None:
-        """Nothing ends a file of lines."""
+        """No-op: lines have no footer."""
 
 
 def _beyond_python(table: pa.Table) -> str:
-    """Names the first time that Python does not have, and says what to do."""
+    """Message naming the first time outside Python's range."""
     for name, column in zip(table.column_names, table.columns, strict=True):
         for value in column:
             try:
@@ -119,7 +125,10 @@ def _beyond_python(table: pa.Table) -> str:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """True if no value of the type is, or holds, a NaN or an infinity, or if columns of it are looked at as a whole."""
+    """True for types without hidden NaN or infinity.
+
+    Of floats, whole columns are checked elsewhere.
+    """
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_decimal)
     texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
     return any(test(kind) for test in (*tests, *texts)) or (pa.types.is_dictionary(kind) and _is_plain(kind.value_type))
@@ -132,7 +141,7 @@ _NO_NUMBER = (
 
 
 def _odd_number(value: Any) -> float | None:
-    """A NaN or infinity somewhere in `value`."""
+    """First NaN or infinity within `value`."""
     if isinstance(value, float):
         return None if isfinite(value) else value
     if isinstance(value, dict):
@@ -148,7 +157,7 @@ def _odd_number(value: Any) -> float | None:
 
 
 class ColumnFormat:
-    """CSV or Parquet: columns, whose names and types the first batch or the schema settles."""
+    """CSV or Parquet: columns typed by the schema or the first batch."""
 
     def __init__(
         self,
@@ -164,7 +173,7 @@ class ColumnFormat:
         self._writer: Any = None
 
     def write(self, batch: Batch) -> None:
-        """Add rows. Records must be dicts."""
+        """Write rows; records must be dicts."""
         if isinstance(batch, list) and not batch:
             return
         table = self._table(batch)
@@ -183,7 +192,7 @@ class ColumnFormat:
             ) from error
 
     def _unfit(self, table: pa.Table) -> str:
-        """The column that the format does not take, in words."""
+        """Description of the column rejected by the format."""
         for name in table.column_names:
             alone = table.select([name])
             try:
@@ -209,7 +218,7 @@ class ColumnFormat:
             raise SinkError(f"{self._name}: {error}") from error
 
     def finish(self) -> None:
-        """Write the end of the file; without a row there is only what the schema says."""
+        """Write the footer; a file without rows gets the schema only."""
         if self._writer is None and self._schema is not None:
             self._writer = self._make_writer(self._file, self._schema)
         if self._writer is not None:
@@ -217,7 +226,7 @@ class ColumnFormat:
 
 
 def _coarser(kind: pa.DataType) -> pa.DataType | None:
-    """The type in microseconds of a type in nanoseconds."""
+    """Microsecond form of a nanosecond type."""
     if getattr(kind, "unit", None) != "ns":
         return None
     if pa.types.is_timestamp(kind):
@@ -226,8 +235,9 @@ def _coarser(kind: pa.DataType) -> pa.DataType | None:
 
 
 def fit(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
-    """`table` with the columns and types of `schema`. Raises SinkError if it has others or a value does not
-    fit.
+    """Cast `table` to `schema`.
+
+    Raises SinkError if it has other columns, or a value does not fit.
     """
     if sorted(table.column_names) != sorted(schema.names):
         raise SinkError(
@@ -253,7 +263,7 @@ def _csv_writer(file: BinaryIO, schema: pa.Schema) -> Any:
 
 
 class _PlainColumns:
-    """CSV has no dictionary codes: write the text they stand for."""
+    """CSV writer, decoding dictionary columns to plain text."""
 
     def __init__(self, writer: Any, schema: pa.Schema) -> None:
         self._writer = writer
@@ -275,7 +285,7 @@ def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
 
 
 def make_format(kind: str, file: BinaryIO, name: str, schema: pa.Schema | None) -> Format:
-    """The writer for "jsonl", "csv" or "parquet"."""
+    """Writer for "jsonl", "csv" or "parquet"."""
     if kind == "jsonl":
         return JsonFormat(file, name, schema)
     return ColumnFormat(file, name, schema, _csv_writer if kind == "csv" else _parquet_writer)

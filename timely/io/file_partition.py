@@ -1,4 +1,4 @@
-"""One file, read block by block, as a partition that can be re-read from any chunk.
+"""One file as a partition: read block by block, re-readable from any chunk.
 
 A *block* is what a format reads at once: a Parquet row group, or so many bytes of whole lines. It can be
 found again from its place alone, which makes `seek` cheap however far into the file it leads. Epochs cut a
@@ -22,12 +22,16 @@ from timely.io.files import fingerprint
 from timely.io.interface import Chunk, End, Position
 
 RECORDS_A_CHUNK = 1 << 16
-"""Rows turned into Python dicts at once. A dict takes many times the memory of its row in a table."""
+"""Rows converted to Python dicts at once.
+
+A dict takes many times the memory of its row in a table.
+"""
 
 
 class BlockStart(msgspec.Struct, frozen=True):
-    """The beginning of a block: its number, the format's own address (byte or row group), and rows of the file
-    before it.
+    """Start of a block: its number, format-specific address, and rows before it.
+
+    The address is a byte or a row group.
     """
 
     index: int = 0
@@ -36,20 +40,20 @@ class BlockStart(msgspec.Struct, frozen=True):
 
 
 class BlockReader(Protocol):
-    """A format's way of reading an open file."""
+    """Block reader of a file format."""
 
     def ended(self, place: BlockStart) -> bool:
-        """Nothing is left at `place`."""
+        """True if nothing is left at `place`."""
 
     def read(self, place: BlockStart) -> tuple[Batch, int, BlockStart]:
-        """The block at `place`, the number of its first row in the file, and the place after it."""
+        """Block at `place`, the number of its first row, and the place after it."""
 
     def close(self) -> None:
         """Release the file."""
 
 
 class FilePartition:
-    """The part of a source that lies in one file, or a worker's share of it.
+    """Partition over one file, or over a worker's share of it.
 
     `open_file` is called at the first read, so that a folder of many files holds few open files. Positions
     are dicts of plain values; they carry the file's fingerprint, and `seek` refuses a file that has changed.
@@ -83,8 +87,10 @@ class FilePartition:
         self._ready.clear()
 
     def read(self) -> Chunk | End:
-        """The next chunk. A file that starts above epoch 0 first says so, before it is opened for reading: a
-        driver can then read the files of a folder in the order of their epochs.
+        """Read the next chunk.
+
+        A file that starts above epoch 0 first announces its epoch, before it is opened for reading: a driver can
+        then read the files of a folder in the order of their epochs.
         """
         if not self._fingerprint:
             self._fingerprint = with_descriptors(lambda: fingerprint(self._path))
@@ -101,7 +107,7 @@ class FilePartition:
         return self._ready.popleft()
 
     def _read_block(self, reader: BlockReader, skip: int) -> None:
-        """Queue the chunks of the next block, without those that end within its first `skip` rows."""
+        """Queue the chunks of the next block after its first `skip` rows."""
         data, first_row, after = reader.read(self._place)
         rows, here, before = length(data), self._place, self._before
         if skip > rows:
@@ -145,8 +151,9 @@ class FilePartition:
         }
 
     def seek(self, position: Position) -> None:
-        """Read on from `position`. Raises SourceError if the file is no longer the one that the position is
-        of.
+        """Read on from `position`.
+
+        Raises SourceError if the file has changed since.
         """
         if position is None:
             self._rewind(BlockStart(), before=0, announced=False)
@@ -165,7 +172,7 @@ class FilePartition:
             self._read_block(self._reader, skip)
 
     def _parts_of(self, position: Position) -> tuple[str, BlockStart, int, int]:
-        """The parts of a position: the file's fingerprint, a block, rows of it to skip, and the epoch of the row before.
+        """Parsed position: fingerprint, block start, rows to skip, previous row's epoch.
 
         Raises SourceError if it is none of a file.
         """
@@ -182,7 +189,7 @@ class FilePartition:
         raise SourceError(f"{self.name}: {position!r} is not a position of a file. Was the source changed?")
 
     def ack(self, position: Position) -> None:
-        """Files stay: nothing to do."""
+        """No-op: files stay."""
 
     def close(self) -> None:
         """Close the file; the next read opens it again."""

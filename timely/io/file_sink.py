@@ -1,4 +1,4 @@
-"""Output as one file an epoch and worker, each there whole or not at all."""
+"""File sink: one file an epoch and worker, written atomically."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from timely.time import INF
 FORMATS = ("jsonl", "csv", "parquet")
 
 _FORMAT_OF = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
-"""The formats of names that seem to be those of files."""
+"""File formats by file name ending."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _REMEDY = (
@@ -34,8 +34,10 @@ _REMEDY = (
 
 
 class FileSink:
-    """Writes `epoch-0000000012-w0.jsonl` into `folder` for what worker 0 has of epoch 12,
-    and `epoch-end-w0.jsonl` for what comes when all input is over, such as the last windows.
+    """Writes one file an epoch and worker into `folder`.
+
+    `epoch-0000000012-w0.jsonl` has what worker 0 has of epoch 12, and `epoch-end-w0.jsonl` what comes when all
+    input is over, such as the last windows.
 
     A file is written under a hidden name, synced, renamed and the folder synced, so that readers and a power
     failure see all of an epoch or nothing of it. Rows stream to disk: an epoch need not fit in memory.
@@ -91,14 +93,16 @@ class FileSink:
         self._owner: Owner | None = None
 
     def for_job(self, job: str, name: str) -> FileSink:
-        """The same sink, for files of this job only."""
+        """Copy of the sink for one job's files."""
         same = copy(self)
         same._owner = Owner(job, name)
         return same
 
     def open(self, worker: int, workers: int) -> FileWriter:
-        """A writer of this worker's files. Makes the folder; removes what an earlier run of this worker left
-        unfinished. Raises SinkError if files of another job are there.
+        """Writer of this worker's files.
+
+        Makes the folder; removes what an earlier run of this worker left unfinished. Raises SinkError if files of
+        another job are there.
         """
         folder, claim = self._folder, None
         try:
@@ -118,7 +122,7 @@ class FileSink:
         return FileWriter(folder, worker, self._format, self._schema, self._prefix, claim)
 
     def _files(self) -> list[str]:
-        """The files of a sink of this name that are there, in order."""
+        """Existing output files of sinks with this name, in order."""
         pattern = re.compile(rf"{re.escape(self._prefix)}epoch-(\d+|end)-w\d+\.({'|'.join(FORMATS)})")
         return sorted(name for name in os.listdir(self._folder) if pattern.fullmatch(name))
 
@@ -132,7 +136,7 @@ def _arrow_schema(schema: Schema) -> pa.Schema:
 
 
 class FileWriter:
-    """One worker's files. Several epochs may be under way at once."""
+    """Writer of one worker's files, for several epochs at once."""
 
     def __init__(
         self, folder: Path, worker: int, format: str, schema: pa.Schema | None, prefix: str, claim: Claim | None
@@ -162,7 +166,7 @@ class FileWriter:
             raise cannot_write(path, error) from error
 
     def commit(self, epoch: int) -> None:
-        """Make the epoch's file durable and give it its name."""
+        """Make the epoch's file durable and visible under its name."""
         path, part = self._path(epoch), self._open.get(epoch)
         if part is None:
             return
@@ -187,7 +191,7 @@ class FileWriter:
 
 
 class _Part:
-    """A file that is not finished."""
+    """Unfinished output file under a hidden name."""
 
     def __init__(self, path: Path, format: str, schema: pa.Schema | None) -> None:
         self._path = path
@@ -226,7 +230,7 @@ class _Part:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable: without it, a renamed file may be gone after a power failure."""
+    """Sync a folder: its renames then survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -235,7 +239,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> SinkError:
-    """The error for a place that the system refuses to write to, with what to do about it."""
+    """Error for a failed write, with advice by errno."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             advice = "Free some space, or name a folder on another disk."

@@ -1,4 +1,4 @@
-"""The base of all sources made of files."""
+"""Base of all file sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from timely.io.interface import Partition
 
 
 class FileSource(ABC):
-    """Files as input: a file is a partition, and file i of the sorted list is read by worker i mod W.
+    """Base of file sources: a file is a partition, read by worker i mod W.
+
+    i is its place in the sorted list of files.
 
     With `epoch="file"` the files follow one another. With any other rule each file counts for itself, and
     epoch e is over when it is over in every file. `columns` picks and orders columns; `schema` gives types of
@@ -54,26 +56,30 @@ class FileSource(ABC):
 
     @property
     def deals_epochs(self) -> bool:
-        """True if an epoch is a file, and so is read by one worker: see `timely.io.interface.deals_epochs`."""
+        """True if an epoch is a file, read by one worker.
+
+        See `timely.io.interface.deals_epochs`.
+        """
         return self.epoch == "file"
 
     @property
     def wanted(self) -> list[str] | None:
-        """The columns to read: those asked for, and the one that holds the epoch."""
+        """Columns to read: those asked for, and the epoch column."""
         extra = epoch_column(self.epoch)
         if self.columns is None or extra is None or extra in self.columns:
             return self.columns
         return [*self.columns, extra]
 
     def columns_schema(self) -> pl.Schema | None:
-        """The columns asked for, if each has a type given."""
+        """Schema of the columns asked for, if each has a type given."""
         if self.as_records or self.columns is None or any(name not in self.types for name in self.columns):
             return None
         return polars_schema(pa.schema([(name, self.types[name]) for name in self.columns]))
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        """The files of this worker. Looks at names and at the first file only; the others are opened when
-        read.
+        """Files of this worker.
+
+        Looks at names and at the first file only; the others are opened when read.
         """
         files = find_files(self.path, self.suffixes)
         self._learn(files[0])
@@ -91,15 +97,15 @@ class FileSource(ABC):
 
     @abstractmethod
     def _learn(self, first: Path) -> None:
-        """Settle the types of columns from the first file, so that all files of a source give the same."""
+        """Settle column types from the first file, for all files of the source."""
 
     @abstractmethod
     def _open(self, file: Path, share: int, shares: int) -> BlockReader:
-        """A reader of the file's part `share` of `shares`."""
+        """Reader of part `share` of `shares` of the file."""
 
 
 def missing_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
-    """Raise SourceError if the file lacks a column."""
+    """Raise SourceError if the file lacks a wanted column."""
     lacking = [name for name in dict.fromkeys(wanted) if name not in there]
     if lacking:
         raise SourceError(

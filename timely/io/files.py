@@ -1,4 +1,4 @@
-"""The files of a source, and the marks by which one is recognised again."""
+"""File discovery, fingerprints and checksums for sources."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 _SAMPLE = 4096
 
 WHOLE = 1 << 17
-"""Bytes of which a checksum takes all. Of more it takes `PIECES` pieces of `PIECE` bytes, evenly spread."""
+"""Most bytes checksummed in full; larger extents are sampled.
+
+Of more it takes `PIECES` pieces of `PIECE` bytes, evenly spread.
+"""
 
 PIECES, PIECE = 32, 1 << 12
-"""A cut reads them of each partition, on the worker's own time."""
+"""Number and size of sampled pieces.
+
+A cut reads them of each partition, on the worker's own time.
+"""
 
 
 def find_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
-    """The files that `paths` stand for.
+    """Resolve `paths` into files.
 
     A folder stands for the files directly in it that end in one of `suffixes`, without those that begin with
     "." or "_" (temporary files and marks of other tools); a folder or glob gives its files sorted by name. A
@@ -84,7 +90,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _kind(path: Path) -> str:
-    """The kind of thing that a path leads to, if it is no file."""
+    """Kind of a path other than a file or folder."""
     if path.is_fifo():
         return "a named pipe"
     return "a socket" if path.is_socket() else "a device"
@@ -95,8 +101,9 @@ def _wanted(file: Path, suffixes: tuple[str, ...]) -> bool:
 
 
 def fingerprint(path: Path) -> str:
-    """Size and a hash of the first and last 4 KiB: the same after a copy or a touch, another after an edit
-    that matters.
+    """Fingerprint of a file: its size and a hash of the first and last 4 KiB.
+
+    The same after a copy or a touch, another after an edit that matters.
 
     It guards positions: a byte offset into a file that has been replaced means nothing. An edit in the middle
     that keeps the length passes unnoticed; hashing whole files would cost more than reading them.
@@ -112,7 +119,10 @@ def fingerprint(path: Path) -> str:
 
 
 def checksum(file: int, extents: Sequence[tuple[int, int]]) -> int:
-    """A checksum of the bytes in `extents`, each (begin, end), of the file that is open as `file`: of all, or of a sample."""
+    """Checksum of byte ranges of an open file, sampled if they are large.
+
+    Each of `extents` is (begin, end).
+    """
     sizes = [end - begin for begin, end in extents]
     ends = list(accumulate(sizes, initial=0))
     size, found = ends[-1], crc32(repr(sizes).encode())
@@ -132,7 +142,7 @@ def checksum(file: int, extents: Sequence[tuple[int, int]]) -> int:
 
 
 def cannot_read(path: Path, error: OSError) -> SourceError:
-    """The error for a file that the system refuses to open or read."""
+    """Error for a file refused by the operating system."""
     return SourceError(
         f"{path}: cannot be read: {error.strerror or error}. Check that it exists and that you may read it."
     )

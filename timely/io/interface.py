@@ -1,4 +1,6 @@
-"""The interfaces of sources and sinks. All their I/O happens in drivers, never inside the worker.
+"""Interfaces of sources and sinks.
+
+All their I/O happens in drivers, never inside the worker.
 
 A source is split into *partitions*, each read by one worker. A partition hands out *chunks*: an epoch, some data and
 the position after it. Positions make a source re-readable: `seek(position)` and the next chunk is the one that followed.
@@ -18,7 +20,7 @@ import polars as pl
 from timely.data.batch import Batch
 
 Position = None | int | str | list["Position"] | dict[str, "Position"]
-"""A position in a partition. Plain data, so that it can be written to a journal."""
+"""Position in a partition, as plain data for the journal."""
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -39,7 +41,9 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to read now. Ask again after `seconds`, or as soon as `fileno` is readable, whichever comes first.
+    """Nothing to read now: retry after `seconds` or once `fileno` is readable.
+
+    Whichever comes first.
 
     >>> falkirk.Wait(0.5)
     Wait(seconds=0.5, fileno=None)
@@ -50,7 +54,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """This partition is over for good.
+    """End of a partition, for good.
 
     >>> falkirk.End()
     End()
@@ -58,60 +62,67 @@ class End(msgspec.Struct, frozen=True):
 
 
 class Partition(Protocol):
-    """A part of a source that one worker reads, in order."""
+    """Part of a source, read in order by one worker."""
 
     name: str
 
     def read(self) -> Chunk | Wait | End:
-        """The next chunk. Must not block for longer than a disk takes."""
+        """Read the next chunk; must not block for longer than a disk access."""
 
     def seek(self, position: Position) -> None:
-        """Read on from `position`, as given by an earlier chunk (None: from the start)."""
+        """Read on from `position` of an earlier chunk (None: from the start)."""
 
     def ack(self, position: Position) -> None:
-        """Nothing before `position` will be asked for again."""
+        """Promise never to read again before `position`."""
 
     def close(self) -> None:
         """Release files and sockets."""
 
 
 class ClockedPartition(Partition, Protocol):
-    """A partition that asks the clock when to give its input, or into which epoch that goes, and can do without.
+    """Partition with input or epochs paced by a clock, replayable without it.
 
     After a restart its last epoch is read again. And where epochs that it had given are known to others, it is read again as
     they have it: the reader knows the epochs then, and those of the chunks do not count.
     """
 
     def read_until(self, position: Position) -> Chunk | Wait | End:
-        """The next chunk, at once, of what was given before `position`; it ends there at the latest."""
+        """Next chunk at once, ending at `position` at the latest, without the clock."""
 
 
 class TellingPartition(Partition, Protocol):
-    """A partition that has others read for it, and says how far they are."""
+    """Partition with work in progress elsewhere, and a report of it."""
 
     def working(self) -> tuple[int, str, int, int, float] | None:
-        """The epoch that they are at, what they do, so much done of so much (0: nobody knows), for how many seconds."""
+        """Progress report: epoch, activity, amount done, total (0: unknown), seconds."""
 
 
 class ChecksummedPartition(Partition, Protocol):
-    """A partition whose input between two positions is known again without looking at records while they are read.
+    """Partition with checksums of its input between two positions.
+
+    So that epochs are known again without looking at records while they are read.
 
     Without it the last epoch before a checkpoint is known by some of its records, which are picked out of every epoch.
     """
 
     @property
     def checksums(self) -> bool:
-        """True if the checksum of an epoch changes with the epoch. It is asked when a chunk was read, and does not change."""
+        """True if an epoch's checksum changes with its content.
+
+        Asked after a chunk was read; the answer does not change.
+        """
 
     def checksum(self, begin: Position, end: Position) -> int:
-        """A checksum of what lies between two positions, as it is now, however it was read; once for each checkpoint.
+        """Checksum of the stored input between two positions, once a checkpoint.
+
+        It is of the bytes as they are now, however they were read.
 
         Raises SourceError if that cannot be read any more.
         """
 
 
 class HoldingPartition(Partition, Protocol):
-    """A partition of columns that stay in memory, whether or not they were read.
+    """Partition of in-memory columns, referenced instead of sampled.
 
     So of what was read a reference is enough, until somebody asks what it was; others are copied a little of.
     """
@@ -120,7 +131,7 @@ class HoldingPartition(Partition, Protocol):
 
 
 class Source(Protocol):
-    """Input of a dataflow.
+    """Interface of a source: input of a dataflow.
 
     One that says `repeats = True` puts the same records into the same epochs whenever it is read. One that says
     `deals_epochs = True` as well reads all of epoch e at worker e modulo their number, one with `whole_epochs = True` reads an
@@ -151,34 +162,40 @@ class Source(Protocol):
     """
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        """The partitions that this worker reads. Over all workers, each partition appears exactly once."""
+        """Partitions of this worker; each belongs to exactly one worker."""
 
 
 class TypedSource(Protocol):
-    """A source that may know its columns before it reads them: then mistakes in verbs show where they are called."""
+    """Source with a schema known before reading.
+
+    Then mistakes in verbs show where they are called.
+    """
 
     def columns_schema(self) -> pl.Schema | None:
-        """The columns and types of all that it reads, as Polars sees them; None if they are not known."""
+        """Schema of all its batches in Polars types; None if unknown."""
 
 
 class Files(Protocol):
-    """The folder for a source's own files; one for all workers of a job."""
+    """Access to a folder for a source's own files, shared by all workers of a job."""
 
     durable: bool
-    """True if what is there outlives the job's processes."""
+    """True if the folder outlives the job's processes."""
 
     note: Callable[[str], None]
-    """Tells the user something, once; from any thread."""
+    """Shows the user a note, once; from any thread."""
 
     def folder(self, name: str) -> Path:
-        """A folder, which is made if it is missing. Raises FalkirkError if the job has none."""
+        """Folder of this name, made if missing.
+
+        Raises FalkirkError if the job has none.
+        """
 
 
 class FilingSource(Source, Protocol):
-    """A source that keeps files of its own. Before `partitions` it is told where."""
+    """Source with files of its own; `with_files` comes before `partitions`."""
 
     def with_files(self, files: Files, name: str) -> Source:
-        """The same source with its files in `files`; no other source of the job is called `name`."""
+        """Copy of the source with its files in `files`, under the unique `name`."""
 
 
 class Writer(Protocol):
@@ -189,20 +206,20 @@ class Writer(Protocol):
     """
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Take a batch of `epoch`. Nothing of it may be visible to others before `commit(epoch)`."""
+        """Take a batch of `epoch`, invisible to others until `commit(epoch)`."""
 
     def commit(self, epoch: int) -> None:
-        """Everything of `epoch` is here: make it durable and visible, at once or not at all."""
+        """Make the complete `epoch` durable and visible, atomically."""
 
     def abort(self) -> None:
-        """The job failed: leave nothing half-written."""
+        """Discard everything half-written after a failure of the job."""
 
     def close(self) -> None:
-        """The job is over: release files and connections."""
+        """Release files and connections at the job's end."""
 
 
 class Sink(Protocol):
-    """Output of a dataflow.
+    """Interface of a sink: output of a dataflow.
 
     A sink with `one_writer = True` gets an epoch of all workers at one of them, for a target that takes it in one step.
 
@@ -229,14 +246,14 @@ class Sink(Protocol):
     """
 
     def open(self, worker: int, workers: int) -> Writer:
-        """This worker's writer."""
+        """Writer of this worker."""
 
 
 class JobSink(Sink, Protocol):
-    """A sink that finds again what it has written. Before `open` it is told whose that is."""
+    """Sink with output identified by job; `for_job` comes before `open`."""
 
     def for_job(self, job: str, name: str) -> Sink:
-        """The same sink for one job. `name` is its name in that job.
+        """Copy of the sink for one job, under its `name` in that job.
 
         A job has one identity from its beginning to its end, over all restarts; another run, with another store or with none,
         is another job. What one job has written another must neither take for its own nor replace.
@@ -244,15 +261,18 @@ class JobSink(Sink, Protocol):
 
 
 def deals_epochs(source: Source) -> bool:
-    """True if epoch e of a source is read by worker e modulo their number, all of it, whenever it is read."""
+    """True if worker e mod W always reads all of epoch e.
+
+    W is the number of workers.
+    """
     return bool(getattr(source, "deals_epochs", False)) and source_repeats(source)
 
 
 def whole_epochs(source: Source) -> bool:
-    """True if each worker reads an epoch of a source in one chunk, epoch after epoch, whenever it is read."""
+    """True if each worker always reads an epoch in one chunk, epoch after epoch."""
     return bool(getattr(source, "whole_epochs", False)) and source_repeats(source)
 
 
 def source_repeats(source: Source) -> bool:
-    """True if a source puts the same records into the same epochs whenever it is read again, in whatever process."""
+    """True if every read of the source gives the same records in the same epochs."""
     return bool(getattr(source, "repeats", False)) and bool(getattr(source, "rereadable", True))

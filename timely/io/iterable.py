@@ -1,4 +1,4 @@
-"""Python objects as input."""
+"""Source of Python objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Items = AnyIterable[Any] | Callable[[], AnyIterable[Any]]
 
 
 class Iterable:
-    """The items of an iterable, or of what a function returns, `batch` records a chunk.
+    """Items of an iterable, or of a function's result, `batch` records a chunk.
 
     `epoch_every=n` makes every n records an epoch, "batch" every chunk, None all of them one epoch. Worker 0
     reads `items`; `partitioned=[items, ...]` instead gives iterable i to worker i mod W, each counting its
@@ -57,13 +57,13 @@ class Iterable:
         self.whole_epochs = len(self._parts) == 1 and self._every.n is not None and self._every.n <= self._batch
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        """The iterables that this worker reads."""
+        """Iterables of this worker."""
         mine = ((i, part) for i, part in enumerate(self._parts) if i % workers == worker)
         return [IterablePartition(f"items-{i}", part, self._batch, self._every) for i, part in mine if part is not None]
 
 
 class IterablePartition:
-    """One iterable, read once or again and again."""
+    """Partition over one iterable."""
 
     def __init__(self, name: str, items: Items, batch: int, every: EpochEvery) -> None:
         self.name = name
@@ -74,7 +74,7 @@ class IterablePartition:
         self._count = 0
 
     def read(self) -> Chunk | End:
-        """The next records: at most a batch, never of two epochs."""
+        """Next records: at most a batch, never of two epochs."""
         room = self._every.room(self._count)
         size = self._batch if room is None else min(self._batch, room)
         try:
@@ -96,7 +96,10 @@ class IterablePartition:
         return iter(self._items() if callable(self._items) else self._items)
 
     def seek(self, position: Position) -> None:
-        """Go to an item by number. Raises SourceError if that is behind an iterator, or past the end."""
+        """Go to an item by number.
+
+        Raises SourceError if that is behind an iterator, or past the end.
+        """
         count = count_of(position, self.name)
         if count == self._count:
             return
@@ -121,7 +124,7 @@ class IterablePartition:
         self._count = count
 
     def ack(self, position: Position) -> None:
-        """The items are the user's: nothing to do."""
+        """No-op: the user keeps the items."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No-op: there is nothing to release."""

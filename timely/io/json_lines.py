@@ -1,4 +1,4 @@
-"""Files of one JSON object a line as input."""
+"""JSON lines source."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from timely.io.text_blocks import BLOCK_BYTES, LONG_INTEGER, TextBlocks, beyond_
 
 
 class JsonLines(FileSource):
-    """Files of one JSON object a line, about `block_bytes` of text at a time (what `epoch="batch"` calls a
-    batch).
+    """JSON lines files as tables or dicts, in blocks of about `block_bytes`.
+
+    A block is what `epoch="batch"` calls a batch.
 
     As tables, the columns and their types are those found in the first block of the first file, and a field
     or type that turns up later is an error; `schema={"field": type}` says better. Text stays text, whatever it looks like;
@@ -84,7 +85,7 @@ class JsonLines(FileSource):
 
 
 class JsonBlocks:
-    """Blocks of rows of one file: tables if there is a schema, dicts if there is none."""
+    """Blocks of rows of one file: tables with a schema, dicts without."""
 
     def __init__(
         self, text: TextBlocks, wanted: list[str] | None, types: dict[str, Any], schema: pa.Schema | None
@@ -95,7 +96,7 @@ class JsonBlocks:
         self._schema = schema
 
     def guess_schema(self) -> pa.Schema:
-        """The schema that the first block suggests, with the types that the user gave."""
+        """Schema guessed from the first block, with the user's types."""
         given = pa.schema(list(self._types.items()))
         if self._text.size == 0:
             guess = given
@@ -140,7 +141,10 @@ class JsonBlocks:
         return records
 
     def _refuse_rounding(self, block: bytes, guess: pa.Schema) -> None:
-        """Raise SourceError for a field of integers of which one became a float, as 64 bits do not hold it."""
+        """Raise SourceError if an integer field was read as floats for its size.
+
+        One of its integers is beyond 64 bits.
+        """
         fields = [name for name in guess.names if name not in self._types and _has_floats(guess.field(name).type)]
         if not fields or LONG_INTEGER.search(block) is None:
             return
@@ -169,7 +173,7 @@ class JsonBlocks:
     def _explain(
         self, block: bytes, at: int, schema: pa.Schema | None = None, others: str = "", why: str = ""
     ) -> SourceError:
-        """The error for a block that cannot be read, with the number of the first line that is to blame."""
+        """Error for an unreadable block, with the number of the first bad line."""
         first = self._text.line_at(at)
         for number, line in enumerate(block.splitlines(keepends=True), start=first):
             if not line.strip():
@@ -217,7 +221,7 @@ class JsonBlocks:
 
 
 def _read(block: bytes, schema: pa.Schema, others: str) -> pa.Table:
-    """The lines as a table with the types of `schema`. Raises ArrowException.
+    """Lines as a table with the types of `schema`; raises ArrowException.
 
     Arrow reads a time only where it has guessed it, and a date as a number of days: both are read as the text that they are,
     and made of that.
@@ -235,7 +239,7 @@ def _read(block: bytes, schema: pa.Schema, others: str) -> pa.Table:
 
 
 def _misfit(line: bytes, fields: dict[str, Any], schema: pa.Schema) -> pa.Field | None:
-    """The first field of a line whose value is not of its type."""
+    """First field of a line with a value not of its type."""
     for field in schema:
         try:
             if field.name in fields:
@@ -250,7 +254,7 @@ def _is_of_time(kind: pa.DataType) -> bool:
 
 
 def _unguessed(kind: pa.DataType) -> pa.DataType:
-    """The type that a field has of which Arrow has guessed `kind`.
+    """Column type from Arrow's guess: times and nulls become text.
 
     Text that looks like a time is text. And what was always null so far may become anything: text is the one type that is not
     a guess at numbers.
@@ -259,7 +263,7 @@ def _unguessed(kind: pa.DataType) -> pa.DataType:
 
 
 def _with(kind: pa.DataType, which: Callable[[pa.DataType], bool], other: pa.DataType) -> pa.DataType:
-    """`kind` with `other` in place of those of its parts, at any depth, of which `which` is true."""
+    """Replace nested types with `other`, chosen by a predicate."""
     if which(kind):
         return other
     if pa.types.is_struct(kind):
@@ -270,7 +274,10 @@ def _with(kind: pa.DataType, which: Callable[[pa.DataType], bool], other: pa.Dat
 
 
 def _of_text(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of type `kind`, of which those of times are text so far. Raises ArrowInvalid."""
+    """Convert text to times within values of type `kind`.
+
+    Raises ArrowInvalid.
+    """
     if values.type == kind:
         return values
     if pa.types.is_struct(kind):
@@ -294,7 +301,7 @@ def _has_floats(kind: pa.DataType) -> bool:
 def _sort_numbers(
     path: tuple[str, ...], value: Any, wide: dict[tuple[str, ...], int], floats: set[tuple[str, ...]]
 ) -> None:
-    """Note the places of floats, and an integer beyond 64 bits at each place that has one."""
+    """Record the places of floats, and of integers beyond 64 bits."""
     if isinstance(value, dict):
         for name, item in value.items():
             _sort_numbers((*path, name), item, wide, floats)
@@ -308,7 +315,10 @@ def _sort_numbers(
 
 
 class _Object(msgspec.Struct):
-    """Any JSON object: nothing of it is kept, which takes a sixth of the time that Arrow needs to read it."""
+    """Any JSON object, validated but not kept.
+
+    Takes a sixth of the time that Arrow needs to read it.
+    """
 
 
 _LINES = msgspec.json.Decoder(dict[str, Any])

@@ -1,4 +1,4 @@
-"""Lines from a stream of bytes that comes as it likes, and the epochs they fall into. No I/O, no clock."""
+"""Lines from a byte stream, and their epochs; no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST_LINE = 16 << 20
 
 
 class LineBuffer:
-    """Takes bytes in, gives whole lines out: without their line end, decoded if there is an encoding."""
+    """Splitter of bytes into whole lines, decoded if there is an encoding."""
 
     def __init__(self, who: str, encoding: str | None) -> None:
         self._who = who
@@ -19,15 +19,15 @@ class LineBuffer:
         self._rest = bytearray()
         self._count = 0
         self.wrong: SourceError | None = None
-        """The error that follows the lines that `feed` gave last."""
+        """Error after the lines returned last by `feed`."""
 
     @property
     def waiting(self) -> int:
-        """Bytes of a line whose end has not come."""
+        """Bytes of the incomplete line."""
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[str] | list[bytes]:
-        """The lines that `data` completes, up to one that is wrong.
+        """Lines completed by `data`, up to the first bad one.
 
         Raises SourceError for a line that is too long or not in the encoding: at once, or at the next call if other lines
         came before it.
@@ -64,7 +64,10 @@ class LineBuffer:
         return found
 
     def finish(self) -> None:
-        """The stream is over. Raises SourceError if it ended within a line, or a line was wrong."""
+        """End the stream.
+
+        Raises SourceError if it ended within a line, or a line was wrong.
+        """
         if self.wrong is not None:
             raise self.wrong
         if self._rest:
@@ -75,7 +78,7 @@ class LineBuffer:
 
 
 class LineEpochs:
-    """Puts lines into epochs: every so many lines, or every so many seconds of the caller's clock."""
+    """Epochs of lines, by line count or by the caller's clock."""
 
     def __init__(self, lines: int | None, seconds: float | None, who: str) -> None:
         if (lines is None) == (seconds is None):
@@ -91,7 +94,10 @@ class LineEpochs:
         self.count = 0
 
     def tick(self, now: float) -> int | None:
-        """The epoch that has begun by `now` (seconds, from any start), if it is a new one."""
+        """Epoch begun by `now`, if new.
+
+        `now` is in seconds, from any start.
+        """
         if self._seconds is None:
             return None
         if self._started is None:
@@ -103,13 +109,13 @@ class LineEpochs:
         return epoch
 
     def until_next(self, now: float) -> float | None:
-        """Seconds from `now` to the next epoch; None if the clock does not matter."""
+        """Seconds from `now` to the next epoch; None for epochs by count."""
         if self._seconds is None or self._started is None:
             return None
         return max(0.0, self._started + (self._epoch + 1) * self._seconds - now)
 
     def cut(self, lines: deque[str | bytes]) -> tuple[int, list[str | bytes], bool]:
-        """Take from the left of `lines` those of one epoch: (epoch, lines, whether that epoch is over)."""
+        """Take the lines of one epoch from the left: (epoch, lines, epoch is over)."""
         if self._lines is None:
             taken = list(lines)
             lines.clear()

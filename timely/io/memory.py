@@ -1,4 +1,4 @@
-"""Output kept in memory, and output handed to a function."""
+"""Sinks into memory and into a function."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from timely.io.arguments import function
 
 
 class PendingEpochs:
-    """Batches that wait for their epoch to be committed."""
+    """Buffer of uncommitted batches by epoch."""
 
     def __init__(self) -> None:
         self._batches: dict[int, list[Batch]] = {}
 
     def add(self, epoch: int, batch: Batch) -> None:
-        """Keep a batch of `epoch`."""
+        """Add a batch of `epoch`."""
         self._batches.setdefault(epoch, []).append(batch)
 
     def take(self, epoch: int) -> list[Batch]:
-        """The batches of `epoch`, which wait no longer."""
+        """Remove and return the batches of `epoch`."""
         return self._batches.pop(epoch, [])
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Discard all batches."""
         self._batches.clear()
 
 
@@ -41,7 +41,7 @@ def rows_of(batch: Batch) -> list[Any]:
 
 
 class Memory:
-    """Keeps the committed output where the program can look at it, for tests and small results.
+    """Keeps committed output in memory, for tests and small results.
 
     Exactly once, as long as this object lives: a commit replaces what the same worker committed for the epoch
     before. It holds what one job has written, the last one, and dies with the process.
@@ -62,19 +62,19 @@ class Memory:
         self._job = ""
 
     def for_job(self, job: str, name: str) -> Memory:
-        """The same object: what another job has written goes."""
+        """This object, cleared of another job's output."""
         if job != self._job:
             self._job = job
             self._committed.clear()
         return self
 
     def open(self, worker: int, workers: int) -> MemoryWriter:
-        """A writer into this object; only for workers in this process."""
+        """Writer into this object, for workers in this process only."""
         return MemoryWriter(self._committed, worker)
 
     @property
     def epochs(self) -> list[int]:
-        """The epochs that have been committed, ascending."""
+        """Committed epochs, ascending."""
         return sorted({epoch for epoch, _ in self._committed})
 
     @property
@@ -83,11 +83,17 @@ class Memory:
         return [(key[0], batch) for key in sorted(self._committed) for batch in self._committed[key]]
 
     def records(self, epoch: int | None = None) -> list[Any]:
-        """All records, or rows as dicts, in the order of `batches`; only those of `epoch` if it is given."""
+        """All records, or rows as dicts, in the order of `batches`.
+
+        Only those of `epoch` if it is given.
+        """
         return [row for e, batch in self.batches if epoch in (None, e) for row in rows_of(batch)]
 
     def table(self) -> pa.Table:
-        """Everything as one Arrow table. Raises SinkError if the output is records."""
+        """All output as one Arrow table.
+
+        Raises SinkError if the output is records.
+        """
         try:
             return pa.concat_tables([as_arrow(batch) for _, batch in self.batches], promote_options="default")
         except TypeError as error:
@@ -103,25 +109,26 @@ class MemoryWriter:
         self._pending = PendingEpochs()
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Keep the batch aside."""
+        """Buffer the batch until its epoch is committed."""
         self._pending.add(epoch, batch)
 
     def commit(self, epoch: int) -> None:
-        """Show the epoch's batches."""
+        """Publish the epoch's batches."""
         self._committed[epoch, self._worker] = self._pending.take(epoch)
 
     def abort(self) -> None:
-        """Drop what was not committed."""
+        """Discard uncommitted batches."""
         self._pending.clear()
 
     def close(self) -> None:
-        """Drop what was not committed."""
+        """Discard uncommitted batches."""
         self._pending.clear()
 
 
 class Callback:
-    """Calls `fn(epoch, batch)` for every batch of an epoch, once the epoch is complete; each worker in its
-    own process.
+    """Calls `fn(epoch, batch)` for every batch of a completed epoch.
+
+    Each worker in its own process.
 
     Not exactly once: after a failure, epochs that were handed over before are handed over again. A function
     that keys what it does by epoch and worker makes it so.
@@ -138,7 +145,7 @@ class Callback:
         self._fn = function(fn, "Callback", SinkError)
 
     def open(self, worker: int, workers: int) -> CallbackWriter:
-        """A writer that calls the function."""
+        """Writer for this worker, calling the function."""
         return CallbackWriter(self._fn)
 
 
@@ -150,11 +157,14 @@ class CallbackWriter:
         self._pending = PendingEpochs()
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Keep the batch until its epoch is complete."""
+        """Buffer the batch until its epoch is complete."""
         self._pending.add(epoch, batch)
 
     def commit(self, epoch: int) -> None:
-        """Call the function. Raises SinkError, with its error as the cause, if it raises."""
+        """Call the function.
+
+        Raises SinkError, with its error as the cause, if it raises.
+        """
         for batch in self._pending.take(epoch):
             try:
                 self._fn(epoch, batch)
@@ -168,9 +178,9 @@ class CallbackWriter:
                 ) from error
 
     def abort(self) -> None:
-        """Drop what was not handed over."""
+        """Discard batches not handed over."""
         self._pending.clear()
 
     def close(self) -> None:
-        """Drop what was not handed over."""
+        """Discard batches not handed over."""
         self._pending.clear()

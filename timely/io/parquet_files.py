@@ -1,4 +1,4 @@
-"""Parquet files as input."""
+"""Parquet source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from timely.io.value_folders import values_in
 
 
 class ParquetPartition(FilePartition):
-    """A Parquet file, or a worker's share of it. Where epochs are whole row groups they are known again by their bytes.
+    """Partition over a Parquet file or a worker's share, with checksums.
+
+    Where epochs are whole row groups they are known again by their bytes.
 
     Those are read for a checkpoint alone. To pick records out of each epoch costs a job that does little else several per
     cent, since each is in memory that no cache holds.
@@ -41,7 +43,7 @@ class ParquetPartition(FilePartition):
         return isinstance(self._reader, RowGroups) and self._reader.whole_epochs
 
     def checksum(self, begin: Position, end: Position) -> int:
-        """A checksum of the row groups between two positions.
+        """Checksum of the row groups between two positions.
 
         Raises SourceError if the file cannot be read any more.
         """
@@ -121,11 +123,11 @@ class Parquet(FileSource):
 
     @property
     def deals_epochs(self) -> bool:
-        """True if an epoch is a file that is not shared, or if whole epochs of each file are dealt out."""
+        """True if an epoch is an unshared file, or epochs are dealt out whole."""
         return self.split == "epochs" or (self.split == "files" and super().deals_epochs)
 
     def columns_schema(self) -> pl.Schema | None:
-        """That of the first file; None if it cannot be read now."""
+        """Schema of the first file; None if it cannot be read now."""
         if self.as_records:
             return None
         try:
@@ -190,7 +192,7 @@ class Parquet(FileSource):
             raise _damaged(file, error) from error
 
     def _schema_of(self, path: Path, file: pq.ParquetFile) -> pa.Schema:
-        """The columns to hand out, with the types that the user gave."""
+        """Schema of the columns to read, with the user's types."""
         there = {field.name: field.type for field in file.schema_arrow} | self.folders
         wanted = list(there) if self.wanted is None else self.wanted
         missing_columns(path, [*wanted, *self.types, *self.read_dictionary], list(there))
@@ -204,7 +206,10 @@ class Parquet(FileSource):
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """Rows `start` to `stop` of a row group; `first_row` is the number in the file of the row at `start`."""
+    """Rows `start` to `stop` of a row group.
+
+    `first_row` is the number in the file of the row at `start`.
+    """
 
     group: int
     start: int
@@ -213,7 +218,9 @@ class FilePart(msgspec.Struct, frozen=True):
 
 
 def share_out(sizes: Sequence[int], rows_an_epoch: int | None, share: int, shares: int) -> list[FilePart]:
-    """The parts of the row groups of the given sizes that belong to `share` of `shares`, in order.
+    """Parts of the row groups for `share` of `shares`, in order.
+
+    `sizes` are the rows of each group.
 
     Over all shares, every row appears once. Where `rows_an_epoch` is given and an epoch consists of whole
     groups, a multiple of `shares` in number, whole groups are dealt out; elsewhere each group is cut into
@@ -242,7 +249,7 @@ def share_out(sizes: Sequence[int], rows_an_epoch: int | None, share: int, share
 
 
 def deal_epochs(path: Path, sizes: Sequence[int], rows_an_epoch: int, share: int, shares: int) -> list[FilePart]:
-    """The row groups of every `shares`-th epoch, from epoch number `share` on.
+    """Row groups of every `shares`-th epoch, from epoch number `share` on.
 
     Raises SourceError if a row group holds rows of two epochs.
     """
@@ -262,7 +269,7 @@ def deal_epochs(path: Path, sizes: Sequence[int], rows_an_epoch: int, share: int
 
 
 def whole_epochs(sizes: Sequence[int], rows_an_epoch: int) -> bool:
-    """True if no row group of the given sizes has rows of two epochs.
+    """True if no row group of these sizes has rows of two epochs.
 
     >>> whole_epochs([2, 2, 3], 4), whole_epochs([3, 3], 4)
     (True, False)
@@ -274,7 +281,7 @@ def whole_epochs(sizes: Sequence[int], rows_an_epoch: int) -> bool:
 
 
 class RowGroups:
-    """The blocks of one Parquet file, or of a worker's share of it."""
+    """Blocks of one Parquet file, or of a worker's share of it."""
 
     def __init__(
         self,
@@ -287,7 +294,7 @@ class RowGroups:
         whole_epochs: bool,
     ) -> None:
         self.whole_epochs = whole_epochs
-        """No row group has rows of two epochs."""
+        """True if no row group has rows of two epochs."""
         self._path = path
         self._file = file
         self._parts = parts
@@ -327,7 +334,7 @@ class RowGroups:
             ) from error
 
     def extents(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The bytes of the file that hold the columns that are read of parts `begin` to `end`, each as (begin, end)."""
+        """Byte ranges of the chosen columns in parts `begin` to `end`."""
         found = []
         for part in self._parts[begin:end]:
             group = self._file.metadata.row_group(part.group)
@@ -344,7 +351,7 @@ class RowGroups:
 
 
 def _in_folders(file: Path, types: dict[str, Any]) -> dict[str, pa.Scalar]:
-    """The values of columns in the names of a file's folders."""
+    """Column values from the names of a file's folders."""
     found = values_in(file)
     values = {}
     for name, type_ in types.items():

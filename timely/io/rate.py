@@ -1,4 +1,4 @@
-"""Generated records at a steady rate."""
+"""Source of generated records at a steady rate."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _MOST = 1 << 16
 
 
 class Rate:
-    """Records `fn(0)`, `fn(1)`, ..., `per_second` of them a second, `total` in all (None: without end), at
-    worker 0.
+    """Records `fn(0)`, `fn(1)`, ... at `per_second`, at worker 0.
+
+    There are `total` of them (None: without end).
 
     What is due by the clock comes at once, so a reader that was late catches up. `epoch_every=n` makes n
     records an epoch; by default that is a second's worth. The position is the number of records made: if `fn`
@@ -50,7 +51,7 @@ class Rate:
         self._clock = clock
 
     def with_clock(self, clock: Callable[[], float]) -> Rate:
-        """The same source with another clock: simulations have their own."""
+        """Copy of the source with another clock, as in simulations."""
         same = copy(self)
         same._clock = clock
         return same
@@ -63,7 +64,7 @@ class Rate:
 
 
 class RatePartition:
-    """A generator and the clock that paces it."""
+    """Partition over a generator paced by a clock."""
 
     name = "rate"
 
@@ -82,10 +83,10 @@ class RatePartition:
         self._clock = clock
         self._count = 0
         self._zero: float | None = None
-        """The clock's time at which record 0 was due or would have been."""
+        """Due time of record 0 by the clock."""
 
     def read(self) -> Chunk | Wait | End:
-        """The records that are due, of one epoch."""
+        """Due records, of one epoch."""
         now = self._clock()
         if self._zero is None:
             self._zero = now - self._count / self._per_second
@@ -94,11 +95,11 @@ class RatePartition:
         return self._next(due) or Wait(max(0.0, self._zero + self._count / self._per_second - now))
 
     def read_until(self, position: Position) -> Chunk | Wait | End:
-        """The next records of one epoch, due or not."""
+        """Next records of one epoch, due or not."""
         return self._next(count_of(position, self.name)) or Wait(0.0)
 
     def _next(self, due: int) -> Chunk | End | None:
-        """The records before `due`, of one epoch; None if there is none."""
+        """Records before `due`, of one epoch; None if there are none."""
         if self._total is not None:
             if self._count >= self._total:
                 return End()
@@ -122,12 +123,12 @@ class RatePartition:
             ) from error
 
     def seek(self, position: Position) -> None:
-        """Go to a record by its number; it is due at once, and the rate goes on from there."""
+        """Go to a record by number; it is due at once, and the rate goes on from there."""
         self._count = count_of(position, self.name)
         self._zero = None
 
     def ack(self, position: Position) -> None:
-        """Records are made anew: nothing to do."""
+        """No-op: records are generated anew."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No-op: there is nothing to release."""

@@ -1,4 +1,4 @@
-"""A source for tests, which pauses, fails and ends where its script says."""
+"""Test source with scripted pauses, failures and ends."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from timely.io.interface import Chunk, End, Partition, Position, Wait
 
 
 class ScriptedAbort(FalkirkError):
-    """The script of a `Scripted` source asked for a failure here."""
+    """Failure requested by the script of a `Scripted` source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """One read finds nothing; ask again after `seconds`.
+    """Script entry: one read finds nothing; retry after `seconds`.
 
     >>> flow = falkirk.Dataflow()
     >>> result = flow.source("in", falkirk.Scripted([1, falkirk.Pause(seconds=0.01), 2])).capture("out")
@@ -31,7 +31,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """The read raises ScriptedAbort.
+    """Script entry: the read raises ScriptedAbort.
 
     >>> flow = falkirk.Dataflow()
     >>> result = flow.source("in", falkirk.Scripted([1, falkirk.Abort("the disk is gone")])).capture("out")
@@ -47,7 +47,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Eof:
-    """The input ends here, as far as this run is concerned.
+    """Script entry: the input ends here for this run.
 
     >>> flow = falkirk.Dataflow()
     >>> result = flow.source("in", falkirk.Scripted([1, falkirk.Eof(), 2])).capture("out")
@@ -57,7 +57,7 @@ class Eof:
 
 
 class Scripted:
-    """The records of `script`, at worker 0, with `Pause()`, `Abort("why")` and `Eof()` between them.
+    """Records of `script` at worker 0, with `Pause()`, `Abort("why")` and `Eof()`.
 
     A chunk holds at most `batch` records, all of one epoch, and never reaches over an instruction.
     `epoch_every=n` makes n records an epoch. Abort and Eof work once in the life of this object: a later run
@@ -85,7 +85,10 @@ class Scripted:
 
 
 class ScriptedPartition:
-    """One run through a script. `used` holds the places of one-time instructions that have worked already."""
+    """One run through a script.
+
+    `used` holds the places of one-time instructions that have worked already.
+    """
 
     name = "script"
 
@@ -99,7 +102,10 @@ class ScriptedPartition:
         self._records = 0
 
     def read(self) -> Chunk | Wait | End:
-        """Follow the script. Raises ScriptedAbort where it says so."""
+        """Follow the script.
+
+        Raises ScriptedAbort where it says so.
+        """
         while not self._ended and self._at < len(self._script):
             entry = self._script[self._at]
             if not isinstance(entry, Pause | Abort | Eof):
@@ -129,13 +135,13 @@ class ScriptedPartition:
         return Chunk(epoch, records, self._at, self._every.closes(self._records))
 
     def seek(self, position: Position) -> None:
-        """Go to an entry of the script by its number."""
+        """Go to an entry of the script by number."""
         self._at = min(count_of(position, self.name), len(self._script))
         self._records = sum(not isinstance(e, Pause | Abort | Eof) for e in self._script[: self._at])
         self._ended = False
 
     def ack(self, position: Position) -> None:
-        """The script stays: nothing to do."""
+        """No-op: the script stays."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No-op: there is nothing to release."""

@@ -1,4 +1,4 @@
-"""Lines over TCP as input. Nothing that came over a socket can be read again.
+"""Sources of lines over TCP; not re-readable.
 
 `Socket` depends on its sender: where that fails, lines are lost, and the job must not go on as if they had not been sent.
 `Listen` depends on none of those who connect: what one of them does wrong ends that one's connection, and nothing else.
@@ -24,13 +24,16 @@ from timely.io.lines import LineBuffer, LineEpochs
 
 _RECEIVE = 1 << 18
 _LEAST = 1 << 12
-"""Bytes that are read from one connection at a time: the more there are, the less."""
+"""Least bytes per read of one connection; the budget is divided among them."""
 
 MOST_OPEN = 256
-"""Connections to one `Listen` at a time. Its process needs descriptors for its store and for other workers too."""
+"""Default limit of open connections to one `Listen`.
+
+Its process needs descriptors for its store and for other workers too.
+"""
 
 MOST_UNFINISHED = 64 << 20
-"""Bytes of lines without an end, of all connections to one `Listen`."""
+"""Limit of buffered bytes of incomplete lines, over all connections."""
 
 _MOST_NOTES = 20
 
@@ -38,7 +41,7 @@ Clock = Callable[[], float]
 
 
 class Socket:
-    """Connects to `host`:`port` and reads lines, until the other side closes. Worker 0 does.
+    """Connects to `host`:`port` at worker 0 and reads lines until the peer closes.
 
     An epoch is `epoch_lines` lines or `epoch_seconds` seconds of `clock`. Lines are text in `encoding`, or
     bytes if that is None. The lines cannot be read again: `seek` to anywhere but where it stands raises
@@ -76,7 +79,10 @@ class Socket:
         self._clock = clock
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        """The connection, at worker 0. Looking up the host's name may block."""
+        """The connection, at worker 0.
+
+        Looking up the host's name may block.
+        """
         if worker != 0:
             return []
         try:
@@ -93,7 +99,7 @@ class Socket:
 
 
 class Listen:
-    """Listens on `port` and reads the lines of everyone who connects. Worker 0 does.
+    """Listens on `port` at worker 0 and reads lines of all connections.
 
     `port` 0 takes a free one: `address` tells which. Only this machine can connect, unless `host` says
     otherwise. With `connections=n` the input is over when n connections have come and gone; otherwise it goes
@@ -164,7 +170,7 @@ class Listen:
 
 
 class LinePartition:
-    """Lines from sockets, cut into epochs."""
+    """Partition of lines from sockets, cut into epochs."""
 
     def __init__(self, name: str, lines: ClientLines | ServerLines, epochs: LineEpochs, clock: Clock) -> None:
         self.name = name
@@ -174,7 +180,7 @@ class LinePartition:
         self._waiting: deque[str | bytes] = deque()
 
     def read(self) -> Chunk | Wait | End:
-        """Lines that are here, the beginning of an epoch, or the wait for either."""
+        """Read available lines or a new epoch, or a wait for either."""
         epoch = self._epochs.tick(self._clock())
         if epoch is not None:
             return Chunk(epoch, None, self._epochs.count)
@@ -190,7 +196,7 @@ class LinePartition:
         return Chunk(epoch, lines, self._epochs.count, closes)
 
     def seek(self, position: Position) -> None:
-        """Only to where it stands: raises SourceError for any other position."""
+        """Check the position: any but the current one raises SourceError."""
         if (0 if position is None else position) != self._epochs.count:
             raise SourceError(
                 f"{self.name}: lines from a socket cannot be read again (asked for line {position}, "
@@ -199,7 +205,7 @@ class LinePartition:
             )
 
     def ack(self, position: Position) -> None:
-        """The protocol has no acknowledgements: nothing to do."""
+        """No-op: the protocol has no acknowledgements."""
 
     def close(self) -> None:
         """Close all sockets."""
@@ -207,7 +213,7 @@ class LinePartition:
 
 
 class ClientLines:
-    """Lines of one connection. `broken` says what to do when it breaks."""
+    """Lines of one connection; `broken` is the advice if it breaks."""
 
     def __init__(
         self, name: str, connection: socket.socket, encoding: str | None, broken: str = "Only this connection is over."
@@ -219,25 +225,27 @@ class ClientLines:
         self._over = False
 
     def fileno(self) -> int:
-        """The file descriptor to wait on."""
+        """File descriptor to wait on."""
         return self._connection.fileno()
 
     def until_idle(self) -> float | None:
-        """Nobody hangs up on the sender."""
+        """None: the sender is never disconnected for idling."""
         return None
 
     @property
     def waiting(self) -> int:
-        """Bytes of a line whose end has not come."""
+        """Bytes of the incomplete line."""
         return self._buffer.waiting
 
     @property
     def wrong(self) -> SourceError | None:
-        """The error that the next call of `receive` will raise, if it is known already."""
+        """Known error of the next `receive`, if any."""
         return self._buffer.wrong
 
     def receive(self, most: int = _RECEIVE) -> Sequence[str | bytes] | None:
-        """Lines that have come; none if there are none yet; None when the connection is over.
+        """Lines received so far, maybe none; None after the end of the connection.
+
+        Raises SourceError when it broke, or sent an invalid line.
 
         Raises SourceError when it broke, or said what it must not.
         """
@@ -267,7 +275,7 @@ class ClientLines:
 
 
 class ServerLines:
-    """Lines of all connections that others opened."""
+    """Lines of all accepted connections."""
 
     def __init__(
         self, name: str, server: socket.socket, expected: int | None, encoding: str | None, most_open: int = MOST_OPEN
@@ -283,29 +291,29 @@ class ServerLines:
         self._idle_seconds: float | None = None
         self._clock: Clock = time.monotonic
         self._heard: dict[socket.socket, float] = {}
-        """When each connection ended a line last, or came; who has been silent for longest is the first."""
+        """Time of each connection's last line or arrival, longest idle first."""
         # A selector has a descriptor of its own, readable when any of its sockets is.
         self._selector = selectors.DefaultSelector()
         self._selector.register(server, selectors.EVENT_READ)
         self._accepting = True
 
     def fileno(self) -> int | None:
-        """The file descriptor to wait on; None where the system's selector has none."""
+        """File descriptor to wait on; None if the system's selector has none."""
         descriptor = getattr(self._selector, "fileno", None)
         return None if descriptor is None else int(descriptor())
 
     def hang_up_on_idlers(self, seconds: float | None, clock: Clock) -> None:
-        """From now on hang up on connections that have sent no whole line for so long; None: on none."""
+        """Set the idle timeout for connections without a whole line; None: no timeout."""
         self._idle_seconds, self._clock = seconds, clock
 
     def until_idle(self) -> float | None:
-        """Seconds until somebody is hung up on; None if nobody is."""
+        """Seconds until the next idle timeout; None if there is none."""
         if self._idle_seconds is None or not self._heard:
             return None
         return max(0.0, next(iter(self._heard.values())) + self._idle_seconds - self._clock())
 
     def receive(self) -> Sequence[str | bytes] | None:
-        """Lines that have come on any connection; None when all expected connections are over."""
+        """Lines received on any connection; None after the last expected connection."""
         lines: list[str | bytes] = []
         most = max(_LEAST, _RECEIVE // max(1, len(self._open)))
         for key, _ in self._selector.select(timeout=0):

@@ -1,4 +1,4 @@
-"""Output into a table of an SQLite database, exactly once."""
+"""SQLite sink, exactly once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from timely.io.memory import PendingEpochs
 from timely.io.sqlite_values import beyond, stored
 
 _WAL_IS_SOUND = sqlite3.sqlite_version_info >= (3, 51, 3)
-"""Older versions can corrupt a database in WAL mode when several connections write to it (the "WAL-reset
-bug").
+"""True if SQLite has the fix of the "WAL-reset bug".
+
+Older versions can corrupt a database in WAL mode when several connections write to it.
 """
 
 _MARKS = "_falkirk_marks"
 
 
 class SqliteSink:
-    """Inserts rows into `table` of the database at `path`: tables, dicts, or tuples if `columns` names their
-    fields.
+    """Inserts rows into `table` of the SQLite database at `path`.
+
+    Rows are tables, dicts, or tuples if `columns` names their fields.
 
     The table is made if it is not there. `columns` picks and orders columns; by default they are those of the
     first batch, and all rows must have them. Dates are stored as ISO text, decimals as text. A value that SQLite would
@@ -75,13 +77,16 @@ class SqliteSink:
         self._busy_seconds = arguments.above_zero(busy_seconds, "busy_seconds", SinkError)
 
     def for_job(self, job: str, name: str) -> SqliteSink:
-        """The same sink, with the marks of this job."""
+        """Copy of the sink with the marks of one job."""
         same = copy(self)
         same._owner = Owner(job, name)
         return same
 
     def open(self, worker: int, workers: int) -> SqliteWriter:
-        """This worker's connection. Raises SinkError if the database cannot be opened or written."""
+        """Connection of this worker.
+
+        Raises SinkError if the database cannot be opened or written.
+        """
         if self._path.is_dir():
             raise SinkError(f"{self._path}: this is a folder. Name a file for the database.")
         if not self._path.parent.is_dir():
@@ -123,16 +128,19 @@ class SqliteWriter:
         self._table = table
         self._columns = columns
         self._chosen = columns is not None
-        """The program says which columns there are: others are left out. Else all are to be there."""
+        """True if the program chose the columns; others are then left out.
+
+        Otherwise all rows must have the columns of the first batch, and no others.
+        """
         self._types: dict[str, str] = {}
-        """The types that the table declares, by the names of its columns in small letters."""
+        """Declared column types of the table, by lower-case name."""
         self._owner = owner
         self._worker = worker
         self._pending = PendingEpochs()
         self._ready = False
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Keep the batch until its epoch is complete."""
+        """Buffer the batch until its epoch is complete."""
         self._pending.add(epoch, batch)
 
     def commit(self, epoch: int) -> None:
@@ -225,7 +233,7 @@ class SqliteWriter:
             )
 
     def abort(self) -> None:
-        """Drop what was not committed."""
+        """Discard uncommitted batches."""
         self._pending.clear()
 
     def close(self) -> None:
@@ -270,8 +278,9 @@ def _of_records(batch: list[Any], columns: list[str], where: str) -> dict[str, l
 
 
 def _kinds(batch: Batch, columns: list[str]) -> dict[str, str]:
-    """Types for the columns of a new table; a column that only has nulls so far gets none, which holds
-    anything.
+    """Column types of a new table; untyped for columns of nulls so far.
+
+    Such a column holds anything.
     """
     if not isinstance(batch, list):
         schema = as_arrow(batch).schema
@@ -304,7 +313,10 @@ def _kind_of_value(value: Any) -> str:
 
 
 def _why_it_cannot_open(error: sqlite3.Error) -> OSError | None:
-    """The error for want of a descriptor, of which SQLite says only that it cannot open a file; None if that is not why."""
+    """Underlying OSError if SQLite failed for want of a descriptor, else None.
+
+    SQLite itself says only that it cannot open a file.
+    """
     if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CANTOPEN:
         try:
             os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

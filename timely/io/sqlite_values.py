@@ -1,4 +1,4 @@
-"""Values as SQLite holds them: the same ones, or refused.
+"""Values for SQLite: stored exactly, or refused.
 
 SQLite has no NaN, and makes NULL of it. And the declared type of a column changes what is put into it: text that looks like a
 number becomes one in a column of numbers, a number becomes text in one of text.
@@ -26,13 +26,13 @@ _UNCHANGED: dict[str, Set[type]] = {
     "TEXT": {str, bytes, _NONE},
     "": _PLAIN,
 }
-"""Types of values that a column of each affinity leaves as they are."""
+"""Python types unchanged by a column of each affinity."""
 
 _LIKE_A_NUMBER = re.compile(r"[ \t\n\v\f\r]*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[ \t\n\v\f\r]*")
 
 
 def stored(values: list[Any], declared: str, where: str) -> list[Any]:
-    """`values` of a column whose type the table declares so, as numbers, text and bytes.
+    """Column values as numbers, text and bytes, checked by the declared type.
 
     Raises:
         SinkError: for what SQLite does not have, or would hold as another value.
@@ -57,7 +57,7 @@ def stored(values: list[Any], declared: str, where: str) -> list[Any]:
 
 
 def beyond(rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> str:
-    """Names the first value that SQLite has no room for, and says what to do."""
+    """Message naming the first value unsupported by SQLite."""
     for row in rows:
         for name, value in zip(columns, row, strict=True):
             if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
@@ -109,7 +109,7 @@ def _no_value(value: Any, where: str) -> SinkError:
 
 
 def _affinity(declared: str) -> str:
-    """The affinity that SQLite gives a declared type, by its own rules and in their order."""
+    """Affinity of a declared type, by SQLite's own rules in their order."""
     kind = declared.upper()
     if "INT" in kind:
         return "INTEGER"

@@ -1,4 +1,4 @@
-"""Whole lines of a text file, a bounded number of bytes at a time."""
+"""Whole rows of a text file, in blocks of bounded size."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from timely.io.files import cannot_read
 
 BLOCK_BYTES = 4 << 20
 LONGEST_ROW = 64 << 20
-"""Bytes that one row may take. Without a bound, a file of another format would be read into memory as one
-line.
+"""Limit of bytes in one row.
+
+Without it, a file of another format would be read into memory as one line.
 """
 
 
 LONG_INTEGER = re.compile(rb"[0-9]{19}")
-"""Digits: if no number has so many, every integer fits 64 bits."""
+"""Pattern of long digit runs; without one, all integers fit 64 bits."""
 
 
 def beyond_64_bits(value: int, column: str) -> str:
-    """The message about an integer in a file that has no exact 64-bit form."""
+    """Message for an integer in a file without an exact 64-bit form."""
     return (
         f"{value} is beyond 64-bit integers. Give the column's type: schema={{{column!r}: pa.decimal128(38, 0)}} keeps such "
         "numbers exact, pa.float64() rounds them."
@@ -30,7 +31,7 @@ def beyond_64_bits(value: int, column: str) -> str:
 
 
 class TextBlocks:
-    """Reads blocks that end where a row ends.
+    """Reader of blocks of whole rows.
 
     `last_row_end(bytes)` gives the number of bytes up to the end of the last whole row, 0 if there is none.
     A file must end with a line end, since otherwise a number cut in half would pass for a number;
@@ -64,7 +65,7 @@ class TextBlocks:
             self._unfinished = True
 
     def read(self, at: int) -> tuple[bytes, int]:
-        """The rows from byte `at` on, and the byte after them."""
+        """Rows from byte `at` on, and the byte after them."""
         if at > self.size:
             raise SourceError(f"{self.path}: byte {at} is behind the end of the file, which has {self.size}.")
         want = self._block_bytes
@@ -90,7 +91,7 @@ class TextBlocks:
             want *= 2
 
     def check_utf8(self, block: bytes, at: int) -> None:
-        """Raise SourceError if `block`, which begins at byte `at`, is not text in UTF-8."""
+        """Raise SourceError if `block`, read at byte `at`, is not UTF-8."""
         if block.isascii():
             return
         try:
@@ -119,7 +120,10 @@ class TextBlocks:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def line_at(self, at: int) -> int:
-        """The number, from 1, of the line of byte `at`. Reads everything before it: for errors only."""
+        """Line number, from 1, of byte `at`.
+
+        Reads everything before it: for errors only.
+        """
         line, done = 1, 0
         while done < at:
             part = self._pread(min(1 << 20, at - done), done)

@@ -1,4 +1,4 @@
-"""Values of columns in the names of folders, `name=value`, as Hive and Spark lay tables out.
+"""Hive-style partition folders, `name=value`, as written by Hive and Spark.
 
 >>> folder_of("at", "10:30"), values_in("table/shop=a%2Fb/day=3/x.parquet")
 ('at=10%3A30', {'shop': 'a/b', 'day': '3'})
@@ -11,14 +11,14 @@ import re
 from urllib.parse import unquote
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The value of a folder for rows that have none."""
+"""Folder value for rows with null."""
 
 _ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
-"""The characters that Spark does not leave as they are, and those that would not make one folder."""
+"""Characters escaped in folder names: Spark's, and path separators."""
 
 
 def folder_of(name: str, value: str | None) -> str:
-    """The folder for rows that have the value, as text, in the column `name`.
+    """Folder name for a column's value as text.
 
     Raises:
         ValueError: for empty text and what else cannot be told from null.
@@ -29,7 +29,7 @@ def folder_of(name: str, value: str | None) -> str:
 
 
 def values_in(path: str | os.PathLike[str]) -> dict[str, str | None]:
-    """The columns that the folders of a path stand for, and their values as text."""
+    """Column values in a path's folder names, as text."""
     found: dict[str, str | None] = {}
     for part in os.path.dirname(os.fspath(path)).split(os.sep):
         name, equals, value = part.partition("=")

@@ -1,4 +1,7 @@
-"""Waiting for files to become readable, whatever their numbers: `select.select` refuses those from 1024 on."""
+"""Wait for readable files with any descriptor numbers.
+
+`select.select` refuses those from 1024 on.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from collections.abc import Iterable
 
 
 def wait_readable(files: Iterable[int], seconds: float | None = None) -> list[int]:
-    """Those of `files` that can be read, or have ended, as soon as there are any; none if that takes longer than `seconds`."""
+    """Readable or ended files among `files`; empty after `seconds`.
+
+    Returns as soon as there are any.
+    """
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)

@@ -1,5 +1,6 @@
-"""Encoding and hashing of values, for use beyond the process. Type-exact: `decode(encode(x)) == x`, equal
-types too.
+"""Type-exact encoding and stable hashing of values for wire and store.
+
+`decode(encode(x)) == x`, with equal types too.
 
 `batches` is the way in; `records` is the format of values; `standard`, `classes` and `numeric` say how each
 type is carried; `tables` carries columns as Arrow IPC. `hashing` is the stable hash that routing and stores

@@ -1,4 +1,4 @@
-"""The way in: batches and single values to bytes, and back."""
+"""Entry point: batches and single values to bytes, and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timely.data.pool import Pool
 from timely.errors import CodecError
 
 FORMAT = 1
-"""Version of everything that this package writes."""
+"""Version of the encoded format."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder()
@@ -61,7 +61,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: Any) -> Any:
-    """The value that `encode` was given: equal, with equal types at every depth.
+    """Inverse of `encode`: an equal value, with equal types at every depth.
 
     Args:
         data: bytes or any other buffer.
@@ -97,8 +97,9 @@ def encode_batch(batch: Batch, pool: Pool | None = None) -> tuple[bytes, list[An
 
 
 def decode_batch(header: Any, payload: Any, trusted: bool = False) -> Batch:
-    """The batch that `encode_batch` was given. Columns are views into `payload`, which must not change
-    afterwards.
+    """Inverse of `encode_batch`.
+
+    Columns are views into `payload`, which must not change afterwards.
 
     Args:
         payload: the payload's buffers, joined; any buffer. Aligned to 8 bytes it is not copied.
@@ -118,7 +119,9 @@ def decode_batch(header: Any, payload: Any, trusted: bool = False) -> Batch:
 
 
 def check_columns(header: Any, payload: Any) -> None:
-    """Look at a batch that came from a store before it goes to those who trust this process: see `decode_batch`.
+    """Validate an encoded batch from a store before trusting peers get it.
+
+    See `trusted` of `decode_batch`.
 
     Raises:
         CodecError: if its columns are damaged.

@@ -1,4 +1,7 @@
-"""Find the value that the codec refused. Slow, and only run when something has gone wrong."""
+"""Locate the value refused by the codec.
+
+Slow, and only run after an error.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ DEPTH = 64
 
 
 def blame(values: Sequence[Any], single: bool, error: CodecError) -> CodecError:
-    """`error` with the place of the value that caused it: `record 3, field 'x', item 0`."""
+    """`error` with the path of the offending value: `record 3, field 'x', item 0`."""
     for number, value in enumerate(values):
         found = _search(value, "value" if single else f"record {number}", 0)
         if found is not None:

@@ -39,7 +39,7 @@ def class_name(cls: type) -> str:
 
 
 def register(cls: type[T], encode: Callable[[T], Any], decode: Callable[[Any], T], name: str | None = None) -> None:
-    """Let values whose type is exactly `cls` cross an exchange, a log or a checkpoint.
+    """Register a codec for a class, for exchange, logs and checkpoints.
 
     Args:
         encode: gives a value that is carried (a tuple of numbers and text, say).
@@ -72,15 +72,19 @@ def register(cls: type[T], encode: Callable[[T], Any], decode: Callable[[Any], T
 
 
 def registered_in(module: str) -> list[tuple[Any, ...]]:
-    """The arguments of all calls of `register` so far that were of classes of a module: for processes that cannot import it."""
+    """Arguments of all `register` calls so far for the classes of one module.
+
+    For processes that cannot import that module.
+    """
     return [
         (cls, _writers[name], _readers[name], name) for name, cls in _registered.items() if cls.__module__ == module
     ]
 
 
 def carry(cls: type[T]) -> type[T]:
-    """Make a class known under its name. A decorator for classes made inside functions, or in a notebook's
-    own process.
+    """Make a class known to the codec by its name.
+
+    A decorator for classes made inside functions, or in a notebook's own process.
 
     A class at the top of a module needs nothing: it is found by import. One that lives elsewhere is found
     once this process has written a value of it, or has seen this decorator.
@@ -205,7 +209,7 @@ def _printable(name: str) -> str:
 
 
 def find_class(name: Any) -> type:
-    """The class that is called `name` here.
+    """Look up a class by its encoded name.
 
     Raises:
         CodecError: if there is none, or it is not of a kind that is carried.
@@ -227,7 +231,10 @@ def find_class(name: Any) -> type:
 
 
 def _imported(name: str) -> type | None:
-    """A class at its address, if the module is here. Looks only at what is there: `getattr` may import."""
+    """Class at its import address, if its module is loaded already.
+
+    Uses `__dict__` only: `getattr` may import.
+    """
     module_name, _, path = name.partition(":")
     found: Any = sys.modules.get(module_name)
     for part in path.split("."):
@@ -238,7 +245,7 @@ def _imported(name: str) -> type | None:
 
 
 def _loaded(name: str) -> type | None:
-    """A class that exists here though it has no address: made in a function, or sent with the program."""
+    """Loaded class without an import address: local, or sent with the program."""
     seen: set[type] = set()
     fresh: list[type] = [object]
     found: list[type] = []
@@ -311,7 +318,7 @@ def _read_registered(column: Column) -> list[Any]:
 
 
 def _by(function: Callable[[Any], Any], values: Sequence[Any], what: str) -> list[Any]:
-    """What a registered function makes of the values."""
+    """Apply a registered function to the values; its errors become CodecErrors."""
     try:
         return [function(value) for value in values]
     except CodecError:

@@ -1,4 +1,4 @@
-"""The stable hash: a promise about values that outlives the process, as the encoded bytes are.
+"""Stable hash of keys: part of the store format, as the encoded bytes are.
 
 The hash of a key is written into stores (state is kept by shard), so it must be the same in every process,
 after every restart, in every version of Python and of our libraries, and for a key in a record and the same
@@ -38,7 +38,10 @@ _PRIME = (1 << 61) - 1
 _MIX_1 = 0x9E3779B97F4A7C15
 _MIX_2 = 0xD6E8FEB86659FD93
 MIXING = (_PRIME, _MIX_1, _MIX_2)
-"""The numbers by which an integer of less than the first is hashed: see `_hash_int`."""
+"""Constants of the integer hash: its modulus and two multipliers.
+
+An integer below the modulus needs no reduction: see `_hash_int`.
+"""
 
 # What is hashed besides plain numbers starts from a seed of its own, so that 7, b"\7" and "day 7" part ways.
 _TEXT = 0x51ED270B35AE2C61
@@ -167,8 +170,7 @@ _HASHERS: dict[type, Callable[[Any], int]] = {
 
 
 def stable_hash(key: Any) -> int:
-    """The 64-bit hash of a record's key: the same everywhere and for ever, and equal for keys that compare
-    equal.
+    """64-bit key hash, stable across processes and versions; equal keys hash equal.
 
     Carried: None, bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta, UUID, enum members,
     NumPy scalars of those; tuples, frozensets, NamedTuples, frozen dataclasses and frozen msgspec Structs of
@@ -184,7 +186,10 @@ def stable_hash(key: Any) -> int:
 
 
 def _hasher_for(cls: type) -> Callable[[Any], int]:
-    """The hash function for keys of a class, looked up once. Subclasses compare as their base does."""
+    """Hash function for a class of keys, looked up once.
+
+    Subclasses compare as their base does.
+    """
     if issubclass(cls, np.generic):
         # A span of time is an integer for NumPy; and what is longer than Python's floats has no form among them.
         if issubclass(cls, np.bool_ | np.integer | np.floating | np.str_ | np.bytes_) and not issubclass(
@@ -297,7 +302,7 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def hash_column(column: Any) -> Hashes:
-    """The hash of every value of a column: what `stable_hash` gives for the same value in a record.
+    """Hash of each value of a column, equal to `stable_hash` of the same record value.
 
     Args:
         column: an Arrow array or chunked array, a Polars series, or a NumPy array (of numbers). Nulls hash as
@@ -394,7 +399,7 @@ def _hash_distinct(values: pa.Array) -> Hashes:
 
 
 _MANY = 2048
-"""From here on compiled loops pay; the first such column loads them."""
+"""Least column length for compiled loops; the first such column loads them."""
 
 
 def _hash_buffers(values: pa.Array, seed: int) -> Hashes:
@@ -420,7 +425,7 @@ def _hash_buffers(values: pa.Array, seed: int) -> Hashes:
 
 
 def hash_columns(columns: Sequence[Any]) -> Hashes:
-    """The hash of each row's key: of the value itself for one column, of the tuple of values for several.
+    """Hash of each row's key: one column's value, or the tuple of several.
 
     Raises:
         CodecError: if a column's type holds no hashable keys, or there is no column.

@@ -42,7 +42,10 @@ _PLAIN_DTYPE = re.compile(r"[<>|][biufcmMSUV]\d{1,9}(\[\d{0,9}[a-zA-Z]{1,2}\])?"
 
 
 def _check_dtype(description: Any) -> None:
-    """Only what `dtype_to_descr` writes: NumPy understands far more in place of a type."""
+    """Validate a NumPy type description.
+
+    Only the forms of `dtype_to_descr` pass: NumPy understands far more in place of a type.
+    """
     if isinstance(description, str):
         if not _PLAIN_DTYPE.fullmatch(description):
             raise CodecError(f"damaged value: {description[:50]!r} is no type of an array")
@@ -52,7 +55,10 @@ def _check_dtype(description: Any) -> None:
 
 
 def _checked(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The values, if NumPy can show them: of dates without a unit it can show NaT alone."""
+    """Check the values of a decoded array for printability.
+
+    Of dates without a unit NumPy can print only NaT.
+    """
     if values.dtype.names is not None:
         for name in values.dtype.names:
             _checked(values[name])

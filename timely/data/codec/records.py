@@ -29,7 +29,7 @@ FEW = 8  # Rows up to which it does not pay to split them into columns.
 PLAIN: frozenset[type] = frozenset({type(None), bool, int, float, str, bytes})
 
 BUILT_IN: set[type] = set(PLAIN)
-"""Types that are carried without being registered or described by fields."""
+"""Types with built-in encoding: neither registered nor described by fields."""
 
 # What each tag stands for. Tags 16 and up belong to the other modules of this package.
 VALUES = 0
@@ -43,29 +43,32 @@ _packers: dict[type, Pack] = {}
 _unpackers: dict[int, Unpack] = {}
 
 class_packer: list[Callable[[type], Pack]] = []
-"""Asked for the packer of a class met for the first time; set by `classes`. CodecError if there is none."""
+"""Factory of packers for new classes, set by `classes`.
+
+It raises CodecError for classes that are not carried.
+"""
 
 
 def carries(cls: type, tag: int, pack: Pack, unpack: Unpack) -> None:
-    """Say how values whose type is exactly `cls` are carried."""
+    """Register packer and unpacker for values of exactly type `cls`."""
     _packers[cls] = pack
     BUILT_IN.add(cls)
     understands(tag, unpack)
 
 
 def understands(tag: int, unpack: Unpack) -> None:
-    """Say how a column with this tag is read."""
+    """Register the reader of columns with a tag."""
     if _unpackers.setdefault(tag, unpack) is not unpack:
         raise ValueError(f"tag {tag} is taken")
 
 
 def set_packer(cls: type, pack: Pack) -> None:
-    """Say how values of `cls` are written, in a format that is already understood."""
+    """Register a packer for `cls` into a format already understood."""
     _packers[cls] = pack
 
 
 def packer_of(cls: type) -> Pack:
-    """The function that writes values of type `cls`.
+    """Packer for values of type `cls`.
 
     Raises:
         CodecError: if they are not carried.
@@ -77,12 +80,15 @@ def packer_of(cls: type) -> Pack:
 
 
 class ColumnWriter:
-    """Turns values into columns. Trusts that integers fit 64 bits and text is Unicode; msgspec refuses others."""
+    """Encoder from values to columns.
+
+    Trusts that integers fit 64 bits and text is Unicode; msgspec refuses others.
+    """
 
     plain = PLAIN
 
     def column(self, values: Sequence[Any]) -> Column:
-        """The column of `values`, which are a list or tuple."""
+        """Encode `values`, a list or tuple, as a column."""
         if values:
             cls = type(values[0])
             # Counting is twice as quick as a set: it compares identities and hashes nothing.
@@ -107,7 +113,7 @@ class ColumnWriter:
         ]
 
     def rows(self, rows: Sequence[Sequence[Any]], width: int) -> Column:
-        """Rows of one width: flat if they are few and plain, or very wide; else a column for each place.
+        """Encode rows of equal width: flat if few and plain, or very wide; else by column.
 
         What `read_rows` reads: `[width, count, flat, *columns]`, with None for `flat` where there are
         columns.
@@ -130,7 +136,10 @@ class ColumnWriter:
 
 
 def read_rows(parts: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
-    """The rows, as tuples. There are never more items than `parts` holds, whatever its numbers say."""
+    """Decode rows as tuples.
+
+    There are never more items than `parts` holds, whatever its numbers say.
+    """
     width, count, flat, *columns = parts
     if type(width) is not int or type(count) is not int:  # a sequence times a number would take memory
         raise CodecError("damaged value: the size of rows is no number")
@@ -148,7 +157,7 @@ def read_rows(parts: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
 
 
 class CarefulWriter(ColumnWriter):
-    """The writer for values with integers beyond 64 bits, or text that is not Unicode (lone surrogates)."""
+    """Encoder for integers beyond 64 bits and for lone surrogates in text."""
 
     plain = PLAIN - {int, str}
 
@@ -176,7 +185,7 @@ def _read_odd_text(column: Column) -> list[str]:
 
 
 def read(column: Column) -> Sequence[Any]:
-    """The values of a column.
+    """Decode a column.
 
     Whatever a hostile column says, reading it takes time and memory in proportion to its bytes. What is wrong with it shows as
     some exception; `timely.data.codec.batches` makes a CodecError of any.

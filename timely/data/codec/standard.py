@@ -143,7 +143,7 @@ def _timedeltas(writer: ColumnWriter, values: Sequence[dt.timedelta]) -> Column:
 
 
 def _simple(cls: type, tag: int, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-    """A type whose values have a plain form."""
+    """Register a type with a plain form of each value."""
     carries(
         cls,
         tag,
@@ -170,7 +170,7 @@ _simple(bytearray, BYTEARRAY, bytes, lambda data: bytearray(memoryview(data)))  
 
 
 def _through(cls: type, tag: int, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-    """A type whose values are carried as another carried type."""
+    """Register a type encoded through another encodable type."""
     carries(
         cls,
         tag,

@@ -1,4 +1,4 @@
-"""Columns as Arrow IPC: written once, read as views into what was received.
+"""Columns as Arrow IPC: written once, read as views into the received bytes.
 
 Arrow and Polars believe the offsets, indices and lengths that a column comes with, and read memory by them. So columns
 from beyond a border of trust (docs/decisions/026) are checked in full before anybody looks at them: every offset and index,
@@ -22,18 +22,20 @@ from timely.errors import CodecError
 ALIGNMENT = 8
 
 WEIGHTLESS_ROWS = 1 << 24
-"""Rows that may come without a byte for each: nulls without a type, and runs."""
+"""Most rows accepted without a byte for each: untyped nulls, and runs."""
 
 
 _MANY_ROWS = 2048
-"""Rows from which on it pays to learn the size of a table before it is written."""
+"""Least row count for computing a table's size before it is written."""
 
 _HEAD, _COLUMN_HEAD = 8192, 1024
-"""Bytes that the stream and each column may take beside what they hold."""
+"""Bytes reserved for the headers of the stream and of each column."""
 
 
 def write_table(table: pa.Table, pool: Pool | None = None) -> pa.Buffer:
-    """The table as an Arrow IPC stream. Only what is in view is written, also of a slice.
+    """Encode a table as an Arrow IPC stream.
+
+    Of a slice only the part in view is written.
 
     Args:
         pool: where to write it, if it is large and there is room.
@@ -60,7 +62,10 @@ def _write(sink: pa.NativeFile, table: pa.Table) -> None:
 
 
 def _write_into(room: memoryview, table: pa.Table) -> pa.Buffer | None:
-    """The table as it was written to `room`; None if it did not fit: of many pieces each has a head of its own."""
+    """Write a table into `room`; None if it did not fit.
+
+    Each of many pieces has a header of its own, so the estimate may fall short.
+    """
     buffer = pa.py_buffer(room)
     sink = pa.FixedSizeBufferWriter(buffer)
     try:
@@ -71,7 +76,7 @@ def _write_into(room: memoryview, table: pa.Table) -> pa.Buffer | None:
 
 
 def _compact(table: pa.Table) -> pa.Table:
-    """A few rows of a column with a large dictionary need not take all of it along."""
+    """Drop unused dictionary entries from short tables with large dictionaries."""
     for place, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             column = table.column(place)
@@ -82,7 +87,7 @@ def _compact(table: pa.Table) -> pa.Table:
 
 
 def read_table(payload: Any, trusted: bool = False) -> pa.Table:
-    """The table of an Arrow IPC stream, viewing `payload` (any buffer) if that is aligned to 8 bytes.
+    """Decode an Arrow IPC stream, viewing `payload` if aligned to 8 bytes.
 
     Args:
         trusted: the bytes were written by a process of this job on this host, and came straight from it.
@@ -110,7 +115,7 @@ def read_table(payload: Any, trusted: bool = False) -> pa.Table:
 
 
 def _shown(schema: pa.Schema) -> str:
-    """The names and types, without what else is noted of them."""
+    """Column names and types as text, without metadata."""
     return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
 
 
@@ -125,7 +130,10 @@ _UNKNOWN = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 
 
 def _refuse_compressed(data: memoryview) -> None:
-    """Compressed buffers become as large as they please. `write_table` makes none, so none are read."""
+    """Refuse compressed buffers: their unpacked size has no bound.
+
+    `write_table` makes none, so none are read.
+    """
     at = 0
     while at + _WORD.size <= len(data):
         mark, length = _WORD.unpack_from(data, at)
@@ -151,7 +159,7 @@ def _refuse_compressed(data: memoryview) -> None:
 
 
 def _field(head: memoryview, table: int, number: int) -> int | None:
-    """The position of a field in a table of flatbuffers; None if the table does without it."""
+    """Position of a field in a flatbuffers table; None if absent."""
     layout = table - _TABLE.unpack_from(head, table)[0]
     slot = 4 + 2 * number
     if layout < 0 or slot >= _SLOT.unpack_from(head, layout)[0]:
@@ -161,7 +169,7 @@ def _field(head: memoryview, table: int, number: int) -> int | None:
 
 
 def _check_type(kind: pa.DataType) -> None:
-    """Refuse types of Arrow's that pyarrow has no class for, so that nobody could look at a value."""
+    """Refuse Arrow types without a pyarrow class, as their values cannot be read."""
     if kind.id in _UNKNOWN:
         raise CodecError(f"damaged columns: there is nothing in Python for {kind}")
     for number in range(kind.num_fields):
@@ -171,7 +179,7 @@ def _check_type(kind: pa.DataType) -> None:
 
 
 def _check_weight(table: pa.Table) -> None:
-    """Refuse columns with more rows than bytes could stand for.
+    """Refuse columns with more rows than their bytes allow.
 
     Raises:
         CodecError: if there are more than `WEIGHTLESS_ROWS` rows of nothing.
@@ -217,7 +225,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_weightless(kind: pa.DataType) -> bool:
-    """True if a value of this type may take no bytes."""
+    """True if values of this type may take no bytes."""
     if pa.types.is_struct(kind):
         return all(_is_weightless(kind.field(number).type) for number in range(kind.num_fields))
     if pa.types.is_fixed_size_list(kind):
@@ -245,7 +253,9 @@ def write_frame(frame: pl.DataFrame, pool: Pool | None = None) -> pa.Buffer:
 
 
 def read_frame(payload: Any, trusted: bool = False) -> pl.DataFrame:
-    """The Polars frame that `write_frame` wrote. Numbers are viewed, strings are indexed in place.
+    """Decode a Polars frame written by `write_frame`.
+
+    Numbers are viewed, strings are indexed in place.
 
     Args:
         trusted: as for `read_table`.

@@ -1,4 +1,4 @@
-"""Messages and records of a known type, from MessagePack: read as that, or refused with one kind of error."""
+"""MessagePack decoding into a known type, with one kind of error."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from timely.errors import ProtocolError
 T = TypeVar("T")
 
 MOST_SHOWN = 300
-"""Characters of somebody else's error that go into one of ours."""
+"""Most characters quoted from a foreign error."""
 
 
 class Typed(Generic[T]):
-    """Reads values of type `kind`; `what` says in errors what they are."""
+    """MessagePack decoder for type `kind`, with the value's name for errors."""
 
     def __init__(self, what: str, kind: Any) -> None:
         self.what = what

@@ -1,4 +1,6 @@
-"""Vectorised kernels: key indexes, grouping and totals over columns. Numba is loaded at the first big batch.
+"""Vectorised kernels: key indexes, grouping and totals over columns.
+
+Numba is loaded at the first big batch.
 
 `warm()` loads and compiles ahead of time, for benchmarks and jobs that care about their first second.
 
@@ -11,7 +13,7 @@ from timely.data.kernels.tables import warm_tables
 
 
 def warm() -> None:
-    """Load Numba and compile (or load from its cache) every loop in every form in which it is used."""
+    """Load Numba, and compile every loop or load it from the cache."""
     from timely.data.kernels.crc import warm_hashes
 
     warm_tables()

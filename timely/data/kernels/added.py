@@ -1,4 +1,4 @@
-"""Rows that are to be added up: keys, and of each part the values, read from batches or from partial tables."""
+"""Input rows of aggregations: keys and values per part, from batches or partials."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ from timely.data.kernels.terms import is_terms, squares, terms_of
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Rows that are to be added up, grouped by key already or not: of each part its type, values, and who has one."""
+    """Input rows of an aggregation: keys; per part type, values and validity."""
 
     keys: list[pa.Array]
     kinds: list[pa.DataType]
     values: list[Numbers]
-    """Of the rows that have one: see `valid`."""
+    """Values of each part, for valid rows only: see `valid`."""
     valid: list[npt.NDArray[np.bool_] | None]
-    """A mask of the rows that have a value; None if all have."""
+    """Validity mask of each part; None if all rows have a value."""
 
     def __len__(self) -> int:
         return len(self.keys[0])
 
 
 Values: TypeAlias = tuple[pa.DataType, Numbers, npt.NDArray[np.bool_] | None]
-"""The type of a part, its values, and the mask of those rows that have one: see `Added`."""
+"""Type, values and validity mask of one part: see `Added`."""
 
 
 def without(part: Part, kind: pa.DataType, rows: int) -> Values:
-    """A part of rows without any value of its column, which do not count themselves."""
+    """Part for rows without its column: zero counts, or no values."""
     if part.kind in ("rows", "values"):
         return kind, np.zeros(rows, np.int64), None
     return kind, np.zeros(0, dtype_of(kind)), np.zeros(rows, np.bool_)
 
 
 def grouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Added:
-    """The rows of a partial table."""
+    """Rows of a partial table, each already one group."""
     columns = [whole(table[part.name]) for part in parts]
     found = [present_values(column) for column in columns]
     return Added(
@@ -69,8 +69,9 @@ def grouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Adde
 
 
 class RowReader:
-    """Reads the rows of tables or frames of one schema, each a group of its own: for a few rows that costs much less than their
-    partial table.
+    """Reader of batches of one schema as ungrouped aggregation input.
+
+    For a few rows that costs much less than their partial table.
 
     Raises:
         TypeError: as `partial` does.
@@ -85,7 +86,7 @@ class RowReader:
         self._unsigned = {name for name in self._columns if pa.types.is_uint64(schema.field(name).type)}
 
     def read(self, batch: Columns) -> Added:
-        """The rows of such a table or frame."""
+        """Read the rows of a table or frame."""
         ones = _ones(len(batch))
         at = batch.get_column if isinstance(batch, pl.DataFrame) else batch.column
         masks: dict[str, npt.NDArray[np.bool_] | None] = {}
@@ -120,7 +121,7 @@ class RowReader:
 
 
 def _key_at(row: int, keys: Mapping[str, pa.Array]) -> str:
-    """The key of a row, in words; empty for that of all rows."""
+    """Key of a row as text for errors; empty for totals over all rows."""
     named = ", ".join(f"{name}={column[row].as_py()!r}" for name, column in keys.items() if not name.endswith("()"))
     return f" for {named}" if named else ""
 
@@ -130,7 +131,7 @@ def _array(column: pa.ChunkedArray | pl.Series) -> pa.Array:
 
 
 class RowReaders:
-    """Readers of rows: one for the tables of a schema, kept while they have it."""
+    """Cache of the row reader for the current schema."""
 
     def __init__(self, keys: Sequence[str], parts: Sequence[Part]) -> None:
         self._keys = keys
@@ -140,7 +141,7 @@ class RowReaders:
         self._reader: RowReader | None = None
 
     def of(self, batch: Columns) -> RowReader:
-        """The reader of batches with the columns of this one.
+        """Row reader for the columns of this batch.
 
         Raises:
             TypeError: as `partial` does.
@@ -160,17 +161,17 @@ _ONES.flags.writeable = False
 
 
 def _ones(count: int) -> Numbers:
-    """Ones, `count` of them, that must not be written to: of many only one is in memory."""
+    """Read-only array of `count` ones; a large one is a view of a single element."""
     return _ONES[:count] if count <= TINY else np.ndarray(count, np.int64, _ONES, 0, (0,))
 
 
 def are_ones(values: Numbers) -> bool:
-    """True for what `_ones` gives of many."""
+    """True for a large array made by `_ones`."""
     return values.strides == (0,)
 
 
 def ungrouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Added:
-    """The rows of a batch, each a group of its own.
+    """Rows of a batch as ungrouped aggregation input.
 
     Raises:
         TypeError: as `partial` does.
@@ -179,7 +180,7 @@ def ungrouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Ad
 
 
 def table_of(added: Added, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
-    """Ungrouped rows as a partial table, in which keys may come again."""
+    """Ungrouped rows as a partial table; keys may repeat."""
     columns = [*added.keys]
     for kind, values, valid in zip(added.kinds, added.values, added.valid, strict=True):
         if valid is not None:  # places without a value get any
@@ -191,14 +192,14 @@ def table_of(added: Added, keys: Sequence[str], parts: Sequence[Part]) -> pa.Tab
 
 
 def present_values(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
-    """The values of a column that are not null, and a mask of them; None if all are."""
+    """Non-null values of a column, and their validity mask (None without nulls)."""
     if not column.null_count:
         return column, None
     return column.drop_null(), column.is_valid().to_numpy(zero_copy_only=False)
 
 
 def plain_values(column: pa.Array) -> Numbers:
-    """The values of a column without nulls, as numbers in their order, as sums, or as objects in their own order."""
+    """Values without nulls as ordered numbers, as sums, or as comparable objects."""
     if is_number(column.type):
         return in_their_order(column)
     if is_terms(column.type):
@@ -207,7 +208,7 @@ def plain_values(column: pa.Array) -> Numbers:
 
 
 def values_to_add(column: pa.Array) -> Numbers:
-    """The same, but numbers that can be added up.
+    """Values without nulls as addable numbers, else as by `plain_values`.
 
     Raises:
         OverflowError: for unsigned integers beyond those with a sign.

@@ -1,4 +1,4 @@
-"""Columns as 64-bit NumPy arrays and back: what the kernels count, add and compare."""
+"""Conversion between columns and the 64-bit NumPy arrays used by the kernels."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from timely.data.kernels.series import frame_of
 from timely.data.kernels.terms import column_of_terms, is_terms
 
 TINY = 512
-"""Smaller batches are handled by Python alone: a compiled loop, or a plan of Polars, costs more to enter than it saves."""
+"""Row count up to about here: plain Python beats compiled loops and Polars plans."""
 
 Numbers = npt.NDArray[Any]
-"""An int64 or float64 array, or one of objects: Python's integers, or values that are compared but never added. Sums of floats
-have two dimensions (`timely.data.kernels.terms`)."""
+"""An int64, float64 or object array.
+
+Objects are Python integers, or values that are compared but never added. Sums of floats have two dimensions
+(`timely.data.kernels.terms`).
+"""
 
 
 def select(batch: Batch, names: list[str]) -> pa.Table:
@@ -45,7 +48,7 @@ def select(batch: Batch, names: list[str]) -> pa.Table:
 
 
 def check_there(have: Sequence[str], names: Sequence[str]) -> None:
-    """Raise KeyError if one of the columns `names` is missing among those that a batch has."""
+    """Raise KeyError if a column of `names` is missing from `have`."""
     for name in names:
         if name not in have:
             raise KeyError(
@@ -54,8 +57,9 @@ def check_there(have: Sequence[str], names: Sequence[str]) -> None:
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array. Chunks with dictionaries of their own come to share one. Views, which Arrow cannot filter, become
-    text and bytes.
+    """Combine the chunks of a column into one array.
+
+    Dictionaries are unified. Views, which Arrow cannot filter, become text and bytes.
     """
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks != 1:
@@ -66,7 +70,7 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def whole_type(kind: pa.DataType) -> pa.DataType:
-    """The type of `whole` of a column of type `kind`."""
+    """Result type of `whole` for a column of type `kind`."""
     return _OF_VIEWS.get(kind.id, kind)
 
 
@@ -81,7 +85,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """True if `numbers` takes a column of this type."""
+    """True if `numbers` accepts columns of this type."""
     return kind.id in _NUMBERS
 
 
@@ -91,11 +95,13 @@ _FLOATS = [pa.float16(), pa.float32(), pa.float64()]
 _NUMBERS = frozenset(kind.id for kind in (*_INTEGERS, *_TEMPORAL, *_FLOATS, pa.bool_()))
 _TIMES = frozenset(kind.id for kind in _TEMPORAL)
 PLAIN = {pa.int64().id: np.dtype(np.int64), pa.float64().id: np.dtype(np.float64)}
-"""Types of columns that are `numbers` as they are."""
+"""Types passed through by `numbers` unchanged."""
 
 
 def numbers(column: pa.Array) -> Numbers:
-    """Integers, truth values and temporal values as int64, floats as float64. The column must have no nulls.
+    """Integers, booleans and temporal values as int64, floats as float64.
+
+    The column must have no nulls.
 
     Raises:
         TypeError: for any other type.
@@ -119,7 +125,7 @@ def numbers(column: pa.Array) -> Numbers:
 
 
 class BeyondSigned(OverflowError):
-    """Unsigned integers, in a row of a column, that are none with a sign."""
+    """Unsigned integer beyond the signed 64-bit range."""
 
     def __init__(self, row: int, value: int, column: str | None = None, key: str = "") -> None:
         of, place = ("an unsigned column", "...") if column is None else (f"column {column!r}", repr(column))
@@ -130,12 +136,12 @@ class BeyondSigned(OverflowError):
         self.row, self.value = row, value
 
     def of(self, column: str, key: str = "") -> BeyondSigned:
-        """The same, of a column that is known, with the key of its row."""
+        """Copy of this error, naming the column and the row's key."""
         return BeyondSigned(self.row, self.value, column, key)
 
 
 def check_signed(integers: Numbers) -> None:
-    """Refuse unsigned integers, given as `as_integers` has them, that none with a sign is.
+    """Raise BeyondSigned for unsigned values beyond int64, as viewed by `as_integers`.
 
     Raises:
         BeyondSigned: if there is one.
@@ -146,12 +152,12 @@ def check_signed(integers: Numbers) -> None:
 
 
 def in_their_order(column: pa.Array) -> Numbers:
-    """`numbers`, but of unsigned 64-bit integers, which may be beyond those with a sign, integers that have their order."""
+    """Order-preserving `numbers`, also for uint64 beyond the signed range."""
     return _shifted(as_integers(column).to_numpy()) if pa.types.is_uint64(column.type) else numbers(column)
 
 
 def to_add(ordered: Numbers) -> Numbers:
-    """The unsigned integers behind such that have their order.
+    """Undo the order-preserving shift of uint64 values, for addition.
 
     Raises:
         BeyondSigned: if one has no place among integers with a sign.
@@ -167,14 +173,16 @@ def _shifted(integers: Numbers) -> Numbers:
 
 
 def integers_type(kind: pa.DataType) -> pa.DataType:
-    """The type of `as_integers` of a column of type `kind`."""
+    """Result type of `as_integers` for a column of type `kind`."""
     if kind.id in _TIMES:
         return pa.int32() if kind.bit_width == 32 else pa.int64()
     return pa.int64() if pa.types.is_uint64(kind) else kind
 
 
 def as_integers(column: pa.Array) -> pa.Array:
-    """Times, and unsigned 64-bit integers, as integers with a sign that are equal where they are; another column as it is.
+    """View times and uint64 as signed integers; other columns as they are.
+
+    Equal values stay equal.
 
     Python's own times would not do: of two instants that a clock shows alike they make one, and they have no nanoseconds.
     """
@@ -182,7 +190,7 @@ def as_integers(column: pa.Array) -> pa.Array:
 
 
 def of_integers(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The inverse of `as_integers`: a column of type `kind`."""
+    """Inverse of `as_integers`: a column of type `kind`."""
     of = _of_dictionary(kind)
     return column if integers_type(of) is of else _viewed(column, of)
 
@@ -244,7 +252,7 @@ _EXACT = Context(prec=80)
 
 
 def objects(column: pa.Array) -> Numbers:
-    """A column that is no numbers, without nulls, as Python's values; of decimals their digits, as integers.
+    """Non-numeric column without nulls as Python values; decimals as scaled integers.
 
     Decimals of one type are equal, less or more as these integers are, which add up exactly. `pairs` are tuples.
     """
@@ -262,7 +270,7 @@ def objects(column: pa.Array) -> Numbers:
 
 
 def comparable_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type in which values of `kind`, which are no numbers, are compared: text, bytes, decimals, and `pairs`."""
+    """Type used to compare non-numeric values: text, bytes, decimals and `pairs`."""
     if is_text(kind):
         return pa.string()
     types = pa.types
@@ -274,7 +282,10 @@ def comparable_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def comparable(column: pa.Array) -> tuple[Numbers, pa.Array]:
-    """The place of each value in a sorted array, and that array. The column must have no nulls, and a `comparable_type`."""
+    """Rank of each value in a sorted array, and that array.
+
+    The column must have no nulls, and a `comparable_type`.
+    """
     if pa.types.is_struct(column.type):
         parts = [_places(part) if is_number(part.type) else comparable(part)[0] for part in column.flatten()]
         order = np.lexsort(parts[::-1])
@@ -293,7 +304,7 @@ def comparable(column: pa.Array) -> tuple[Numbers, pa.Array]:
 
 
 def in_order(column: pa.Array) -> Numbers:
-    """Integers that are in the order of the values of a column without nulls. NaN is the last.
+    """Order-preserving integers for a column without nulls; NaN sorts last.
 
     Raises:
         TypeError: if they have no order.
@@ -311,7 +322,7 @@ def in_order(column: pa.Array) -> Numbers:
 
 
 def pairs(by: pa.Array, of: pa.Array) -> pa.Array:
-    """Two columns as one of pairs, which are in the order of their first parts, then of their second: null where one is null.
+    """Two columns as one of pairs in lexicographic order; null if either is null.
 
     Both are numbers, or of a `comparable_type`. NaN is greater than all numbers.
     """
@@ -325,12 +336,12 @@ def pairs(by: pa.Array, of: pa.Array) -> pa.Array:
 
 
 def second(column: pa.Array) -> pa.Array:
-    """The second parts of `pairs`."""
+    """Second parts of `pairs`."""
     return column if pa.types.is_null(column.type) else pc.struct_field(column, [1])
 
 
 def _places(column: pa.Array) -> Numbers:
-    """Integers, or objects, that are in the order of the values of a part of a pair."""
+    """Order-preserving integers or objects for one part of a pair."""
     if not is_number(column.type):
         return objects(column)
     values = in_their_order(column)
@@ -338,14 +349,14 @@ def _places(column: pa.Array) -> Numbers:
 
 
 def _as_integers(floats: Numbers) -> Numbers:
-    """Integers in the order of floats; NaN is the last."""
+    """Order-preserving integers for floats; NaN sorts last."""
     found = floats + 0.0  # -0.0 is 0.0
     found[np.isnan(found)] = np.nan
     return _mirrored(found.view(np.int64))
 
 
 def _mirrored(bits: Numbers) -> Numbers:
-    """The bits of floats as integers in their order, and back."""
+    """Map float bits to order-preserving integers, and back."""
     mirrored: Numbers = bits ^ ((bits >> 63) & np.iinfo(np.int64).max)
     return mirrored
 
@@ -368,7 +379,7 @@ def _pairs_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
 
 
 def pooled_empty(count: int, dtype: npt.DTypeLike) -> Numbers:
-    """An array in Arrow's memory pool, which keeps freed memory at hand.
+    """Uninitialised array in Arrow's memory pool, to reuse freed memory.
 
     Fresh memory from the system costs a page fault every 4 KiB: for 100,000 groups that is more than adding them up.
     """
@@ -377,7 +388,7 @@ def pooled_empty(count: int, dtype: npt.DTypeLike) -> Numbers:
 
 
 def pooled_full(count: int, value: Any, dtype: npt.DTypeLike) -> Numbers:
-    """The same, filled with `value`."""
+    """Array in Arrow's memory pool, filled with `value`."""
     array = pooled_empty(count, dtype)
     array.fill(value)
     return array
@@ -389,16 +400,19 @@ def pooled_take(array: Numbers, ids: npt.NDArray[np.intp]) -> Numbers:
 
 
 class Scratch:
-    """Arrays to work with, in memory that is the same each time: it is in the cache and was touched before."""
+    """Reusable scratch arrays: their memory is cached and already touched."""
 
     MOST = 8 << 20
-    """Bytes of an array that is kept; what is larger comes anew."""
+    """Most bytes of a kept array; larger ones are allocated anew."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Numbers] = {}
 
     def room(self, name: str, count: int, dtype: npt.DTypeLike) -> Numbers:
-        """An array of any content, valid until the next one of that name; a name goes with one type."""
+        """Uninitialised array, valid until the next one of that name.
+
+        A name goes with one type.
+        """
         array = self._arrays.get(name)
         if array is None or len(array) < count:
             array = np.empty(count, dtype)
@@ -409,7 +423,7 @@ class Scratch:
 
 @contextmanager
 def scratch() -> Iterator[Scratch]:
-    """A `Scratch` that nobody else has meanwhile, in whatever thread."""
+    """Exclusive use of a `Scratch`, from any thread."""
     try:
         mine = _spare.pop()
     except IndexError:
@@ -424,7 +438,10 @@ _spare: list[Scratch] = []
 
 
 def take_rows(table: pa.Table, rows: npt.NDArray[np.intp]) -> pa.Table:
-    """The rows of these numbers, which must be valid, in that order. Plain columns are taken in Arrow's memory pool."""
+    """Rows by valid indices, in the order given.
+
+    Plain columns are taken in Arrow's memory pool.
+    """
     columns = [_taken(whole(column), rows) for column in table.columns]
     return pa.Table.from_arrays(columns, table.column_names)
 

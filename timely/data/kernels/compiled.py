@@ -1,4 +1,4 @@
-"""The loops that NumPy has no words for, compiled by Numba.
+"""Loops compiled by Numba, for work without a NumPy equivalent.
 
 Importing this module imports Numba (up to half a second), so only `timely.data.kernels.tables` does it, at the
 first big batch. Inputs are always passed read-only, so that each loop is compiled once a width.
@@ -30,7 +30,7 @@ def _jit(loop: Loop) -> Loop:
 
 @numba.extending.intrinsic
 def _word(typing_context: Any, data: Any, at: Any) -> Any:
-    """The 8 bytes at data[at:], as one unaligned load, which NumPy views cannot express."""
+    """Unaligned 8-byte load at data[at:], not expressible by NumPy views."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, values[0])
@@ -56,7 +56,7 @@ _HEAD_U = np.uint64(15)
 
 @_jit
 def _part(data, at, width):
-    """The `width` (at most 8) bytes at data[at:], filled up with zeros; never reads past the array's end."""
+    """Load of `width` (at most 8) bytes at data[at:], zero-padded, within bounds."""
     if width <= 0:
         return np.uint64(0)
     if at + 8 <= data.size:
@@ -76,7 +76,7 @@ def _mix(h, word):
 
 @_jit
 def _rest(data, at, stop):
-    """A hash of what a head leaves out of a long string."""
+    """Hash of a long string's bytes behind its head."""
     h = np.uint64(stop - at)
     while at < stop:
         h = _mix(h, _part(data, at, min(stop - at, 8)))
@@ -186,7 +186,10 @@ def string_ids(offsets, data, places, begin, out, slots, heads, key_offsets, key
 
 @_jit
 def mark_missing(codes, known, places):
-    """Put each code that `known` has no id for (-1) into `places`, once; how many those are. They are -2 in `known` then."""
+    """Collect the distinct codes without an id (-1 in `known`) in `places`.
+
+    Returns their number. They are -2 in `known` then.
+    """
     missing = 0
     for code in codes:
         if known[code] == -1:
@@ -198,7 +201,10 @@ def mark_missing(codes, known, places):
 
 @_jit
 def move_strings(old, slots):
-    """Put what `old` holds into the empty, larger `slots`: at most 2**32, as the tag is 32 bits wide."""
+    """Rehash the strings of `old` into larger, empty `slots`.
+
+    At most 2**32 slots, as the tag is 32 bits wide.
+    """
     mask = np.uint64(slots.size - 1)
     for slot in old:
         if slot != 0:
@@ -210,7 +216,9 @@ def move_strings(old, slots):
 
 @_jit
 def int_ids(values, begin, out, slots, keys, count, old, moved):
-    """Fill out[begin:] with the id of each int64 value. slots (int64): pairs of value, id + 1.
+    """Fill out[begin:] with the id of each int64 value, adding new values.
+
+    slots (int64): pairs of value, id + 1.
 
     old: the slots before, of which the first `moved` pairs are in `slots`, too. A new value goes into one of the others, which
     are still to be moved, or into `slots`: empty pairs that have been passed stay so.
@@ -246,7 +254,7 @@ def int_ids(values, begin, out, slots, keys, count, old, moved):
 
 @_jit
 def _number_of(keys, at):
-    """A hash of the key in column `at`."""
+    """Hash of the key in column `at`."""
     number = np.uint64(0)
     for row in range(keys.shape[0]):
         number = (number ^ np.uint64(keys[row, at])) * _PRIME
@@ -256,7 +264,7 @@ def _number_of(keys, at):
 
 @_jit
 def _differ(a, at, b, there):
-    """True if the keys in column `at` of a and `there` of b are two."""
+    """True if key `at` of a and key `there` of b differ."""
     row = 0
     while row < a.shape[0] and a[row, at] == b[row, there]:
         row += 1
@@ -265,7 +273,10 @@ def _differ(a, at, b, there):
 
 @_jit
 def key_ids(given, begin, out, slots, keys, count, old, moved):
-    """Fill out[begin:] with the id of each key, a column of `given`, as `int_ids` does. slots (int64): id + 1, by hash."""
+    """Fill out[begin:] with the id of each multi-column key, as `int_ids` does.
+
+    given: one key a column. slots (int64): id + 1, by hash.
+    """
     mask = np.uint64(slots.size - 1)
     old_mask = np.uint64(max(old.size, 1) - 1)
     passed = np.uint64(moved)
@@ -296,7 +307,7 @@ def key_ids(given, begin, out, slots, keys, count, old, moved):
 
 @_jit
 def move_keys(old, begin, end, keys, slots):
-    """Put some of `old` into the larger `slots`, which have none of them."""
+    """Rehash a range of `old` into the larger `slots`, disjoint from them."""
     mask = np.uint64(slots.size - 1)
     for place in range(begin, end):
         known = old[place]
@@ -309,7 +320,7 @@ def move_keys(old, begin, end, keys, slots):
 
 @_jit
 def move_ints(old, begin, end, slots):
-    """Put some pairs of `old` into the larger `slots`, which have none of them."""
+    """Rehash a range of pairs of `old` into the larger `slots`, disjoint from them."""
     mask = np.uint64(slots.size // 2 - 1)
     for pair in range(begin, end):
         known = old[2 * pair + 1]
@@ -324,8 +335,10 @@ def move_ints(old, begin, end, slots):
 
 @_jit
 def order_by_owner(owners, order, ends):
-    """Fill `order` (one place more than rows) with the numbers of the rows of owner 0, then of owner 1, and so on; `ends` with
-    the place behind those of each owner. A pass for each, without branches: counters side by side would wait for each other.
+    """Stable counting sort of row numbers by owner.
+
+    `order` (one place more than rows) gets the rows of owner 0, then of owner 1, and so on; `ends` the place behind
+    those of each owner. A pass for each, without branches: counters side by side would wait for each other.
     """
     at = 0
     for owner in range(ends.size):
@@ -337,7 +350,9 @@ def order_by_owner(owners, order, ends):
 
 @_jit
 def owners_of_integers(values, prime, mix_1, mix_2, workers, owners):
-    """Fill `owners` with the worker of each integer key; False if one is as far from 0 as `prime`, and then they mean nothing.
+    """Worker of each integer key; False if a key lies beyond the hash's modulus.
+
+    Then `owners` mean nothing.
 
     The hash is that of `timely.data.codec.hashing`, of which its upper ten bits count (`timely.data.routing`).
     """
@@ -353,7 +368,10 @@ def owners_of_integers(values, prime, mix_1, mix_2, workers, owners):
 
 @_jit
 def count_owners(owners, counts):
-    """Put the number of rows of each owner into `counts`. A pass for each: that is done many rows at a time."""
+    """Count the rows of each owner.
+
+    A pass for each owner: that is done many rows at a time.
+    """
     for owner in range(counts.size):
         found = 0
         for row in range(owners.size):
@@ -363,7 +381,10 @@ def count_owners(owners, counts):
 
 @_jit
 def link_rows(hashes, first, end, heads, before):
-    """Link each row from `first` on to the last one in its slot. heads: by slot a row and 1; before: by row the same."""
+    """Chain rows `first` to `end` into hash buckets.
+
+    heads: by slot the last row + 1; before: by row the one before it in its slot, + 1.
+    """
     mask = np.uint64(heads.size - 1)
     for row in range(first, end):
         slot = hashes[row] & mask
@@ -373,7 +394,7 @@ def link_rows(hashes, first, end, heads, before):
 
 @_jit
 def unlink_rows(hashes, first, end, heads, before):
-    """Undo that of the last rows."""
+    """Undo `link_rows` for the last rows."""
     mask = np.uint64(heads.size - 1)
     for row in range(end - 1, first - 1, -1):
         heads[hashes[row] & mask] = before[row]
@@ -381,7 +402,10 @@ def unlink_rows(hashes, first, end, heads, before):
 
 @_jit
 def _follow(at, place, wanted, hashes, before, places, rows, count):
-    """Put the linked rows with a hash behind the pairs that there are, as far as there is room; how many there are then."""
+    """Append a bucket's rows of equal hash as (place, row) pairs, in insertion order.
+
+    Returns the number of pairs, also of those without room.
+    """
     begin = count
     while at != 0:
         row = at - 1
@@ -402,7 +426,10 @@ def _follow(at, place, wanted, hashes, before, places, rows, count):
 
 @_jit
 def find_rows(wanted, hashes, heads, before, places, rows):
-    """Fill places and rows with the pairs of equal hashes, as far as there is room; how many there are."""
+    """Fill places and rows with the pairs of equal hash.
+
+    As far as there is room; returns their number.
+    """
     mask = np.uint64(heads.size - 1)
     count = 0
     for place in range(wanted.size):
@@ -413,7 +440,7 @@ def find_rows(wanted, hashes, heads, before, places, rows):
 
 @_jit
 def pack_rows(hashes, count, starts, ends, order, packed):
-    """Put the first rows, and their hashes, into the order of their slots, and in a slot into their own.
+    """Sort rows and hashes by bucket, keeping their order within a bucket.
 
     starts: by slot the place of its first row, and one entry more, all 0 at first; ends: room for an entry a slot.
     """
@@ -432,7 +459,7 @@ def pack_rows(hashes, count, starts, ends, order, packed):
 
 @_jit
 def find_packed_rows(wanted, starts, order, packed, hashes, heads, before, places, rows):
-    """The same as `find_rows`, where some rows are packed, and those behind them are linked."""
+    """`find_rows` over packed rows followed by linked ones."""
     mask, linked = np.uint64(starts.size - 2), np.uint64(heads.size - 1)
     count = 0
     for place in range(wanted.size):
@@ -450,7 +477,10 @@ def find_packed_rows(wanted, starts, order, packed, hashes, heads, before, place
 
 @_jit
 def divide_in_two(owners, first, words, out):
-    """Fill `out` with the words of owner 0, which are the `first`, then with those of owner 1; without a branch."""
+    """Partition words in two by owner (0 or 1), without branches.
+
+    Those of owner 1 begin at `first`.
+    """
     before = 0
     for row in range(owners.size):
         owner = owners[row]
@@ -460,7 +490,7 @@ def divide_in_two(owners, first, words, out):
 
 @_jit
 def divide_words(owners, begins, words, out):
-    """Fill `out` with the words of each owner, from its place of `begins` on, which then is that behind its last one."""
+    """Partition words by owner, advancing `begins` to the end of each part."""
     for row in range(owners.size):
         owner = owners[row]
         at = begins[owner]
@@ -470,14 +500,14 @@ def divide_words(owners, begins, words, out):
 
 @_jit
 def count_rows(groups, rows):
-    """Add the rows of each group to `rows`."""
+    """Count rows by group, added to `rows`."""
     for at in range(groups.size):
         rows[groups[at]] += 1
 
 
 @_jit
 def present_groups(rows, present):
-    """Put the groups that have rows into `present`; how many those are."""
+    """List the groups with rows in `present`; returns their number."""
     found = 0
     for group in range(rows.size):
         present[found] = group
@@ -487,15 +517,17 @@ def present_groups(rows, present):
 
 @_jit
 def count_values(values, low, counts):
-    """Add the rows of each value, which is at least `low`, to its place in `counts`."""
+    """Histogram of values of at least `low`, added to `counts`."""
     for at in range(values.size):
         counts[values[at] - low] += 1
 
 
 @_jit
 def number_values(counts, present, rows):
-    """Number the values that have rows, in their order: put each (less the least possible one) and its rows into `present` and
-    `rows`, and its number into `counts`. How many those are.
+    """Dense numbers, in value order, for the values with rows.
+
+    `present` and `rows` get each value (less the least possible one) and its rows, `counts` its number. Returns
+    their number.
     """
     found = 0
     for value in range(counts.size):
@@ -510,14 +542,14 @@ def number_values(counts, present, rows):
 
 @_jit
 def numbers_of_values(values, low, places, groups):
-    """Fill `groups` with the number of each value, which `number_values` has put into `places`."""
+    """Group number of each value, looked up in the table of `number_values`."""
     for at in range(values.size):
         groups[at] = places[values[at] - low]
 
 
 @_jit
 def sum_integers(groups, values, sums):
-    """Add each value to its group's sum; True if one of them left 64 bits, and then the result means nothing."""
+    """Sum integers by group; True on 64-bit overflow, and then sums mean nothing."""
     left = np.int64(0)
     for at in range(groups.size):
         group = groups[at]
@@ -531,7 +563,7 @@ def sum_integers(groups, values, sums):
 
 @_jit
 def min_groups(groups, values, least):
-    """Lower each group's least value, without a branch; True if a NaN was met, and then the result means nothing."""
+    """Minimum by group, without branches; True if a NaN was met (result invalid)."""
     met_nan = False
     for at in range(groups.size):
         value = values[at]
@@ -544,7 +576,7 @@ def min_groups(groups, values, least):
 
 @_jit
 def max_groups(groups, values, most):
-    """Raise each group's greatest value, without a branch; True if a NaN was met, and then the result means nothing."""
+    """Maximum by group, without branches; True if a NaN was met (result invalid)."""
     met_nan = False
     for at in range(groups.size):
         value = values[at]
@@ -560,7 +592,10 @@ _HUGE = 2.0**960
 
 @_jit
 def _grow(parts, count, value):
-    """Add a value to the sum of the first `count` of `parts`, which rise in size and share no digits; their number then."""
+    """Add a value to an exact expansion of floats; returns its new length.
+
+    The first `count` of `parts` rise in size and share no digits.
+    """
     kept = 0
     for at in range(count):
         part = parts[at]
@@ -580,7 +615,7 @@ def _grow(parts, count, value):
 
 @_jit
 def _pack(parts, count):
-    """Make `parts` few and each as large as it can be, in the same order; how many they are then (Shewchuk's Compress)."""
+    """Compress an exact expansion of floats (Shewchuk's Compress); returns its length."""
     if count == 0:
         return 0
     bottom = count - 1
@@ -608,7 +643,7 @@ def _pack(parts, count):
 
 @_jit
 def _rounded(parts, count):
-    """The float that is nearest to the sum of such parts: of two that are as near the one that is even."""
+    """Nearest float to an exact expansion, ties to even."""
     if count == 0:
         return 0.0
     at = count - 1
@@ -631,7 +666,7 @@ def _rounded(parts, count):
 
 @_jit
 def _settle(terms, row, width, value):
-    """Add a value for which the terms of a row have no room as they are, by making fewer of them; what is still left."""
+    """Add a value to a full row of terms by compressing it; returns the remainder."""
     parts = np.empty(width + 1, np.float64)
     count = 0
     for place in range(width):
@@ -644,8 +679,10 @@ def _settle(terms, row, width, value):
 
 @_jit
 def add_terms(groups, values, begin, terms, width, far, rest):
-    """Add each value from `begin` on to the terms of its group, of which there are `width`. `far`: the numbers of values from
-    2**960 up, and of those that are no number, which are left out.
+    """Add values exactly to the float terms of their groups.
+
+    `begin`: the first value; `width`: terms a group; `far`: gets the numbers of values from 2**960 up and of those
+    that are not finite, which are left out.
 
     Returns (row, found): stops behind the first row of which something found no room, which is then `rest[0]`, for the caller
     to make more; how many `far` has. `rest[0]` is 0 where all is done.
@@ -687,7 +724,7 @@ def add_terms(groups, values, begin, terms, width, far, rest):
 
 @_jit
 def greatest_size(values, limit):
-    """The greatest distance from 0 of the values, of those that are less than `limit` away from it."""
+    """Largest magnitude among values below `limit`."""
     most = 0.0
     for at in range(values.size):
         size = abs(values[at])
@@ -698,8 +735,10 @@ def greatest_size(values, limit):
 
 @_jit
 def add_split(groups, values, limit, upper, lower, sums, left):
-    """Add each value to the two floats of its group, cut where `upper` has its last digit. Put the rows of those beyond `limit`
-    and of those with a rest that has digits behind the last one of `lower` into `left`; how many they are. See `split_sums`.
+    """Add each value as two floats, split at the last digit of `upper`.
+
+    Rows beyond `limit`, or with digits behind the last one of `lower`, are put into `left`; returns their number.
+    See `split_sums`.
     """
     found = 0
     for at in range(groups.size):
@@ -718,7 +757,7 @@ def add_split(groups, values, limit, upper, lower, sums, left):
 
 @_jit
 def round_terms(terms, width, sums):
-    """Fill `sums` with the floats that are nearest to the sums of the first `width` terms of each row."""
+    """Round each row's exact sum of terms to the nearest float."""
     parts = np.empty(width, np.float64)
     for row in range(sums.size):
         count = 0
@@ -736,7 +775,7 @@ def _halves(value):
 
 @_jit
 def square_terms(values, squares):
-    """Fill `squares` with the square of each value, and with what is rounded off of it."""
+    """Square of each value as product and rounding error."""
     for row in range(values.size):
         value = values[row]
         product = value * value
@@ -748,7 +787,7 @@ def square_terms(values, squares):
 
 @_jit
 def _grow_by_product(parts, count, one, other):
-    """Add a product."""
+    """Add a product to an exact expansion of floats."""
     product = one * other
     a, b = _halves(one)
     c, d = _halves(other)
@@ -758,7 +797,7 @@ def _grow_by_product(parts, count, one, other):
 
 @_jit
 def spread_terms(counts, sums, squares, spreads):
-    """Fill `spreads` with the squares of distances from the mean, added up, of so many values with these sums and squares."""
+    """Sums of squared deviations from the mean, from counts and exact sums."""
     parts = np.empty(sums.shape[1] * (sums.shape[1] + 1) + 2 * squares.shape[1], np.float64)
     for row in range(counts.size):
         number = np.float64(counts[row])

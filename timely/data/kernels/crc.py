@@ -1,4 +1,4 @@
-"""The routing hash of every value of a text or bytes column: CRC-32 as `zlib.crc32` gives it, and length, mixed.
+"""Compiled routing hash of text and bytes: CRC-32 (as in zlib) and length, mixed.
 
 Importing this module imports Numba, so `timely.data.codec.hashing` does it at the first big column only.
 """
@@ -42,7 +42,10 @@ def _hash_each(offsets, data, table, seed, mix_1, mix_2, out):
 
 
 def hash_each(values: pa.Array, seed: int, mix: tuple[int, int]) -> npt.NDArray[np.uint64]:
-    """The hash of each value of a binary or large_binary array, as `timely.data.codec.hashing` defines it; nulls as empty."""
+    """Routing hash of each value of a binary array, nulls as empty.
+
+    As `timely.data.codec.hashing` defines it.
+    """
     wide = pa.types.is_large_binary(values.type)
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64 if wide else np.int32)

@@ -1,4 +1,4 @@
-"""Polars expressions that give for each row what follows from this row alone, however rows are divided into batches."""
+"""Recognise elementwise Polars expressions, independent of batch boundaries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WITHIN = frozenset(
         "Trigonometry",
     }
 )
-"""Functions, and families of functions, of the values in one row."""
+"""Elementwise functions and families of functions."""
 
 _MOSTLY: dict[str, frozenset[str]] = {
     "Boolean": frozenset({"Any", "All", "IsUnique", "IsDuplicated", "IsFirstDistinct", "IsLastDistinct"}),
@@ -48,15 +48,15 @@ _MOSTLY: dict[str, frozenset[str]] = {
     "ListExpr": frozenset({"Sample", "Shuffle"}),
     "ArrayExpr": frozenset({"Shuffle"}),
 }
-"""Families of which all but these are."""
+"""Function families with their few non-elementwise members."""
 
 
 _OF_SQL = frozenset({"Binary", "ToFloat"})
-"""The functions that `pl.sql_expr` makes of operators, where Polars' own mean something else."""
+"""Operators of `pl.sql_expr` with a meaning different from Polars' own."""
 
 
 def are_elementwise(given: Iterable[Any]) -> bool:
-    """True if all arguments of a verb, expressions or names of columns or values, are. In doubt, no."""
+    """True if all arguments of a verb are elementwise; False in doubt."""
     try:
         return all(_is(each) for each in given)
     except Exception:  # a tree that this does not know, in whatever way
@@ -64,7 +64,7 @@ def are_elementwise(given: Iterable[Any]) -> bool:
 
 
 def divide_by_numbers(given: Iterable[Any]) -> bool:
-    """True if an expression among the arguments of a verb divides by something else than a column. In doubt, yes.
+    """True if an argument divides by something other than a column; True in doubt.
 
     Of several rows Polars multiplies by the reciprocal then, and of a single one it divides: the last digit may differ.
     """
@@ -104,11 +104,11 @@ _OF_ORDER = frozenset(
         *("RollingExprBy", "Shift", "ShiftAndFill"),
     }
 )
-"""Functions of the rows in front of one, or behind it."""
+"""Functions of neighbouring rows or of the rows' order."""
 
 
 def sees_other_rows(given: Iterable[Any]) -> str | None:
-    """The kind of expression among arguments that looks at other rows: "order", "groups" or "totals"; None for none."""
+    """Kind of cross-row expression: "order", "groups", "totals" or None."""
     try:
         kinds = {kind for each in _expressions(given) for kind in _kinds_in(tree_of(each))}
     except Exception:  # a tree that this does not know, in whatever way

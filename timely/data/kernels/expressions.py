@@ -1,4 +1,4 @@
-"""Verbs of Polars over few rows, by NumPy: without the plan that Polars makes for each batch.
+"""Polars verbs over few rows by NumPy, without a query plan for each batch.
 
 Collecting a plan costs as much as some thousand rows do. So `select`, `with_columns` and `filter` are compiled once from the
 trees of their expressions, where all that these do is arithmetic on 64-bit numbers, comparing, and choosing columns, and where
@@ -24,30 +24,30 @@ from timely.data.kernels.trees import expr_of, tree_of
 from timely.data.span import Span
 
 FEW = 8192
-"""Number of rows up to which this is faster than a plan."""
+"""Largest row count for NumPy; larger batches go to a Polars plan."""
 
 Column: TypeAlias = "pl.Series | Array"
 Formula: TypeAlias = Callable[["FewRows"], Any]
-"""Gives an array, a series of text, or a constant."""
+"""Compiled expression: gives an array, a text series or a constant."""
 
 
 class Unfit(Exception):
-    """An expression, or a batch, that is for Polars."""
+    """Expression or batch left to Polars."""
 
 
 class FewRows:
-    """Columns that verbs are applied to. What a filter drops goes from a column when somebody asks for it."""
+    """Columns under a chain of verbs; filters apply to a column on first access."""
 
     def __init__(self, batch: pl.DataFrame | pa.Table | Span) -> None:
         self._given = batch
         names = batch.column_names if isinstance(batch, pa.Table) else batch.columns
         self.columns: dict[str, tuple[Column | None, int]] = dict.fromkeys(names, (None, 0))
-        """Each with the number of filters that it has been through; None: as it was given."""
+        """Columns by name, with the number of filters applied; None: still as given."""
         self._filters: list[tuple[Array, pl.Series]] = []
         self.count = len(batch)
 
     def column(self, name: str) -> Column:
-        """The rows that are left of a column."""
+        """A column after all filters so far."""
         held, filtered = self.columns[name]
         if held is not None and filtered == len(self._filters):
             return held
@@ -60,7 +60,10 @@ class FewRows:
         return held
 
     def values(self, name: str, kinds: Collection[type[pl.DataType]] | None = None) -> Column:
-        """The column as an array, or, of text, as it is. `kinds`: those that are taken, if others than usual."""
+        """A column as an array, text as it is.
+
+        `kinds`: the accepted types, if others than usual.
+        """
         if name not in self.columns:
             raise Unfit(name)
         column = self.column(name)
@@ -74,48 +77,51 @@ class FewRows:
 
     @property
     def masks(self) -> list[Array]:
-        """Masks of the rows that filters have kept, each among those that the filter before it had kept."""
+        """Masks of the filters so far, each over the rows left by the one before."""
         return [mask for mask, _ in self._filters]
 
     def filter(self, mask: Array) -> None:
-        """Keep the rows for which `mask` is true."""
+        """Keep the rows of a mask."""
         left = int(np.count_nonzero(mask))
         if left < self.count:
             self._filters.append((mask, series_of("", mask)))
             self.count = left
 
     def put(self, name: str, values: Any) -> None:
-        """A new column, or another one in the place of one that there is."""
+        """Add or replace a column."""
         if not isinstance(values, np.ndarray | pl.Series):
             raise Unfit(name)
         self.columns[name] = values, len(self._filters)
 
     def over(self, span: Span) -> Span:
-        """The rows, of which none was dropped, as those of the span that they were: what was not looked at is not copied."""
+        """Result over the same span of rows; untouched columns are not copied.
+
+        Only if no row was dropped.
+        """
         held = {name: column for name, (column, _) in self.columns.items()}
         return span.having({name: None if column is None else series_of(name, column) for name, column in held.items()})
 
     def frame(self) -> pl.DataFrame:
-        """The rows that are left."""
+        """Remaining rows as a frame."""
         return frame_of([series_of(name, self.column(name)) for name in self.columns])
 
 
 _ARRAYS = frozenset({pl.Int64, pl.Float64, pl.Boolean, pl.String})
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.Boolean})
-"""Types of which each value is a 64-bit integer."""
+"""Types convertible to 64-bit integers without loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb, compiled: what it makes, by name. A name stands for a column that is chosen as it is."""
+    """Compiled verb: formulas by column name; a plain name selects a column as is."""
 
     kind: str
     made: tuple[tuple[str, str | Formula], ...]
     chosen: Callable[[list[str]], list[str]] | None = None
-    """Of a select that names no columns: those of the columns that there are."""
+    """Column choice of a select by wildcard."""
 
     def apply(self, rows: FewRows) -> None:
-        """Change `rows`.
+        """Apply the verb to `rows`.
 
         Raises:
             Unfit: if Polars must do it.
@@ -145,7 +151,7 @@ class Verb:
 
 
 def applied(verbs: Sequence[Verb], batch: pl.DataFrame | pa.Table | Span) -> FewRows:
-    """The rows that verbs make of a few.
+    """Apply compiled verbs to a small batch.
 
     Raises:
         Exception: of whatever kind, if Polars must do it.
@@ -159,7 +165,7 @@ def applied(verbs: Sequence[Verb], batch: pl.DataFrame | pa.Table | Span) -> Few
 
 
 def apply(verbs: Sequence[Verb], batch: pl.DataFrame | pa.Table) -> pl.DataFrame | None:
-    """The same as a frame; None: Polars must do it."""
+    """Apply compiled verbs and return a frame; None if Polars must do it."""
     try:
         return applied(verbs, batch).frame()
     except Exception:  # whatever it is: if it is a mistake in the program, Polars tells of it
@@ -167,7 +173,7 @@ def apply(verbs: Sequence[Verb], batch: pl.DataFrame | pa.Table) -> pl.DataFrame
 
 
 def compiled(kind: str, exprs: Sequence[Any], named: Mapping[str, Any]) -> Verb | None:
-    """The verb `kind` ("select", "with_columns" or "filter") of these arguments; None: it is for Polars."""
+    """Compile "select", "with_columns" or "filter"; None if it is for Polars."""
     try:
         if kind == "filter":
             given = [*exprs, *(pl.col(name) == value for name, value in named.items())]
@@ -194,7 +200,7 @@ def _as_expr(given: Any, name: str) -> pl.Expr:
 
 
 def _choice(expr: Any) -> Callable[[list[str]], list[str]] | None:
-    """Columns that are chosen without saying which there are: all, or all but some."""
+    """Column choice by wildcard: all, or all but some."""
     if not isinstance(expr, pl.Expr):
         return None
     match tree_of(expr):
@@ -206,7 +212,7 @@ def _choice(expr: Any) -> Callable[[list[str]], list[str]] | None:
 
 
 def _compiled(given: Any) -> list[tuple[str, str | Formula]]:
-    """The columns of an argument."""
+    """Compiled columns of one argument."""
     if isinstance(given, str):
         given = pl.col(given)
     if isinstance(given, list | tuple):
@@ -278,7 +284,7 @@ def _as_integers(name: str) -> Formula:
 
 
 def _within_64_bits(tree: Any) -> Formula:
-    """Arithmetic of 128 bits whose results have 64; that they have is seen from the least and greatest operands."""
+    """128-bit arithmetic checked, by operand bounds, to fit 64 bits."""
     match tree:
         case {"BinaryExpr": {"left": left, "op": ("Plus" | "Minus" | "Multiply") as op, "right": right}}:
             pass
@@ -305,7 +311,7 @@ def _within_64_bits(tree: Any) -> Formula:
 
 
 def _widened(tree: Any) -> Formula:
-    """An operand that is cast to 128 bits, or a number beside one."""
+    """Operand cast to 128 bits, or a literal beside one."""
     match tree:
         case {"Literal": {"Dyn": {"Int": int(value)}}}:
             return lambda _: value
@@ -371,7 +377,7 @@ _COMPARISONS = {
     "GtEq": np.greater_equal,
 }
 _LEAST_DIVISOR = 1e-300
-"""Its reciprocal, and that of its reciprocal, have all their digits."""
+"""Smallest divisor with an exact-range reciprocal, both ways."""
 _DIVISIONS = ("FloorDivide", "Modulus", "TrueDivide")
 _ARITHMETIC = {
     "Plus": (np.add, False),
@@ -384,7 +390,7 @@ _ARITHMETIC = {
 
 
 def _kind(value: Any) -> str:
-    """The sort of number: "i", "f" or "b" (truth); "t" for text."""
+    """Kind of operand: "i", "f", "b" (truth) or "t" (text)."""
     if isinstance(value, np.ndarray):
         return str(value.dtype.kind)
     if isinstance(value, str | pl.Series):
@@ -429,7 +435,10 @@ def _computed(work: Any, only_integers: bool, left: Any, right: Any) -> Array:
 
 
 def _by_reciprocal(left: Formula, divisor: float) -> Formula:
-    """A division by a number as Polars does it of two rows and more: the quotient of a row is the same in every batch."""
+    """Division by multiplying with the reciprocal, as Polars does from two rows on.
+
+    So the quotient of a row is the same in every batch.
+    """
     if not _LEAST_DIVISOR < divisor < 1 / _LEAST_DIVISOR:
         raise Unfit("reciprocal")
     reciprocal = 1.0 / divisor

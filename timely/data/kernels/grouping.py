@@ -1,4 +1,4 @@
-"""Group numbers for rows: the same number for equal keys, without an index of keys that is kept."""
+"""Group numbers for rows, equal for equal keys, without a persistent key index."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from timely.data.kernels.reduce import count_pieces
 from timely.data.kernels.tables import Ids, IntTable, compiled_loops, distinct, read_only
 
 SPARSE = 8
-"""Integers whose range is less than so many times their number are group numbers as they are, with gaps."""
+"""Most range per row of integers used directly as group numbers, with gaps."""
 
 Keys = Callable[[Ids], list[pa.Array]]
-"""A function from group numbers to their keys, a column each."""
+"""Function from group numbers to their keys, one array a column."""
 
 
 def group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
-    """A group number for each row, the number that all are below, and a function that gives the keys of some of them.
+    """Group number of each row, an upper bound, and a function from numbers to keys.
 
     Codes of a dictionary and integers in a narrow range are group numbers already; other keys are looked up.
     """
@@ -43,7 +43,7 @@ def group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
 
 
 def _group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
-    """The same of columns that are no times."""
+    """`group` for columns without temporal types."""
     if len(columns) == 1 and len(columns[0]) >= TINY and not columns[0].null_count:
         column = columns[0]
         if pa.types.is_dictionary(column.type):
@@ -72,7 +72,7 @@ def _group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
 
 
 def _group_numbers(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
-    """The same of columns of numbers: the groups of the first ones, and the values of the next, make those of both.
+    """`group` for numeric columns, combined one after another.
 
     Groups have gaps as long as there are not many more of them than rows.
     """
@@ -91,7 +91,7 @@ def _group_numbers(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
 
 
 def _codes(column: pa.Array, rows: int) -> tuple[Ids, int]:
-    """A number for each value, and the number that all are below."""
+    """Code of each value, and an upper bound."""
     values = bits(numbers(column))
     low, high = int(values.min()), int(values.max())
     if high - low < SPARSE * rows:
@@ -105,7 +105,7 @@ def _taken_of(column: pa.Array, rows: Ids) -> pa.Array:
 
 
 def group_numbers(columns: list[pa.Array]) -> Ids:
-    """A number for each row, the same for equal keys."""
+    """Group number of each row."""
     return group(columns)[0]
 
 
@@ -114,7 +114,7 @@ def _encoded(ids: Ids, dictionary: pa.Array) -> pa.Array:
 
 
 def union(many: Sequence[Ids], count: int) -> Ids:
-    """The distinct ids, all below `count`, in order."""
+    """Sorted distinct ids, all below `count`."""
     if sum(map(len, many)) * 16 < count:
         return distinct(np.concatenate(many))
     seen = np.zeros(count, np.bool_)
@@ -124,7 +124,7 @@ def union(many: Sequence[Ids], count: int) -> Ids:
 
 
 def group_integers(pieces: list[Numbers], room: Scratch) -> tuple[list[Ids], Numbers, Numbers]:
-    """A group number for each value, maybe in `room`, and the value and the number of rows of each group.
+    """Group number of each value (maybe in `room`), with each group's value and rows.
 
     Integers in a narrow range are numbered in their order: so equal input gives equal output.
     """

@@ -1,4 +1,4 @@
-"""From keys in columns to dense ids, and back.
+"""Index from column keys to dense ids, and back.
 
 Ids count up in the order in which keys are first met. Rollback uses that order: the keys that a state learnt at
 the times that it keeps are a prefix of the ids, so forgetting the others is `truncate`.
@@ -36,20 +36,23 @@ _MOST_CACHED = 1 << 22
 
 
 class ColumnIndex:
-    """The ids of the values of one column. Null is a value like any other, and NaN equals NaN."""
+    """Dense ids of one column's values.
+
+    Null is a value like any other, and NaN equals NaN.
+    """
 
     def __init__(self, expected: int = 0, name: str | None = None) -> None:
         self._name = name
         self.kind: pa.DataType | None = None
         self._held: pa.DataType = pa.null()
-        """The type in which values are held: that of `as_integers`."""
+        """Internal value type, given by `as_integers`."""
         self.coded = False
         self._expected = expected
         self._small: dict[Any, int] = {}
         self._names: list[Any] = []
         self._numbers = np.empty(0, np.int64)
         self._arrayed = 0
-        """The number of entries of `_small` that are in `_numbers`, which has them as an array."""
+        """Number of leading entries of `_small` copied to the array `_numbers`."""
         self._table: StringTable | IntTable | None = None
         self._null: int | None = None
         self._seen: tuple[pa.Array, npt.NDArray[np.intp]] | None = None
@@ -58,7 +61,7 @@ class ColumnIndex:
         return len(self._small) if self._table is None else len(self._table)
 
     def ids(self, column: pa.Array) -> Ids:
-        """The id of each value; new values are added.
+        """Id of each value; new values are added.
 
         Raises:
             TypeError: if the column's type is not that of earlier columns, or its values cannot be keys.
@@ -78,7 +81,7 @@ class ColumnIndex:
         return self._table_ids(column)
 
     def integer_ids(self, values: npt.NDArray[np.int64]) -> Ids:
-        """The same, where all values are 64-bit integers."""
+        """`ids` for 64-bit integers."""
         if self.kind is None:
             self._accept(pa.int64())
         if self._table is None:
@@ -116,7 +119,7 @@ class ColumnIndex:
             raise TypeError(f"values of type {self.kind} cannot be keys: {error}") from error
 
     def _build(self) -> bool:
-        """Move from a Python dictionary to a compiled table. False for types that have none."""
+        """Move from a Python dictionary to a compiled table; False for types without one."""
         text = is_text(self._held)
         if not text and not is_number(self._held):
             return False
@@ -157,7 +160,10 @@ class ColumnIndex:
         return ids
 
     def _coded_ids(self, column: pa.DictionaryArray) -> Ids:
-        """Look up only the entries that occur, and those of a dictionary met before not at all."""
+        """Ids of dictionary-encoded values.
+
+        Only the entries that occur are looked up, and those of a dictionary met before not at all.
+        """
         if column.null_count or column.dictionary.null_count:
             return self._table_ids(column.dictionary_decode())
         dictionary = column.dictionary
@@ -176,7 +182,7 @@ class ColumnIndex:
         return ids
 
     def _learn(self, codes: npt.NDArray[np.int32], dictionary: pa.Array, known: Ids) -> None:
-        """Look up the entries of a large batch in place, without a copy of their text."""
+        """Look up a large batch's dictionary entries in place, without copying text."""
         assert isinstance(self._table, StringTable)
         if not (pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type)):
             return
@@ -185,7 +191,10 @@ class ColumnIndex:
         known[places[:missing]] = self._table.ids(dictionary, places[:missing])
 
     def _known(self, dictionary: pa.Array) -> Ids:
-        """The ids of the entries of a dictionary, -1 where not looked up yet. Remembered while it only grows."""
+        """Cached ids of dictionary entries, -1 if unknown.
+
+        Kept while the dictionary only grows.
+        """
         if self._seen is None or not _same_memory(self._seen[0], dictionary):
             return np.full(len(dictionary), -1, np.intp)
         known = self._seen[1]
@@ -196,7 +205,7 @@ class ColumnIndex:
         return known
 
     def values(self, ids: Ids | None = None) -> pa.Array:
-        """The values of `ids` (default: of all), dictionary-encoded if they came so."""
+        """Values of `ids` (default: all), dictionary-encoded if they came so."""
         assert self.kind is not None
         found = self._held_values(ids)
         return found if self._held is self.kind else of_integers(found, self.kind)
@@ -217,7 +226,7 @@ class ColumnIndex:
         return self._strings(self._table.values(), ids)
 
     def integers(self, ids: Ids) -> npt.NDArray[np.int64] | None:
-        """The values of `ids`, if all values are 64-bit integers, and not encoded; otherwise None."""
+        """Values of `ids` as int64, if all are plain 64-bit integers; otherwise None."""
         if self.kind is None or self.kind.id != _INT64 or self.coded or self._null is not None or None in self._small:
             return None
         if isinstance(self._table, IntTable):
@@ -230,7 +239,7 @@ class ColumnIndex:
         return self._numbers[ids]
 
     def series(self, name: str, ids: Ids) -> pl.Series | None:
-        """The same as a series, and of text, as long as that is little."""
+        """Values of `ids` as a series, if integers or a little text; otherwise None."""
         if (plain := self.integers(ids)) is not None:
             return series_of(name, plain)
         if self.kind is None or not is_text(self.kind) or self.coded or self._table is not None:
@@ -239,7 +248,7 @@ class ColumnIndex:
         return pl.Series(name, [names[i] for i in ids.tolist()], pl.String)
 
     def _all_names(self) -> list[Any]:
-        """The values by id, as long as there is no table."""
+        """Values by id, before there is a compiled table."""
         names = self._names
         if len(names) < len(self._small):
             names.extend(_last(self._small, len(self._small) - len(names)))
@@ -269,19 +278,19 @@ class ColumnIndex:
                 self.ids(whole(kept.dictionary_decode() if self.coded else kept))
 
     def nbytes(self) -> int:
-        """Bytes of the keys, roughly."""
+        """Estimate of the keys' memory in bytes."""
         return 64 * len(self._small) if self._table is None else self._table.nbytes()
 
 
 def _last(known: dict[Any, int], count: int) -> list[Any]:
-    """The values that were met last, so many, in order."""
+    """The last `count` keys inserted, in order."""
     found = list(islice(reversed(known), count))
     found.reverse()
     return found
 
 
 def _distinct_codes(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """The distinct codes, all below `count`, in order."""
+    """Sorted distinct codes, all below `count`."""
     if count > _FEW * len(codes):
         return np.unique(codes)
     present = np.zeros(count, np.bool_)
@@ -293,7 +302,7 @@ _NAN = float("nan")
 
 
 def bits(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Integers that are equal where numbers are; NaN equals NaN."""
+    """Canonical integers for numbers, equal for equal values; NaN equals NaN."""
     if values.dtype.kind == "f":
         values = values + 0.0  # -0.0 and 0.0 are one key
         values[np.isnan(values)] = _NAN
@@ -306,14 +315,17 @@ def _numbers_of(bits: npt.NDArray[np.int64], kind: pa.DataType) -> npt.NDArray[A
 
 
 def _same_memory(a: pa.Array, b: pa.Array) -> bool:
-    """True if b begins with a, by address: `a` is held alive, so its addresses cannot be in other use."""
+    """True if b begins with a, by buffer address.
+
+    `a` is held alive, so its addresses cannot be in other use.
+    """
     if a.type != b.type or a.offset != b.offset or len(a) > len(b):
         return False
     return [x and x.address for x in a.buffers()] == [y and y.address for y in b.buffers()]
 
 
 class Encoder:
-    """Plain strings → a dictionary-encoded column, with one dictionary that grows from batch to batch.
+    """Dictionary encoder for plain strings, with one growing dictionary.
 
     A cache: whoever looks the column up next meets a known dictionary, and has to look at new strings only.
     """
@@ -322,7 +334,10 @@ class Encoder:
         self._table = StringTable()
 
     def encode(self, column: pa.Array) -> pa.Array:
-        """The column encoded, or as it is where that would not help: tiny, with nulls, or not of plain strings."""
+        """Encode a column, or return it unchanged.
+
+        Unchanged are tiny columns, those with nulls, and those that are not of plain strings.
+        """
         kind = column.type
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         if not text or column.null_count or len(column) < TINY:
@@ -334,7 +349,7 @@ class Encoder:
 
 
 class KeyIndex:
-    """The ids of keys of one or more columns.
+    """Dense ids of keys of one or more columns.
 
     Several columns of 64-bit integers are one table by the hash of all of them. Others are folded in pairs: (id so far, id in
     the next column). So are few rows where no compiled loop is loaded, and all from when the leading columns alone are asked
@@ -353,7 +368,7 @@ class KeyIndex:
         return len(self._pairs[-1] if self._pairs else self._columns[0])
 
     def ids(self, columns: list[pa.Array]) -> Ids:
-        """The id of each row's key; new keys are added."""
+        """Id of each row's key; new keys are added."""
         if self._pairs and (self._table is not None or not len(self)):
             if all(column.type.id == _INT64 and not column.null_count for column in columns):
                 loaded = compiled_loops.cache_info().currsize
@@ -365,7 +380,7 @@ class KeyIndex:
         return self._pair_ids(columns)
 
     def _fold(self) -> None:
-        """Go on in pairs."""
+        """Switch from one table to folded pairs."""
         if self._table is not None:
             known, self._table = self._table.values(), None
             self._pair_ids([pa.array(column) for column in known])
@@ -377,7 +392,10 @@ class KeyIndex:
         return ids
 
     def leading(self, columns: list[pa.Array]) -> Ids:
-        """The number of the first columns of each row's key, of which these are as many as there are; new ones are added."""
+        """Id of each row's key prefix; new prefixes are added.
+
+        The prefix has as many columns as are given.
+        """
         self._fold()
         ids = self._columns[0].ids(columns[0])
         count = len(columns)
@@ -386,14 +404,14 @@ class KeyIndex:
         return ids
 
     def leading_of(self, ids: Ids, count: int) -> Ids:
-        """The same of the first `count` columns of the keys `ids`."""
+        """Prefix ids, over the first `count` columns, of the keys `ids`."""
         self._fold()
         for pairs in reversed(self._pairs[count - 1 :]):
             ids = numbers(pairs.values(ids)) >> 32
         return ids
 
     def series(self, names: Sequence[str], ids: Ids) -> list[pl.Series] | None:
-        """The key columns of `ids`, if all are 64-bit integers, or text of which there is little; otherwise None."""
+        """Key columns of `ids` as series, if integers or a little text; otherwise None."""
         if self._table is not None:
             return [series_of(name, column[ids]) for name, column in zip(names, self._table.values(), strict=True)]
         result: list[pl.Series] = []
@@ -410,7 +428,7 @@ class KeyIndex:
         return None if first is None else [first, *reversed(result)]
 
     def keys(self, ids: Ids | None = None) -> list[pa.Array]:
-        """The key columns of `ids` (default: of all keys)."""
+        """Key columns of `ids` (default: of all keys)."""
         if self._table is not None:
             values = self._table.values()
             return [column_of(column if ids is None else column[ids], pa.int64()) for column in values]
@@ -441,6 +459,6 @@ class KeyIndex:
             self.ids(kept)
 
     def nbytes(self) -> int:
-        """Bytes of the keys, roughly."""
+        """Estimate of the keys' memory in bytes."""
         held = 0 if self._table is None else self._table.nbytes()
         return held + sum(index.nbytes() for index in (*self._columns, *self._pairs))

@@ -1,4 +1,4 @@
-"""Rows by key in an order: what a row of one key is next to, or what lies within bounds of it.
+"""Rows by key and order: search for neighbours of a value, or for a range.
 
 Rows are numbered as they come, and lie in pieces, each many times as long as the next, as in `timely.data.kernels.rows`. A
 piece has its hashes sorted, and rows of equal hashes in order, from when somebody first looks into it.
@@ -23,20 +23,20 @@ from timely.data.kernels.series import frame_of
 from timely.data.kernels.tables import Ids
 
 Moments: TypeAlias = npt.NDArray[Any]
-"""The places of rows in an order, as numbers of 64 bits or fewer."""
+"""Sort positions of rows, as numbers of 64 bits or fewer."""
 
 _FAR = int(np.iinfo(np.int64).max)
-"""A place behind all others."""
+"""A position behind all others."""
 
 _FEW = 4096
-"""Up to so many rows a piece is looked through again and again as long as some of its rows may be taken back."""
+"""Largest piece scanned by eviction despite unsettled rows."""
 
 _SORTED_FIRST = 256
-"""From here on sorting what is looked up pays: the search then goes through memory in order."""
+"""Least number of hashes sorted before a search, for access in memory order."""
 
 
 def moments(column: pl.Series) -> Moments:
-    """Numbers, dates and instants as numbers that can be searched for.
+    """Numbers, dates and instants as searchable numbers.
 
     Raises:
         TypeError: for columns of anything else. ValueError: for nulls and NaN, which have no place in an order.
@@ -50,7 +50,7 @@ def moments(column: pl.Series) -> Moments:
 
 
 def ends_of(places: Moments) -> tuple[Any, Any]:
-    """The least and the greatest place that there may be, among such places."""
+    """Least and greatest possible position of this type."""
     if places.dtype.kind == "f":
         return -np.inf, np.inf
     limits = np.iinfo(places.dtype)
@@ -86,7 +86,7 @@ class _Piece:
         self.columns = columns
         self.hashes = hashes
         self.at = at
-        """The places of rows of one key in their order."""
+        """Sort position of each row within its key."""
         self._sorted: Hashes | None = None
         self._order: Ids | None = None
         self._ordered: tuple[Moments, bool] | None = None
@@ -98,7 +98,7 @@ class _Piece:
         return len(self.hashes)
 
     def index(self) -> tuple[Hashes, Ids]:
-        """The hashes in order, and the row of each."""
+        """Sorted hashes, and the row of each."""
         if self._sorted is None or self._order is None:
             self._order = np.lexsort((self.at, self.hashes))
             self._sorted = self.hashes[self._order]
@@ -106,7 +106,7 @@ class _Piece:
 
     @classmethod
     def merged(cls, pieces: Sequence[_Piece]) -> _Piece:
-        """One piece of several that follow each other."""
+        """Concatenation of adjacent pieces."""
         oldest, newest = pieces[0], pieces[-1]
         hashes = np.concatenate([piece.hashes for piece in pieces])
         at = np.concatenate([piece.at for piece in pieces])
@@ -115,26 +115,28 @@ class _Piece:
         return cls(oldest.start, newest.end, joined([piece.columns for piece in pieces]), hashes, at, numbers)
 
     def numbers(self, rows: Ids | None = None) -> Ids:
-        """The numbers of these rows; None: of all."""
+        """Numbers of these rows; None: of all."""
         if rows is None:
             return np.arange(self.start, self.end) if self._numbers is None else self._numbers
         return rows + self.start if self._numbers is None else self._numbers[rows]
 
     def places(self, *numbers: int) -> list[int]:
-        """The places here at which the rows from these numbers on begin."""
+        """Offsets in this piece of the first rows with at least these numbers."""
         if self._numbers is None:
             return [number - self.start for number in numbers]
         return [int(place) for place in np.searchsorted(self._numbers, numbers)]
 
     def cut(self, end: int) -> _Piece:
-        """The rows with numbers below `end`."""
+        """Rows with numbers below `end`."""
         [count] = self.places(end)
         numbers = None if self._numbers is None else self._numbers[:count]
         columns = [column.head(count) for column in self.columns]
         return _Piece(self.start, end, columns, self.hashes[:count], self.at[:count], numbers)
 
     def until(self, keys: Sequence[str], strategy: str, within: int | None, settled: int) -> Moments:
-        """For each row the last place for which `near` could choose it; `within` is the distance that it may have.
+        """Last position of a lookup by `near` with each row as a possible answer.
+
+        `within` is the greatest distance.
 
         A row that is followed by another one with its key is not chosen by `strategy` from where that one is. That counts if
         it is among the first `settled`.
@@ -159,7 +161,7 @@ class _Piece:
         return until
 
     def _neighbours(self, keys: Sequence[str]) -> tuple[Ids, Ids]:
-        """All pairs of a row and the one that follows it among those with its key."""
+        """All pairs of a row and its successor of the same key."""
         known, order, _, mixed = self.ordered(keys)
         owners: npt.NDArray[Any] = known
         if mixed:
@@ -170,7 +172,7 @@ class _Piece:
         return order[same], order[same + 1]
 
     def behind(self, bound: int, until: Moments | None = None) -> _Piece:
-        """The rows that are not before `bound`; some more, as long as these are not the smaller part.
+        """Rows not before `bound`; all rows as long as few could be dropped.
 
         Args:
             until: the place up to which a row is wanted, for each; without it that is its own.
@@ -193,7 +195,7 @@ class _Piece:
         return piece
 
     def ordered(self, keys: Sequence[str]) -> tuple[Hashes, Ids, Moments, bool]:
-        """The index, what rows are ordered by in its order, and whether a hash is that of several keys."""
+        """Index, positions in its order, and True if a hash covers several keys."""
         known, order = self.index()
         if self._ordered is None:
             same = known[1:] == known[:-1]
@@ -203,7 +205,7 @@ class _Piece:
         return known, order, *self._ordered
 
     def find_within(self, hashes: Hashes, low: Moments, high: Moments) -> tuple[Ids, Ids]:
-        """The pairs of equal hashes, of rows not before `low` and not behind `high`: place and row here, in this order."""
+        """Pairs of equal hash with a position between `low` and `high`, as (place, row)."""
         known, order, at, _ = self.ordered(())
         first, last = _ranges(known, hashes)
         begin = _bisect(at, first, last, low, right=False)
@@ -225,7 +227,10 @@ def _spread(first: Ids, last: Ids) -> tuple[Ids, Ids]:
 
 
 def _bisect(values: Moments, first: Ids, last: Ids, wanted: Moments, right: bool) -> Ids:
-    """For each wanted value its place in values[first:last], which are sorted; behind equal ones if `right`."""
+    """Binary search for each wanted value within its range of sorted values.
+
+    Behind equal ones if `right`.
+    """
     first, last = first.copy(), last.copy()
     open_ = np.flatnonzero(first < last)
     while len(open_):
@@ -249,17 +254,17 @@ def _ranges(known: Hashes, hashes: Hashes) -> tuple[Ids, Ids]:
 
 
 class OrderedRows(RowsByKey):
-    """Rows, by the key that they have in the columns `keys`, and in the order of the column `by`."""
+    """Append-only rows by the key columns `keys`, ordered by the column `by`."""
 
     def __init__(self, keys: Sequence[str], by: str) -> None:
         super().__init__(keys)
         self._by = by
         self._pieces: list[_Piece] = []
         self._unsettled = 0
-        """The number of pieces that came since they were looked into: they are merged when somebody does."""
+        """Number of pieces not merged yet; merged at the next lookup."""
 
     def __len__(self) -> int:
-        """The number of rows that ever came and were not forgotten."""
+        """Number of rows ever added and not truncated."""
         return self._pieces[-1].end if self._pieces else 0
 
     def append(self, given: KeyedFrame) -> None:
@@ -278,7 +283,7 @@ class OrderedRows(RowsByKey):
             self._settle()
 
     def _settle(self) -> None:
-        """Merge pieces, so that each is many times as long as the next."""
+        """Merge pieces until each is many times as long as the next."""
         if not self._unsettled:
             return
         self._pieces = in_few_pieces(self._pieces, _Piece.merged)
@@ -292,11 +297,13 @@ class OrderedRows(RowsByKey):
             self._pieces.append(self._pieces.pop().cut(count))
 
     def evict(self, bound: int) -> None:
-        """Drop rows that are before `bound` by `by`, sooner or later; the others keep their numbers."""
+        """Drop rows before `bound`, sooner or later; the others keep their numbers."""
         self._pieces = [piece.behind(bound) for piece in self._pieces]
 
     def evict_passed(self, bound: int, strategy: str, within: int | None, settled: int) -> None:
-        """Drop rows that `near` need not find for rows at `bound` or behind it, sooner or later; the others keep their numbers.
+        """Drop rows not needed by `near` from `bound` on, sooner or later.
+
+        The others keep their numbers.
 
         Args:
             bound: in the unit of `by`.
@@ -312,7 +319,9 @@ class OrderedRows(RowsByKey):
         ]
 
     def meet(self, given: KeyedFrame, span: tuple[Moments, Moments], by_row: bool = False) -> Met | None:
-        """The rows with the keys of `given` that are, by `by`, from the first to the second value of `span` for its row.
+        """Rows with the keys of `given`, within each row's range of positions.
+
+        `span` is the first and the last position for each row.
 
         In the order of the rows of `given`, or (by_row) of theirs; None: there are none.
 
@@ -348,7 +357,9 @@ class OrderedRows(RowsByKey):
         return met if len(met.rows) else None
 
     def near(self, given: KeyedFrame, strategy: str) -> pl.DataFrame | None:
-        """Some rows, among which are those next to each row of `given` in the order of `by`, with its key.
+        """Candidate neighbours of each row of `given`, by key and position.
+
+        In the order of their numbers, with some more rows maybe.
 
         In the order of their numbers. `strategy` says which are asked for: those before ("backward"), behind ("forward"), or
         both ("nearest"); those at the same place always. None: there are no rows at all.
@@ -381,7 +392,7 @@ class OrderedRows(RowsByKey):
         return frame_of(joined(parts)) if parts else self._empty
 
     def around(self, given: KeyedFrame) -> tuple[Moments, Moments]:
-        """Of each row of `given` two places by `by` between which no row with its key lies, but at its own place.
+        """Gap around each row of `given`: no other row of its key lies within.
 
         Rows are at these places, unless there is none before it, or behind it: then it is the end of all (`ends_of`). They may
         be farther away where keys share a hash.
@@ -415,7 +426,7 @@ class OrderedRows(RowsByKey):
         return low, high
 
     def between(self, start: int, end: int) -> Iterator[tuple[pl.DataFrame, Hashes]]:
-        """The rows of these numbers in order, with their hashes, some at a time."""
+        """Rows by number range, in order, with their hashes, some at a time."""
         while start < end:
             piece = next(piece for piece in reversed(self._pieces) if piece.start <= start)
             stop = min(end, piece.end)
@@ -425,10 +436,10 @@ class OrderedRows(RowsByKey):
             start = stop
 
     def held(self) -> int:
-        """Number of rows that are there."""
+        """Number of rows held."""
         return sum(map(len, self._pieces))
 
     def nbytes(self) -> int:
-        """Bytes of the rows, roughly, with what it takes to find them."""
+        """Estimate of bytes held by rows and indexes."""
         columns = (column for piece in self._pieces for column in piece.columns)
         return int(sum(column.estimated_size() for column in columns)) + 24 * self.held()

@@ -1,4 +1,4 @@
-"""Partial tables: a batch's rows, or several of such tables, added up by key.
+"""Partial tables: rows or other partial tables aggregated by key.
 
 A partial table holds key columns, then a column for each part (`timely.data.kernels.parts`).
 """
@@ -38,7 +38,9 @@ from timely.data.kernels.totals import Totals
 
 
 def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
-    """The partial table of a batch: keys, then parts. A dictionary-encoded key keeps its dictionary.
+    """Partial table of a batch: keys, then parts.
+
+    A dictionary-encoded key keeps its dictionary.
 
     Raises:
         TypeError: if a column cannot be a key, or cannot be added up or compared as a number.
@@ -83,7 +85,10 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
 
 
 class _Column:
-    """The values of a column in groups: `filled` is the number that each group has (None: as many as rows)."""
+    """Values of a column by group.
+
+    `filled` is the number of values of each group (None: as many as rows).
+    """
 
     def __init__(self, column: pa.Array, name: str, groups: Ids, count: int) -> None:
         self.kind = column.type
@@ -96,7 +101,7 @@ class _Column:
         self._ranked: pa.Array | None = None
 
     def to_add(self) -> Numbers:
-        """The values as numbers that can be added up.
+        """Values as addable numbers.
 
         Raises:
             TypeError: if they cannot.
@@ -105,7 +110,7 @@ class _Column:
         return self._as_numbers()
 
     def to_compare(self) -> Numbers:
-        """Numbers in the order of the values: for text, bytes and decimals their places among all, sorted.
+        """Order-preserving numbers; for text, bytes and decimals their ranks.
 
         Raises:
             TypeError: if they have no order.
@@ -129,14 +134,14 @@ class _Column:
         return self._numbers
 
     def compared(self, chosen: Numbers, empty: npt.NDArray[np.bool_] | None) -> pa.Array:
-        """A column of the values that stand behind such numbers, null where `empty`."""
+        """Inverse of `to_compare`: a column of values, null where `empty`."""
         if self._ranked is None:
             return column_of(chosen, self.kind, empty)
         return self._ranked.take(pa.array(chosen if empty is None else np.where(empty, 0, chosen), mask=empty))
 
 
 def combine(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
-    """One partial table, each key once, for several."""
+    """Merge partial inputs into one partial table, each key once."""
     columns = combined(many, keys, parts)
     return pa.Table.from_arrays(list(columns.values()), list(columns))
 
@@ -144,7 +149,7 @@ def combine(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -
 def combined(
     many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part], only: Collection[Part] | None = None
 ) -> dict[str, pa.Array]:
-    """The columns of that table by name; `only`: of the parts, at least those."""
+    """Columns of `combine` by name; of the parts at least those in `only`."""
     regrouped = _regroup(many, keys, parts) if sum(map(len, many)) >= MANY else None
     if regrouped is not None:
         return regrouped
@@ -155,7 +160,9 @@ def combined(
 
 
 def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> dict[str, pa.Array] | None:
-    """The same for many rows with one integer key and no nulls, without an index; None where that does not apply.
+    """Fast `combined` for many rows with one integer key and no nulls, else None.
+
+    Needs no index.
 
     A part that would be a sketch may have no values at all.
     """

@@ -1,4 +1,4 @@
-"""The parts of aggregates: what must be kept of a column so that partial results can be combined in any order and grouping.
+"""Parts of aggregates: partial results, combined in any order and grouping.
 
 A *part* is the number of rows or of values, a sum, a minimum, a maximum, the sum of squares, the number of distinct values, or
 a sketch (`timely.data.kernels.sketches`) of observations. Here are their names, their types, and the values from which they
@@ -28,38 +28,41 @@ Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct", "sk
 
 
 class Part(NamedTuple):  # of which the hash costs little
-    """One partial aggregate of `column` (of the rows themselves where it is None)."""
+    """One partial aggregate of `column` (of whole rows if None)."""
 
     kind: Kind
     column: str | None = None
 
     @property
     def name(self) -> str:
-        """Its column in a partial table."""
+        """Column name of the part in a partial table."""
         return name_of(self.kind, self.column)
 
 
 @cache
 def name_of(kind: Kind, column: str | None = None) -> str:
-    """The column of such a part in a partial table."""
+    """Column name of such a part in a partial table."""
     return f"{kind}({column or ''})"
 
 
 EXACT = pa.decimal256(76, 0)
-"""The type of a column of integer sums of which some are beyond 64 bits."""
+"""Type of integer sums with some beyond 64 bits."""
 
 LIMIT = 1 << 63
-"""Integers from here on leave 64 bits."""
+"""Bound of 64-bit integers, exclusive."""
 
 MADE = "()"
-"""The end of the name of a column that an aggregate has made of those that came."""
+"""Name ending of intermediate columns made by an aggregate."""
 
 ADDS = ("rows", "values", "sum", "squares", "distinct")
-"""Kinds of parts that are combined by adding."""
+"""Kinds of parts combined by addition."""
 
 
 def identity(kind: Kind, dtype: np.dtype[Any]) -> Any:
-    """The identity of an aggregate. Floats start from NaN, which `fmin` and `fmax` give up for any number."""
+    """Identity element of a part.
+
+    Floats start from NaN, which `fmin` and `fmax` give up for any number.
+    """
     if kind in ADDS:
         return 0
     if dtype.kind == "O":
@@ -70,7 +73,7 @@ def identity(kind: Kind, dtype: np.dtype[Any]) -> Any:
 
 
 def ufunc_of(kind: Kind, dtype: np.dtype[Any]) -> np.ufunc:
-    """The function that combines two values of a part. For floats it passes over NaN."""
+    """NumPy function to combine two values of a part."""
     if kind in ADDS:
         return np.add
     if dtype.kind == "f":
@@ -79,7 +82,7 @@ def ufunc_of(kind: Kind, dtype: np.dtype[Any]) -> np.ufunc:
 
 
 def sum_kind(kind: pa.DataType, name: str) -> pa.DataType:
-    """The type of sums of a column `name` of type `kind`.
+    """Type of sums of a column `name` of type `kind`.
 
     Raises:
         TypeError: if it cannot be added up.
@@ -97,7 +100,7 @@ def sum_kind(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def squared_kind(kind: pa.DataType, name: str) -> pa.DataType:
-    """The type of the variance of a column `name` of type `kind`.
+    """Type of the variance of a column `name` of type `kind`.
 
     Raises:
         TypeError: if it has none.
@@ -109,7 +112,7 @@ def squared_kind(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def compared_kind(kind: pa.DataType, name: str) -> pa.DataType:
-    """The type of the least and the greatest value of a column `name` of type `kind`.
+    """Type of the minimum and maximum of a column `name` of type `kind`.
 
     Raises:
         TypeError: if there is no such thing.
@@ -128,7 +131,7 @@ def compared_kind(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def sums_column(sums: Numbers, kind: pa.DataType) -> pa.Array:
-    """Sums of values of type `kind` as a column; of floats unrounded."""
+    """Column of sums of values of type `kind`; sums of floats stay unrounded."""
     if pa.types.is_null(kind):
         return pa.nulls(len(sums))
     if sums.ndim > 1:
@@ -139,7 +142,7 @@ def sums_column(sums: Numbers, kind: pa.DataType) -> pa.Array:
 
 
 def kind_of(part: Part, schema: pa.Schema) -> pa.DataType:
-    """The type of a column of such parts of a column in `schema`."""
+    """Column type of a part over `schema`."""
     if part.column is None or part.kind in ("values", "distinct"):
         return pa.int64()
     if part.kind == "sketch":
@@ -155,7 +158,7 @@ def kind_of(part: Part, schema: pa.Schema) -> pa.DataType:
 
 
 def dtype_of(kind: pa.DataType) -> npt.DTypeLike:
-    """The type of an array of values of type `kind`: 64-bit numbers, or objects."""
+    """NumPy type for values of type `kind`: 64-bit numbers, or objects."""
     if pa.types.is_floating(kind) or terms.is_terms(kind):
         return np.float64
     return np.int64 if is_number(kind) or pa.types.is_null(kind) else object

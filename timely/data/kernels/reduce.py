@@ -1,4 +1,4 @@
-"""One value for each group of rows: sums, minima, maxima and counts, by NumPy or by compiled loops.
+"""Aggregation by group number: sums, minima, maxima, counts.
 
 Sums are exact. Of floats see `timely.data.kernels.terms`. Integers are 64-bit while they fit, and Python's own (arrays of
 objects, and columns of type `EXACT`) from where one does not: that is found out from bounds, and costs next to nothing while
@@ -22,14 +22,17 @@ from timely.data.kernels.terms import sums
 
 
 def reduce(kind: Kind, groups: Ids, count: int, values: Numbers, rows: Numbers | None = None) -> Numbers:
-    """One result for each of `count` groups; groups (n) says to which each of values (n) belongs."""
+    """Aggregate `values` by `groups`: one result for each of `count` groups."""
     return reduce_pieces(kind, [groups], count, [values], rows)
 
 
 def reduce_pieces(
     kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers], rows: Numbers | None = None
 ) -> Numbers:
-    """The same of several pieces. Sums of floats are cheaper if it is known that groups have no more than `rows` values."""
+    """Aggregate several pieces by group.
+
+    Sums of floats are cheaper if it is known that groups have no more than `rows` values.
+    """
     if kind == "sum" and values[0].dtype.kind == "f":
         return sums(groups, count, values, None if rows is None else int(rows.max(initial=1)))
     if sum(map(len, groups)) >= MANY and values[0].dtype.kind != "O":
@@ -52,7 +55,7 @@ def _plain_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbe
 
 
 def _compiled_reduce(kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers]) -> Numbers | None:
-    """The same for many rows; None if there are NaNs, which minima and maxima must pass over, or a sum left 64 bits."""
+    """Compiled aggregation for many rows; None on NaN, or on overflow of a sum."""
     loops, dtype = compiled_loops(), values[0].dtype
     if kind == "sum":
         loop = loops.sum_integers
@@ -68,12 +71,12 @@ def _compiled_reduce(kind: Kind, groups: Sequence[Ids], count: int, values: Sequ
 
 
 def reach_of(values: Numbers) -> int:
-    """The greatest distance from zero of the integers `values`."""
+    """Greatest magnitude of integers."""
     return max(int(values.max()), -int(values.min())) if len(values) else 0
 
 
 def _exact_sums(groups: Ids, count: int, values: Numbers) -> Numbers:
-    """Sums of 64-bit integers, whatever their size: Python's integers if one of them is beyond 64 bits."""
+    """Integer sums by group, as Python integers if one exceeds 64 bits."""
     low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.add.at(low, groups, values & 0xFFFFFFFF)
     np.add.at(high, groups, values >> 32)
@@ -86,7 +89,7 @@ def _exact_sums(groups: Ids, count: int, values: Numbers) -> Numbers:
 
 
 def count_rows(groups: Ids, count: int) -> tuple[Numbers, Ids]:
-    """Number of rows in each group, and the groups that have any."""
+    """Rows in each group, and the groups that have any."""
     if len(groups) < MANY:
         rows: Numbers = np.bincount(groups, minlength=count)
         return rows, np.flatnonzero(rows)
@@ -94,7 +97,7 @@ def count_rows(groups: Ids, count: int) -> tuple[Numbers, Ids]:
 
 
 def count_pieces(groups: Sequence[Ids], count: int) -> tuple[Numbers, Ids]:
-    """The same of several pieces."""
+    """`count_rows` of several pieces."""
     rows, present = pooled_full(count, 0, np.int64), pooled_empty(count, np.intp)
     loops = compiled_loops()
     for of in groups:

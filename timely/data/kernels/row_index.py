@@ -1,4 +1,4 @@
-"""From the hashes of keys to the rows that have them.
+"""Index from key hashes to rows.
 
 Rows are numbered as they come. Each is linked to the one before it with a hash in the same slot of a table, so to link a row
 costs the same however many there are, and to forget the last ones undoes just that. Nothing is ever sorted. Few rows are in a
@@ -22,40 +22,40 @@ from timely.data.kernels.columns import TINY
 from timely.data.kernels.tables import Ids, compiled_loops, read_only
 
 _FEW = 4096
-"""Rows up to which there is a dictionary, and which are linked as soon as somebody looks for one."""
+"""Most rows in a Python dictionary."""
 
 _MANY = 16
-"""A search counts as one for many keys if it asks for one in so many of the rows that there are."""
+"""Share of rows for a many-keys search: at least one hash in so many rows."""
 
 _SEVERAL = 64
-"""Rows that are added and looked for from which on a compiled loop pays, if it is loaded already."""
+"""Least work for a compiled loop, if loaded: rows added plus rows looked for."""
 
 
 class RowIndex:
-    """The hash of each row, and the rows of each hash."""
+    """Hash of each row, and the rows of each hash."""
 
     def __init__(self) -> None:
         self._hashes: Hashes = np.empty(0, np.uint64)
         self._count = 0
         self._linked = 0
-        """The number of rows that are in the dictionary, or in the table."""
+        """Number of rows linked so far, in the dictionary or in the table."""
         self._few: dict[int, list[int]] | None = {}
         self._heads = np.zeros(0, np.int64)
-        """By the lower bits of a hash: the last row there, and 1."""
+        """Last row + 1 of each slot, by the lower bits of a hash."""
         self._before = np.zeros(0, np.int64)
-        """By row: the one before it there, and 1; or 0."""
+        """Row before in the same slot + 1; 0 for none."""
         self._packed = 0
-        """The number of rows, from the first on, that are packed, and not linked."""
+        """Number of leading rows in packed order; they are not linked."""
         self._starts = self._order = np.zeros(0, np.int64)
         self._packed_hashes: Hashes = np.zeros(0, np.uint64)
         self._found = 0
-        """The number of rows that were found by searches for many keys since rows were packed last."""
+        """Rows found by many-key searches since the last packing."""
 
     def __len__(self) -> int:
         return self._count
 
     def hashes(self, start: int, end: int) -> Hashes:
-        """The hashes of the rows from `start` on, and before `end`."""
+        """Hashes of a range of rows."""
         return self._hashes[start:end]
 
     def add(self, hashes: Hashes) -> None:
@@ -66,7 +66,7 @@ class RowIndex:
         self._hashes[first : self._count] = hashes
 
     def find(self, hashes: Hashes) -> tuple[Ids, Ids]:
-        """The pairs of equal hashes: places here, in order, and rows, those of a place in order."""
+        """All pairs (place, row) of equal hash, in order of place, then row."""
         if not self._count:
             return np.zeros(0, np.intp), np.zeros(0, np.intp)
         if self._linked < self._count:
@@ -88,7 +88,7 @@ class RowIndex:
         self._count = min(self._count, count)
 
     def _find(self, hashes: Hashes) -> tuple[Ids, Ids]:
-        """The pairs with rows that are linked."""
+        """Pairs of equal hash among linked and packed rows."""
         if self._few is not None:
             known = [self._few.get(each) for each in hashes.tolist()]
             found = [(place, rows) for place, rows in enumerate(known) if rows]
@@ -127,7 +127,10 @@ class RowIndex:
             self._heads[:] = 0
 
     def _link(self, asked: int) -> None:
-        """Link all rows, where so many are asked for."""
+        """Link all rows, by dictionary or table depending on the work ahead.
+
+        `asked` is the number of hashes that are looked for.
+        """
         first, self._linked = self._linked, self._count
         several = asked + self._count - first >= _SEVERAL and compiled_loops.cache_info().currsize
         if self._few is not None and self._count <= _FEW and asked < TINY and not several:
@@ -143,7 +146,7 @@ class RowIndex:
         compiled_loops().link_rows(read_only(self._hashes), first, self._count, self._heads, self._before)
 
     def nbytes(self) -> int:
-        """Bytes held, roughly."""
+        """Estimate of bytes held."""
         packed = self._starts.nbytes + self._order.nbytes + self._packed_hashes.nbytes if self._packed else 0
         return self._hashes.nbytes + self._heads.nbytes + self._before.nbytes + packed + 100 * len(self._few or ())
 

@@ -1,4 +1,4 @@
-"""Rows by number: append-only columns of which any rows can be taken.
+"""Append-only columns with random access to rows by number.
 
 Rows wait as they came until somebody takes some. Then columns of numbers without nulls are copied to arrays that grow, so that
 taking rows of them is one step; others lie in pieces, each many times as long as the next: few enough that rows of all of
@@ -20,31 +20,43 @@ from timely.data.kernels.series import Array, frame_of, gathered, rows_at, serie
 from timely.data.kernels.tables import Ids
 
 ColumnList: TypeAlias = list[pl.Series]
-"""The columns of some rows. A frame of them costs more to make than a few rows do to take."""
+"""Columns of some rows.
+
+A frame of them costs more to make than a few rows do to take.
+"""
 
 _STEP = 8
-"""A piece is at least so many times as long as the next."""
+"""Least ratio of the lengths of neighbouring pieces."""
 
 UNSETTLED = 64
-"""Short pieces that may wait until they are merged, though nobody takes rows of them."""
+"""Most short pieces waiting for a merge."""
 
 SMALL = 1024
-"""Shorter pieces are merged in any case."""
+"""Minimum length of a piece; shorter ones are always merged."""
 
 _LEAST = 1 << 14
-"""The same of pieces of a store, which need no sorting: to take rows of two pieces costs more than to copy so many at times."""
+"""Minimum length of a settled piece; shorter ones are merged.
+
+To take rows of two pieces costs more than to copy so many at times. They need no sorting.
+"""
 
 _CHUNKS = 8
-"""The number of parts of a piece that lie side by side until they are copied to be one: Polars takes rows of so many well."""
+"""Most chunks of a piece before they are copied into one.
+
+Polars takes rows of so many well.
+"""
 
 _NUMBERS = (pl.Int64, pl.Float64, pl.Int32, pl.Int8, pl.UInt32, pl.UInt64)
-"""Types of columns that become arrays."""
+"""Column types stored as arrays."""
 
 P = TypeVar("P", bound=Sized)
 
 
 def in_few_pieces(pieces: Iterable[P], merged: Callable[[list[P]], P], least: int = SMALL) -> list[P]:
-    """Pieces in their order, neighbours merged until each is many times as long as the next, and has the `least` length."""
+    """Merge neighbours until each piece is much longer than the next.
+
+    Each has the `least` length then.
+    """
     groups: list[list[P]] = []
     lengths: list[int] = []
     for piece in pieces:
@@ -57,20 +69,26 @@ def in_few_pieces(pieces: Iterable[P], merged: Callable[[list[P]], P], least: in
 
 
 def take(columns: ColumnList, rows: Ids) -> ColumnList:
-    """The rows of these numbers. Column by column: work of a frame goes through Polars' threads, which few rows feel."""
+    """Columns at the given row numbers.
+
+    Column by column: work of a frame goes through Polars' threads, which few rows feel.
+    """
     numbers = rows_at(rows)
     return [gathered(column, numbers) for column in columns]
 
 
 def take_or_null(columns: ColumnList, rows: Ids) -> ColumnList:
-    """The same, and nulls for the numbers below 0."""
+    """Columns at the given row numbers; null for numbers below 0."""
     numbers = series_of("", rows)
     numbers = numbers.set(numbers < 0, None).cast(pl.UInt32)
     return [gathered(column, numbers) for column in columns]
 
 
 def joined(many: Sequence[ColumnList], alike: bool = False) -> ColumnList:
-    """All rows in order, in one piece of memory. `alike`: columns are surely of the same types."""
+    """Concatenated columns in one piece of memory.
+
+    `alike`: columns are surely of the same types.
+    """
     if len(many) == 1:
         return many[0]
     columns = list(zip(*many, strict=True))
@@ -80,7 +98,7 @@ def joined(many: Sequence[ColumnList], alike: bool = False) -> ColumnList:
 
 
 class _Piece:
-    """Rows from `start` on, and before `end`: columns of a few parts each, of the types of a version."""
+    """Rows `start` to `end`: columns of a few chunks, of one schema version."""
 
     __slots__ = ("columns", "end", "parts", "start", "version")
 
@@ -96,7 +114,7 @@ class _Piece:
 
     @classmethod
     def merged(cls, pieces: Sequence[_Piece]) -> _Piece:
-        """One piece of several that follow each other."""
+        """Concatenation of adjacent pieces."""
         first, last = pieces[0], pieces[-1]
         parts = sum(piece.parts for piece in pieces)
         alike = all(piece.version == first.version for piece in pieces)
@@ -110,18 +128,21 @@ class _Piece:
 
 
 class RowStore:
-    """Rows by number."""
+    """Append-only rows by number."""
 
     def __init__(self) -> None:
         self._count = 0
         self._waiting: list[_Piece] = []
         """The last rows, as they came."""
         self._short = 0
-        """The number of short ones of these."""
+        """Number of short pieces in `_waiting`."""
         self._arrays: dict[int, Array] | None = None
-        """By the number of a column: its values, and room for more. None: nothing was settled yet."""
+        """Values of numeric columns by column number, with room for more.
+
+        None: nothing was settled yet.
+        """
         self._pieces: list[_Piece] = []
-        """The other columns of the first rows."""
+        """Other columns of the first rows."""
         self._names: list[str] = []
         self._version = 0
 
@@ -130,16 +151,19 @@ class RowStore:
 
     @property
     def _settled(self) -> int:
-        """The number of rows that do not wait."""
+        """Number of settled rows, not waiting."""
         return self._waiting[0].start if self._waiting else self._count
 
     @property
     def waits(self) -> bool:
-        """True if rows are held as they came."""
+        """True if unsettled rows are held."""
         return bool(self._waiting)
 
     def append(self, columns: ColumnList, version: int) -> None:
-        """Add rows, one at least. Columns are of the same types where the version is the same, and else of wider ones."""
+        """Add rows, one at least, of the schema version.
+
+        Columns are of the same types where the version is the same, and else of wider ones.
+        """
         start, count = self._count, len(columns[0])
         self._count += count
         self._waiting.append(_Piece(start, self._count, columns, version))
@@ -148,7 +172,7 @@ class RowStore:
             self._settle()
 
     def take(self, rows: Ids) -> ColumnList:
-        """The columns of the rows of these numbers."""
+        """Columns at the given row numbers."""
         if len(rows) > len(self._waiting) or self._short:
             self._settle()
             return self._take_settled(rows)
@@ -162,7 +186,7 @@ class RowStore:
         self._count = min(self._count, count)
 
     def between(self, start: int, end: int) -> Iterator[pl.DataFrame]:
-        """The rows of these numbers in order, some at a time."""
+        """Rows by number range, in order, some at a time."""
         self._settle()
         while start < end:
             stop = end
@@ -179,23 +203,23 @@ class RowStore:
             start = stop
 
     def pieces(self) -> int:
-        """Number of pieces of which rows are taken one after the other."""
+        """Number of settled pieces."""
         self._settle()
         return max(1, len(self._pieces)) if self._count else 0
 
     def nbytes(self) -> int:
-        """Bytes of the rows, roughly."""
+        """Estimate of bytes held by rows."""
         columns = (column for piece in (*self._pieces, *self._waiting) for column in piece.columns)
         return int(sum(column.estimated_size() for column in columns)) + sum(
             array.itemsize * self._settled for array in (self._arrays or {}).values()
         )
 
     def _others(self) -> list[int]:
-        """The numbers of the columns that are no arrays."""
+        """Numbers of the columns not stored as arrays."""
         return [number for number in range(len(self._names)) if number not in (self._arrays or ())]
 
     def _settle(self) -> None:
-        """Let no rows wait."""
+        """Settle waiting rows into arrays and pieces."""
         waiting = self._waiting
         if not waiting:
             return
@@ -225,7 +249,7 @@ class RowStore:
         self._waiting, self._short = [], 0
 
     def _give_up_arrays(self) -> None:
-        """Have all columns in pieces from now on: some are of another type now, or have nulls."""
+        """Move array columns into pieces, after a change of type or a null."""
         held, others, end = self._arrays or {}, self._others(), self._settled
         self._arrays = {}
         if not end:
@@ -241,7 +265,7 @@ class RowStore:
         self._pieces = [_Piece(0, end, [columns[number] for number in range(len(self._names))], version)]
 
     def _take_settled(self, rows: Ids) -> ColumnList:
-        """The columns of rows that do not wait."""
+        """Columns of settled rows."""
         arrays, names = self._arrays or {}, self._names
         if len(arrays) == len(names):
             return [series_of(name, arrays[number][rows]) for number, name in enumerate(names)]
@@ -252,7 +276,7 @@ class RowStore:
         ]
 
     def _in_pieces(self, rows: Ids, pieces: Sequence[_Piece], settled: int) -> ColumnList:
-        """The columns of rows in pieces; those that are not in them are the first `settled`."""
+        """Columns of rows in `pieces`; rows before them are the first `settled`."""
         if len(pieces) == 1 and not settled:
             return take(pieces[0].columns, rows)
         at = np.searchsorted([piece.start for piece in pieces], rows, side="right") - 1
@@ -278,7 +302,7 @@ class RowStore:
 
 
 def _first(pieces: list[_Piece], count: int) -> list[_Piece]:
-    """The pieces of the first `count` rows."""
+    """Pieces of the first `count` rows."""
     pieces = [piece for piece in pieces if piece.start < count]
     if pieces and pieces[-1].end > count:
         last = pieces.pop()
@@ -288,7 +312,7 @@ def _first(pieces: list[_Piece], count: int) -> list[_Piece]:
 
 
 def _longer(array: Array, used: int, size: int, like: pl.Series) -> Array:
-    """An array with room for more; its first values are copied."""
+    """Larger array with the used values copied."""
     larger = np.empty(size, like.to_numpy().dtype)  # which takes memory only from where it is written
     larger[:used] = array[:used]
     return larger

@@ -1,4 +1,4 @@
-"""Rows by key: append-only columns, with an index from the hash of a key to the rows that have it.
+"""Append-only rows by key, found by the hash of the key.
 
 Rows are numbered as they come (`RowStore`). What a batch of rows costs to look up and to add grows with the batch, and
 hardly with what is there. Hashes only choose candidates; whether keys are equal is for their values to say.
@@ -23,7 +23,7 @@ from timely.data.span import Span
 
 
 class KeyedFrame:
-    """A frame, or a span, with the hash of each row's key, which is found out when it is asked for."""
+    """Frame or span with key hashes, computed on demand."""
 
     def __init__(self, rows: pl.DataFrame | Span, keys: Sequence[str]) -> None:
         self._rows = rows
@@ -31,19 +31,25 @@ class KeyedFrame:
         self._hashes: Hashes | None = None
         self._bounds: tuple[int, int] | None = None
         self.columns = columns = [rows.get_column(key) for key in keys]
-        """The key columns."""
+        """Key columns."""
         self.kinds = [column.dtype for column in columns]
-        """The types of the key columns."""
+        """Types of the key columns."""
         holes = [column.is_null().to_numpy() for column in columns if column.null_count()]
         self.numbers = [
             column.to_numpy() if is_plain(kind) and not (holes and column.null_count()) else None
             for column, kind in zip(columns, self.kinds, strict=True)
         ]
-        """Of the key columns that are numbers, without nulls: these. The way through Arrow costs more than hashing a few."""
+        """Numeric key columns without nulls as arrays, else None.
+
+        The way through Arrow costs more than hashing a few.
+        """
         self.places: Ids | None = np.flatnonzero(~np.logical_or.reduce(holes)) if holes else None
-        """The rows without a null in their key, which matches nothing; None: all."""
+        """Rows without nulls in their key; None: all rows.
+
+        A null matches nothing.
+        """
         self.integers: list[Array] | None = None
-        """The key columns, if all are integers without nulls."""
+        """Key columns, if all are integers without nulls."""
         if columns and all(map(_is_integers, self.numbers)):
             self.integers = [values for values in self.numbers if values is not None]
 
@@ -53,7 +59,10 @@ class KeyedFrame:
         return self._rows if isinstance(self._rows, pl.DataFrame) else self._rows.frame
 
     def pieces(self) -> Iterator[pl.DataFrame]:
-        """The rows in order, those of different times by themselves where they are many, so that nothing is copied."""
+        """Rows in order, by time if a span has many a time.
+
+        So nothing is copied.
+        """
         if isinstance(self._rows, pl.DataFrame) or self.count < SMALL * len(self._rows.times):
             yield self.frame
         else:
@@ -62,7 +71,7 @@ class KeyedFrame:
 
     @property
     def hashes(self) -> Hashes:
-        """The hash of each row's key."""
+        """Hash of each row's key."""
         if self._hashes is None:
             self._hashes = self._hashed()
         return self._hashes
@@ -81,23 +90,26 @@ class KeyedFrame:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """The least and the greatest value of the first key column, if all are integers; of no rows, and of some, None."""
+        """Range of the first key column, if all keys are integers.
+
+        None for no rows, and for row counts too small for kernels but too large to scan.
+        """
         if self._bounds is None and self.integers is not None and (self.count >= TINY or 0 < self.count <= _READ):
             first = self.integers[0]
             self._bounds = int(np.minimum.reduce(first)), int(np.maximum.reduce(first))
         return self._bounds
 
     def chosen(self) -> Hashes:
-        """The hashes of the rows at `places`."""
+        """Hashes of the rows at `places`."""
         return self.hashes if self.places is None else self.hashes[self.places]
 
     def take(self, rows: Ids) -> ColumnList:
-        """The columns of the rows of these numbers."""
+        """Columns at the given row numbers."""
         return take(self.frame.get_columns(), rows)
 
 
 def is_plain(kind: pl.DataType) -> bool:
-    """True for the types of numbers."""
+    """True for numeric types."""
     return type(kind) in _PLAIN
 
 
@@ -110,7 +122,7 @@ def _is_integers(values: Array | None) -> bool:
 
 @dataclass(slots=True)
 class Met:
-    """Rows that were looked up (their places) and rows with their keys (their numbers, and their columns), in pairs."""
+    """Matches of a lookup, in pairs: place looked up; row number and columns found."""
 
     places: Ids
     rows: Ids
@@ -123,7 +135,7 @@ class Met:
 
 
 class RowsByKey:
-    """The part that all kinds of rows by key have in common: the columns `keys` say which key a row has."""
+    """Common base of row collections with the key columns `keys`."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = list(keys)
@@ -132,14 +144,14 @@ class RowsByKey:
         self._kinds: list[pl.DataType] = []
         self._key_kinds: list[pl.DataType] = []
         self._version = 0
-        """The number of times that the types of columns have become wider."""
+        """Number of times the column types were widened."""
 
     def columns(self) -> pl.DataFrame | None:
-        """The columns of the rows, without any row; None if there never were rows."""
+        """Empty frame with the schema of the rows; None before the first rows."""
         return self._empty
 
     def _accept(self, frame: pl.DataFrame) -> ColumnList:
-        """The columns of new rows, in the order of those that are there, and of their types or wider ones.
+        """New rows in the stored column order, with types widened as needed.
 
         Raises:
             TypeError: if they are others.
@@ -168,7 +180,7 @@ class RowsByKey:
             )
 
     def _keep_equal(self, given: KeyedFrame, met: Met) -> None:
-        """Drop the pairs of which only the hashes are equal."""
+        """Drop pairs with equal hashes but different keys."""
         for key, mine, kind, numbers in zip(self._keys, given.columns, given.kinds, given.numbers, strict=True):
             theirs = met.columns[self._names.index(key)]
             if numbers is not None and kind.is_integer() and not theirs.null_count():
@@ -181,7 +193,7 @@ class RowsByKey:
 
 
 class KeyedRows(RowsByKey):
-    """Rows, by the key that they have in the columns `keys`.
+    """Append-only rows by the key columns `keys`.
 
     Keys are hashed when somebody looks for rows among which they may be. Those of a range of integers that is apart from that
     of what is there, as event times mostly are, are not.
@@ -192,16 +204,16 @@ class KeyedRows(RowsByKey):
         self._store = RowStore()
         self._index = RowIndex()
         self._unhashed: list[tuple[int, KeyedFrame]] = []
-        """Rows that are not in the index: the number of the first one, and their keys, which are integers."""
+        """Rows not indexed yet: number of the first, and their integer keys."""
         self._short = 0
-        """The number of short ones of these frames."""
+        """Number of short frames in `_unhashed`."""
         self._read = 0
-        """The number of keys for which these were read through."""
+        """Number of keys already searched by scanning `_unhashed`."""
         self._bounds: tuple[int, int] | None = None
-        """Of the first key column: a range in which all its values are; None if that is not known."""
+        """Range of the first key column; None if unknown."""
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return len(self._store)
 
     def append(self, given: KeyedFrame) -> None:
@@ -238,7 +250,9 @@ class KeyedRows(RowsByKey):
         self._index.truncate(count)
 
     def meet(self, given: KeyedFrame, by_row: bool = False) -> Met | None:
-        """The rows with the keys of `given`, in the order of its rows, or (by_row) of theirs; None: there are none.
+        """Matches of the keys of `given`; None if there are none.
+
+        In the order of its rows, or (by_row) of the rows found.
 
         Raises:
             TypeError: if a key column is of another type there.
@@ -261,13 +275,13 @@ class KeyedRows(RowsByKey):
         return met if len(met.rows) else None
 
     def _is_apart(self, given: KeyedFrame) -> bool:
-        """True if a look at the ranges of many keys tells that none of them is here."""
+        """True if disjoint key ranges rule out any match."""
         if self._bounds is None or given.count < TINY or given.bounds is None:
             return False
         return given.bounds[1] < self._bounds[0] or given.bounds[0] > self._bounds[1]
 
     def _find(self, given: KeyedFrame) -> tuple[Ids, Ids]:
-        """The pairs of places in `given` and rows of which the hashes are equal, in order of places, and then of rows."""
+        """Pairs (place in `given`, row) of equal hash, in order of place, then row."""
         if given.integers is not None and self._read + given.count <= _READ:
             waiting = len(self) - len(self._index)
             if waiting > _MANY:
@@ -277,7 +291,7 @@ class KeyedRows(RowsByKey):
         return self._index.find(given.chosen())
 
     def _read_through(self, given: KeyedFrame, keys: list[Array]) -> tuple[Ids, Ids]:
-        """The same for a few keys, without hashing what is not hashed yet."""
+        """`_find` for a few keys, scanning unhashed rows."""
         known = self._index.find(given.hashes)
         places, rows = [known[0]], [known[1]]
         for start, there in self._unhashed:
@@ -297,34 +311,34 @@ class KeyedRows(RowsByKey):
         return at[order], met[order]
 
     def _hash(self) -> None:
-        """Have all rows in the index."""
+        """Hash and index all rows."""
         for _, given in self._unhashed:
             self._index.add(given.hashes)
         self._unhashed, self._short, self._read = [], 0, 0
 
     def between(self, start: int, end: int) -> Iterator[tuple[pl.DataFrame, Hashes]]:
-        """The rows of these numbers in order, with their hashes, some at a time."""
+        """Rows by number range, in order, with their hashes, some at a time."""
         self._hash()
         for frame in self._store.between(start, end):
             yield frame, self._index.hashes(start, start + len(frame))
             start += len(frame)
 
     def held(self) -> int:
-        """Number of rows that are there."""
+        """Number of rows held."""
         return len(self)
 
     def pieces(self) -> int:
-        """Number of pieces of which rows are taken one after the other."""
+        """Number of settled pieces."""
         return self._store.pieces()
 
     def nbytes(self) -> int:
-        """Bytes of the rows, roughly, with what it takes to find them."""
+        """Estimate of bytes held by rows and indexes."""
         waiting = sum(array.nbytes for _, given in self._unhashed for array in given.integers or ())
         return self._store.nbytes() + self._index.nbytes() + waiting
 
 
 _MANY = 4096
-"""Rows from which on they are read through for a few keys, before they are hashed."""
+"""Most unhashed rows not worth a scan: they are hashed at once."""
 
 _READ = 16
-"""Keys for which that is done: it takes as long as hashing."""
+"""Most keys searched by a scan, before hashing costs as little."""

@@ -1,4 +1,4 @@
-"""Series of few rows, made from arrays, taken and joined: without what Polars' public functions do first.
+"""Short Polars series made, gathered and stacked without the overhead of its API.
 
 Those find out what they were given, or make a plan of a frame: that costs ten times as much as a few rows do. What of Polars'
 own parts is used instead is tried when this is loaded; where a version lacks them the public functions are used.
@@ -18,7 +18,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def series_of(name: str, values: pl.Series | Array) -> pl.Series:
-    """A series of these values, which shares the memory of an array."""
+    """Series over an array, sharing its memory."""
     if isinstance(values, pl.Series):
         return values if values.name == name else values.alias(name)
     make = _MAKERS.get(values.dtype.char)
@@ -26,7 +26,9 @@ def series_of(name: str, values: pl.Series | Array) -> pl.Series:
 
 
 def series_of_values(name: str, values: list[Any], types: set[type], kind: Any = None) -> pl.Series | None:
-    """A series of Python's values, whose types are these; `kind` is the type that it is to have, None: the one that fits.
+    """Series of Python values of known types; None if Polars must convert them.
+
+    `kind` is the type that it is to have, None: the one that fits.
 
     Datetimes must all be without a time zone.
 
@@ -42,19 +44,19 @@ def series_of_values(name: str, values: list[Any], types: set[type], kind: Any =
 
 
 def rows_at(rows: npt.NDArray[np.integer[Any]]) -> pl.Series:
-    """Numbers of rows, for `gathered`."""
+    """Row numbers as a series, for `gathered`."""
     return series_of("", rows.astype(np.uint32))
 
 
 def gathered(column: pl.Series, rows: pl.Series) -> pl.Series:
-    """The values at `rows`; null where that is null."""
+    """Values at `rows`, null for a null row number."""
     if _GATHERS:
         return pl.Series._from_pyseries(column._s.gather_with_series(rows._s))
     return column[rows]
 
 
 def stacked(parts: Sequence[pl.Series]) -> pl.Series:
-    """The values of series of one type, one after the other, in one piece of memory."""
+    """Concatenated series of one type, in one piece of memory."""
     if len(parts) == 1:
         return parts[0]
     whole = parts[0].clone()
@@ -64,7 +66,7 @@ def stacked(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def stacked_of(frames: Sequence[pl.DataFrame], name: str) -> pl.Series:
-    """The same of a column of frames.
+    """Concatenated column of several frames, in one piece of memory.
 
     Raises:
         TypeError: if it has decimals of several scales. Polars would cut digits off, where it refuses all other types.
@@ -90,7 +92,7 @@ def _has_decimals(kind: pl.DataType) -> bool:
 
 
 def frame_of(columns: Sequence[pl.Series]) -> pl.DataFrame:
-    """A frame of columns of one length and of different names."""
+    """Frame of columns of one length and of different names."""
     return columns[0].to_frame().hstack(list(columns[1:])) if columns else pl.DataFrame()
 
 

@@ -1,4 +1,4 @@
-"""Columns of rows that have a sign, 1 where one comes and -1 where one is taken back, as columns that are added up.
+"""Signed rows (1 insertion, -1 retraction) as terms of exact sums.
 
 Sums of floats are exact (`timely.data.kernels.terms`), so numbers cancel to nothing in whatever order they come. What is left
 when an infinity is taken back from another is no number: so *special* values, infinities and NaN, are left out of a sum, and
@@ -22,8 +22,11 @@ from timely.data.kernels.terms import squares
 from timely.errors import CodecError
 
 What = Literal["number", "sum", "special", "squares", "rests", "ends", "vast"]
-"""Of the values of a column: how many there are, the sum of those that are finite, and observations of the others. Of
-those with squares that are floats, too: three floats that have the square as their sum, and observations of the others."""
+"""Kind of term: count, sum of finite values, observations of special ones.
+
+Of squares: three floats that have the square as their sum ("squares", "rests", "ends"), and observations of values
+whose squares are no floats ("vast").
+"""
 
 _INFINITY, _MINUS_INFINITY, _NAN, _LARGE = range(4)
 """Buckets."""
@@ -31,11 +34,11 @@ _INFINITY, _MINUS_INFINITY, _NAN, _LARGE = range(4)
 _PLACES: Mapping[What, int] = {"squares": 0, "rests": 1, "ends": 2}
 
 _ROOT = 2.0**511
-"""Values nearer to 0 have squares that are floats."""
+"""Magnitude limit of values with a finite square."""
 
 
 def signed(column: pa.Array, signs: pa.Array, what: What) -> pa.Array:
-    """The terms of a sum of a column of numbers or decimals, by their signs. Null is no value.
+    """Signed terms of a column of numbers or decimals; null is no value.
 
     Raises:
         OverflowError: if a number, or its negative, is beyond 64 bits.
@@ -84,7 +87,7 @@ def _by_sign(values: Numbers, signs: Numbers) -> Numbers:
 
 
 def _square(values: Numbers, place: int) -> Numbers | None:
-    """One of the three floats whose sum is the square; None if that is 0 everywhere."""
+    """One of three floats adding up to the square; None if 0 everywhere."""
     if values.dtype.kind == "f":
         values = np.where(np.abs(values) < _ROOT, values, 0.0)
     found = squares(values)
@@ -97,7 +100,10 @@ def _square(values: Numbers, place: int) -> Numbers | None:
 
 
 def _observed(values: Numbers, signs: Integers, valid: npt.NDArray[np.bool_], vast: bool) -> pa.Array:
-    """A column of the observations of what is special, or `vast`, null elsewhere; the values are those of its valid rows."""
+    """Observations of special or `vast` values, null elsewhere.
+
+    The values are those of the valid rows.
+    """
     special = ~(np.abs(values) < _ROOT) if vast else ~np.isfinite(values)
     if not special.any():
         return pa.nulls(len(valid), pa.int64())
@@ -110,7 +116,7 @@ def _observed(values: Numbers, signs: Integers, valid: npt.NDArray[np.bool_], va
 
 
 def with_special(sums: npt.NDArray[np.float64], special: Sketches | None) -> npt.NDArray[np.float64]:
-    """Sums of finite floats, with the special values that were counted beside each.
+    """Sums of finite floats, corrected by the counted special values.
 
     Raises:
         CodecError: for bytes that count something else.
@@ -126,7 +132,9 @@ def with_special(sums: npt.NDArray[np.float64], special: Sketches | None) -> npt
 
 
 def with_vast(spreads: npt.NDArray[np.float64], vast: Sketches) -> npt.NDArray[np.float64]:
-    """Variances, or their roots, of floats whose squares are floats, with the others that were counted beside each.
+    """Variances of moderate floats, corrected by the counted vast values.
+
+    Or their roots.
 
     Raises:
         CodecError: for bytes that count something else.
@@ -138,7 +146,7 @@ def with_vast(spreads: npt.NDArray[np.float64], vast: Sketches) -> npt.NDArray[n
 
 
 def _counted(special: Sketches, last: int) -> npt.NDArray[np.bool_]:
-    """For each the buckets, up to the last one, in which there are values."""
+    """Non-empty buckets of each sketch, up to the last one."""
     there = np.zeros((len(special), last + 1), np.bool_)
     some = np.flatnonzero([each is not None for each in special.tolist()])
     if not len(some):

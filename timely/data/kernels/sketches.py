@@ -1,4 +1,4 @@
-"""Sketches of the distribution of numbers: how many are in each of many buckets, from which any quantile can be told.
+"""Quantile sketches with relative error (DDSketch): counts by logarithmic bucket.
 
 Buckets are as wide as an allowed relative error: with `error` e and g = (1 + e) / (1 - e), the numbers x with
 g^(i-1) < x <= g^i are in one, which stands for 2 g^i / (g + 1). Negative numbers have buckets of their own, and so have 0, the
@@ -29,16 +29,16 @@ Interpolation = Literal["nearest", "lower", "higher", "midpoint", "linear"]
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Sketches = npt.NDArray[Any]
-"""An array of bytes, or None."""
+"""Array of bytes, or None."""
 
 LEAST_ERROR, GREATEST_ERROR = 1e-4, 0.5
-"""The bounds of the relative error."""
+"""Bounds of the relative error."""
 
 KIND = pa.binary()
-"""The type of a column of sketches."""
+"""Column type of sketches."""
 
 _SMALLEST = float(np.finfo(np.float64).tiny)
-"""Numbers that are nearer to 0 count as 0."""
+"""Least magnitude not counted as 0."""
 
 _GREATEST = float(np.finfo(np.float64).max)
 _PAIR = 16
@@ -46,7 +46,7 @@ _SHIFT = np.int64(1 << 31)
 
 
 def sketched_kind(kind: pa.DataType, name: str) -> pa.DataType:
-    """The type of the quantiles of a column `name` of type `kind`.
+    """Type of the quantiles of a column `name` of type `kind`.
 
     Raises:
         TypeError: if it has none.
@@ -60,7 +60,7 @@ def sketched_kind(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def observations(column: pa.Array, error: float, signs: pa.Array | None = None) -> pa.Array:
-    """The observations of a column of numbers, null where it is null. Where `signs` are below 0 they take back.
+    """Observations of a column, null for null; negative `signs` retract.
 
     Raises:
         TypeError: for what is no number.
@@ -79,7 +79,7 @@ def observations(column: pa.Array, error: float, signs: pa.Array | None = None) 
 
 
 def _buckets(values: Floats, error: float) -> Integers:
-    """The number of the bucket of each value. They rise as the values do."""
+    """Bucket number of each value, in value order."""
     width = _width(error)
     zero = _offset(width)
     size = np.abs(values)
@@ -94,17 +94,17 @@ def _buckets(values: Floats, error: float) -> Integers:
 
 
 def _width(error: float) -> float:
-    """The logarithm of the factor between buckets."""
+    """Logarithm of the factor between buckets."""
     return log1p(2 * error / (1 - error))
 
 
 def _offset(width: float) -> int:
-    """The bucket of 1: far enough from that of 0 for all that are less."""
+    """Bucket number of 1, above those of all smaller magnitudes."""
     return ceil(710 / width) + 1
 
 
 def _values(buckets: Integers, error: float) -> Floats:
-    """The numbers that buckets stand for."""
+    """Representative value of each bucket."""
     width = _width(error)
     zero = _offset(width)
     size = np.abs(buckets)
@@ -119,24 +119,26 @@ def _values(buckets: Integers, error: float) -> Floats:
 
 
 def of_groups(groups: npt.NDArray[np.intp], count: int, observed: Integers) -> Sketches:
-    """A sketch for each of `count` groups; groups (n) says to which each of the observations (n) belongs."""
+    """Sketch of each of `count` groups, from observations."""
     return of_pairs(groups, count, observed >> 1, 1 - 2 * (observed & 1))
 
 
 def of_rows(observed: Integers) -> Sketches:
-    """A sketch for each observation."""
+    """Sketch for each observation."""
     pairs = np.stack([observed >> 1, 1 - 2 * (observed & 1)], axis=1)
     return _cut(pairs, np.arange(len(observed) + 1))
 
 
 def merged(groups: npt.NDArray[np.intp], count: int, sketches: Sketches) -> Sketches:
-    """A sketch for each of `count` groups; groups (n) says to which each of the sketches (n) belongs."""
+    """Sketch of each of `count` groups, merged from sketches."""
     pairs, lengths = pairs_of(sketches)
     return of_pairs(np.repeat(groups, lengths), count, pairs[:, 0], pairs[:, 1])
 
 
 def pairs_of(sketches: Sketches) -> tuple[Integers, npt.NDArray[np.intp]]:
-    """All pairs of some sketches, and how many each has.
+    """All (bucket, count) pairs of some sketches, and the pairs of each.
+
+    The latter as a number.
 
     Raises:
         CodecError: for bytes that are no sketch. Some come from other workers, and from stores.
@@ -156,7 +158,7 @@ def pairs_of(sketches: Sketches) -> tuple[Integers, npt.NDArray[np.intp]]:
 
 
 def of_pairs(groups: npt.NDArray[np.intp], count: int, buckets: Integers, counts: Integers) -> Sketches:
-    """A sketch for each of `count` groups; groups (n) says to which each of the pairs (n) belongs."""
+    """Sketch of each of `count` groups, from (bucket, count) pairs."""
     place = (groups.astype(np.int64) << 32) + (buckets + _SHIFT)
     order = np.argsort(place, kind="stable")
     place = place[order]
@@ -169,7 +171,7 @@ def of_pairs(groups: npt.NDArray[np.intp], count: int, buckets: Integers, counts
 
 
 def _cut(pairs: Integers, ends: npt.NDArray[np.intp]) -> Sketches:
-    """The pairs as one sketch after the other, which begin and end there."""
+    """Encode pairs as sketches, divided at `ends`."""
     data = pairs.astype("<i8", copy=False).tobytes()
     at = (ends * _PAIR).tolist()
     found = np.empty(len(at) - 1, object)
@@ -178,7 +180,7 @@ def _cut(pairs: Integers, ends: npt.NDArray[np.intp]) -> Sketches:
 
 
 def quantiles(sketches: Sketches, quantile: float, interpolation: Interpolation, error: float) -> pa.Array:
-    """The quantile of each sketch, null where it has no values."""
+    """Quantile of each sketch, null for an empty one."""
     pairs, lengths = pairs_of(sketches)
     there = np.flatnonzero(lengths)
     if not len(there):
@@ -208,6 +210,6 @@ def quantiles(sketches: Sketches, quantile: float, interpolation: Interpolation,
 
 
 def size_of(sketches: Sketches) -> int:
-    """Bytes that they take, roughly."""
+    """Estimate of the bytes of sketches."""
     some: Sequence[bytes | None] = sketches[:: max(1, len(sketches) // 64)].tolist()
     return sum(len(each or b"") + 33 for each in some) * len(sketches) // max(1, len(some))

@@ -1,4 +1,4 @@
-"""Rows in an order that follows from what stands in them: the same in whatever order they came."""
+"""Sort rows by content, independent of their arrival order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from timely.data.content import content_of
 from timely.errors import CodecError
 
 _BY_VALUE = (pl.List, pl.Array, pl.Struct, pl.Object, pl.Categorical, pl.Enum)
-"""Types that Polars sorts by in another way than by what stands there, or not at all."""
+"""Types sorted by Polars other than by value, or not at all."""
 
 
 def sorted_rows(
     frame: pl.DataFrame, columns: Sequence[str], descending: bool = False, nulls_last: bool = False
 ) -> pl.DataFrame:
-    """The rows in the order of `columns`, null first or last; those that are equal in them in that of the other columns.
+    """Rows sorted by `columns`, and ties by the other columns.
+
+    Null is first or last.
 
     >>> sorted_rows(pl.DataFrame({"a": [2, 1, 1], "b": ["x", "z", "y"]}), ["a"]).rows()
     [(1, 'y'), (1, 'z'), (2, 'x')]
@@ -30,7 +32,7 @@ def sorted_rows(
 
 
 def in_content_order(frame: pl.DataFrame, first: Sequence[str] = ()) -> pl.DataFrame:
-    """The rows in the order of the columns `first`, then of all others, in one piece.
+    """Rows sorted by the columns `first`, then by all others, in one piece.
 
     Polars groups sorted keys in another way, and adds floats of several pieces in another order. A frame may be known to be
     sorted, or not, by how it came: so rows that are to be grouped by keys are in the order of these.
@@ -62,7 +64,10 @@ def in_content_order(frame: pl.DataFrame, first: Sequence[str] = ()) -> pl.DataF
 
 
 def _as_integers(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame, with integers in place of times, of which Python's do not tell all apart: see `columns.as_integers`."""
+    """Frame with times as integers, as Python's times lose distinctions.
+
+    See `columns.as_integers`.
+    """
     kinds = {name: _integers_type(kind) for name, kind in frame.schema.items()}
     return frame.cast({name: kind for name, kind in kinds.items() if kind != frame.schema[name]})
 
@@ -78,7 +83,7 @@ def _integers_type(kind: Any) -> Any:
 
 
 def _tied(rows: pl.DataFrame) -> bool:
-    """True if two rows beside each other are equal."""
+    """True if two neighbouring rows are equal."""
     same = pl.Series([True]).new_from_index(0, max(len(rows) - 1, 0))
     for column in rows:
         same &= column[1:].eq_missing(column[:-1])

@@ -1,4 +1,4 @@
-"""Sums of many floats by group, without rounding, by two plain additions a value.
+"""Exact float sums by group, by two plain additions a value.
 
 A float is cut at a digit: into a multiple of a *unit*, and a rest of half a unit or less. The unit follows from the greatest
 value and from the number of values in a group, so that the upper parts add up to what a float holds without rounding. So do
@@ -22,7 +22,7 @@ _TOO_SMALL = 2.0**-900
 
 
 def split_sums(groups: Ids, count: int, values: Floats, fullest: int) -> tuple[Floats, Ids]:
-    """Two floats for each of `count` groups that have the sum of its values, and the rows of the values that are left out.
+    """Two floats for each group with its exact sum, and the rows left out.
 
     Args:
         groups: the group of each value.
@@ -43,7 +43,7 @@ def split_sums(groups: Ids, count: int, values: Floats, fullest: int) -> tuple[F
 
 
 def _greatest(values: Floats, loops: bool) -> float:
-    """The greatest size of those that are not too large."""
+    """Greatest magnitude below the limit."""
     if loops:
         return float(compiled_loops().greatest_size(read_only(np.ascontiguousarray(values)), _TOO_LARGE))
     sizes = np.abs(values)

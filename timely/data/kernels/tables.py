@@ -1,4 +1,4 @@
-"""Append-only hash tables from a value to a dense id: 0 for the first value met, 1 for the next, and so on.
+"""Append-only hash tables from values to dense ids, in order of first insertion.
 
 What an id stands for never changes, so a prefix of a table's values is an immutable Arrow array that shares
 the table's memory: as the dictionary of an encoded column it costs nothing, however often it is sent.
@@ -19,27 +19,30 @@ Ids: TypeAlias = npt.NDArray[np.intp]
 
 _SMALLEST = 1 << 10
 _AT_ONCE = 1 << 16
-"""Pairs of a table of integers that move at once when it grows, and with each batch after."""
+"""Least pairs moved at each growth step of an integer table."""
 _MOVED = 8
-"""Pairs that move for each value of a batch: so all have moved when a quarter more has come."""
+"""Pairs moved for each value of a batch during growth.
+
+So all have moved when a quarter more has come.
+"""
 _MOST_BYTES = (1 << 31) - 1
 
 
 @cache
 def compiled_loops() -> ModuleType:
-    """`timely.data.kernels.compiled`, which loads Numba."""
+    """The module `timely.data.kernels.compiled`; the first call loads Numba."""
     from timely.data.kernels import compiled
 
     return compiled
 
 
 def are_loaded() -> bool:
-    """True if the loops are there already, so that they pay for a few values, too."""
+    """True if the compiled loops are loaded, so that they pay for few values too."""
     return "timely.data.kernels.compiled" in sys.modules
 
 
 MANY = 8192
-"""For so many values of a batch it pays to load them; fewer are NumPy's until they are loaded."""
+"""Least batch size to load the compiled loops for."""
 
 _NO_SLOTS = np.zeros(0, np.int64)
 
@@ -49,14 +52,14 @@ def _power_above(n: int) -> int:
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A view that cannot be written: loops take their input so, that each is compiled once."""
+    """Read-only view; compiled loops take it so that each compiles once."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 class StringTable:
-    """Distinct strings, in the order in which they were first met."""
+    """Distinct strings, in order of first insertion."""
 
     def __init__(self, expected: int = 0) -> None:
         room = _power_above(expected)
@@ -70,7 +73,9 @@ class StringTable:
         return self._count
 
     def ids(self, strings: pa.Array, places: Ids | None = None) -> Ids:
-        """The id of each of `strings` (Arrow string or large_string, no nulls), or of those at `places`; new ones are added.
+        """Id of each string (no nulls), or of those at `places`; new ones are added.
+
+        Strings are an Arrow string or large_string array.
 
         Raises:
             OverflowError: if the distinct strings come to more than 2 GB of text.
@@ -110,7 +115,7 @@ class StringTable:
             self._slots = slots
 
     def reserve(self) -> int:
-        """A new id that no string will ever get: the place of null."""
+        """New id for null, not shared with any string."""
         if self._count + 1 >= self._offsets.size:
             self._grow(0)
         self._offsets[self._count + 1] = self._offsets[self._count]
@@ -122,14 +127,17 @@ class StringTable:
         return self._slots.nbytes + self._heads.nbytes + self._offsets.nbytes + self._bytes.nbytes
 
     def values(self) -> pa.Array:
-        """All strings in id order: a view, which later additions do not disturb."""
+        """All strings in id order: a view, unaffected by later additions."""
         return pa.StringArray.from_buffers(
             self._count, pa.py_buffer(self._offsets[: self._count + 1]), pa.py_buffer(self._bytes)
         )
 
 
 def distinct(ids: Ids) -> Ids:
-    """The different ones, in order. NumPy's own function takes 20 times as long for a few hundred."""
+    """Sorted distinct ids.
+
+    NumPy's own function takes 20 times as long for a few hundred.
+    """
     ids = np.sort(ids)
     new = np.ones(len(ids), np.bool_)
     np.not_equal(ids[1:], ids[:-1], out=new[1:])
@@ -138,7 +146,7 @@ def distinct(ids: Ids) -> Ids:
 
 
 def ranges(begin: Ids, count: Ids) -> Ids:
-    """The numbers from each begin on, as many as are said, one range after the other."""
+    """Concatenated ranges: `count` numbers from each `begin`."""
     ends = count.cumsum()
     every = int(ends[-1]) if len(ends) else 0
     found: Ids = np.arange(every) + (begin - ends + count).repeat(count)
@@ -146,7 +154,7 @@ def ranges(begin: Ids, count: Ids) -> Ids:
 
 
 class IntTable:
-    """Distinct 64-bit integers, in the order in which they were first met.
+    """Distinct 64-bit integers, in order of first insertion.
 
     A large table grows a little with each batch: nobody waits until all of it has moved, nor until all of its new memory has
     been written, for that is written from one end to the other.
@@ -156,9 +164,9 @@ class IntTable:
         room = _power_above(expected)
         self._slots = np.zeros(4 * room, np.int64)
         self._old = _NO_SLOTS
-        """The slots before, until all that they hold is in `_slots`."""
+        """Previous slots, until all are moved to `_slots`."""
         self._moved = 0
-        """The number of their pairs that are."""
+        """Number of pairs of `_old` moved so far."""
         self._keys = np.empty(room, np.int64)
         self._count = 0
 
@@ -166,7 +174,7 @@ class IntTable:
         return self._count
 
     def ids(self, values: npt.NDArray[np.int64]) -> Ids:
-        """The id of each of `values`; new ones are added."""
+        """Id of each of `values`; new ones are added."""
         out = np.empty(len(values), np.intp)
         loop = compiled_loops().int_ids
         given = read_only(np.ascontiguousarray(values))
@@ -197,7 +205,7 @@ class IntTable:
             self._old, self._moved = _NO_SLOTS, 0
 
     def reserve(self) -> int:
-        """A new id that no integer will ever get: the place of null."""
+        """New id for null, not shared with any integer."""
         if self._count >= self._keys.size:
             self._grow()
         self._keys[self._count] = 0
@@ -209,12 +217,14 @@ class IntTable:
         return self._slots.nbytes + self._old.nbytes + self._keys.nbytes
 
     def values(self) -> npt.NDArray[np.int64]:
-        """All integers in id order: a view, which later additions do not disturb."""
+        """All integers in id order: a view, unaffected by later additions."""
         return self._keys[: self._count]
 
 
 class KeyTable:
-    """Distinct keys of several 64-bit integers, in the order in which they were first met, by the hash of all of a key.
+    """Distinct keys of several 64-bit integers, in order of first insertion.
+
+    By the hash of the whole key.
 
     It grows a little with each batch, as `IntTable` does.
     """
@@ -231,7 +241,7 @@ class KeyTable:
         return self._count
 
     def ids(self, columns: list[npt.NDArray[np.int64]]) -> Ids:
-        """The id of each row's key; new ones are added."""
+        """Id of each row's key; new keys are added."""
         out = np.empty(len(columns[0]), np.intp)
         given, loop = read_only(np.array(columns)), compiled_loops().key_ids
         if self._old.size:
@@ -272,12 +282,12 @@ class KeyTable:
         return self._slots.nbytes + self._old.nbytes + self._keys.nbytes
 
     def values(self) -> list[npt.NDArray[np.int64]]:
-        """The columns of all keys in id order: views, which later additions do not disturb."""
+        """Columns of all keys in id order: views, unaffected by later additions."""
         return [column[: self._count] for column in self._keys]
 
 
 def _layout(strings: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The offsets (n + 1) and bytes of an Arrow string array, without a copy."""
+    """Offsets (n + 1) and bytes of an Arrow string array, without a copy."""
     width = np.int32 if pa.types.is_string(strings.type) else np.int64
     _, offsets, data = strings.buffers()
     if not len(strings) or offsets is None:

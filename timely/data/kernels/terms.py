@@ -1,4 +1,4 @@
-"""Sums of floats that nothing has been rounded in: each is a row of *terms*, floats of which it is the sum.
+"""Exact sums of floats: each is a row of *terms*, rounded only for output.
 
 Floats that are added one after the other are rounded at each step, so that their sum depends on their order. Here what a step
 would round off is kept in a further term, and the sum is rounded once, when it is shown: the float that is nearest to the
@@ -27,32 +27,35 @@ Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[Any]
 
 TERMS = pa.list_(pa.float64())
-"""The type of a column of sums."""
+"""Column type of exact sums."""
 
 _WIDTH = 2
-"""Terms to begin with: enough while the digits of a sum come to 106 bits, from its first to the last of any value."""
+"""Initial number of terms: enough for 106 bits from first to last digit."""
 
 _WIDEST = 64
-"""Terms that a sum has at most: 40 of 53 bits each reach from the least float to the greatest, and there are the far ones."""
+"""Most terms of a sum: 40 cover all floats, the rest are far ones.
+
+40 of 53 bits each reach from the least float to the greatest.
+"""
 
 _FAR = 3
 _HUGE = 2.0**960
 _SHIFT = 128
 _UNIT = 1 << 1074
-"""Every float is a whole number of 2**-1074."""
+"""Every float is a multiple of 2**-1074."""
 
 _WHOLE = 1 << 53
-"""Integers up to here are floats."""
+"""Bound of consecutive integers exactly representable as floats."""
 
 _FEW = 64
-"""Fewer rows than these are added by NumPy, even where compiled loops are loaded."""
+"""Least rows for compiled loops; NumPy adds fewer."""
 
 _VERY_FEW = 8
-"""Fewer than these by Python."""
+"""Least rows for NumPy; fewer are added by Python."""
 
 
 def is_terms(kind: pa.DataType) -> bool:
-    """True for the type of a column of sums of floats."""
+    """True for the column type of exact sums."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
@@ -62,7 +65,7 @@ def blank(rows: int) -> Floats:
 
 
 def terms_of(column: pa.Array) -> Floats:
-    """The terms in a column without nulls, each row filled up to the same width.
+    """Terms of a column without nulls, padded to one width.
 
     Raises:
         CodecError: for what is no column of sums: without terms, with more than a sum can have, or with nulls among them.
@@ -89,7 +92,10 @@ def terms_of(column: pa.Array) -> Floats:
 
 
 def column_of_terms(terms: Floats, empty: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """A column of sums, null where `empty`; of floats, each is a sum by itself."""
+    """Column of exact sums, null by the mask `empty`.
+
+    A plain array of floats gives one term a sum.
+    """
     rows, width = len(terms), terms.shape[1] if terms.ndim > 1 else 1
     values = pa.array(np.ascontiguousarray(terms).reshape(-1))
     offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
@@ -97,7 +103,7 @@ def column_of_terms(terms: Floats, empty: npt.NDArray[np.bool_] | None = None) -
 
 
 def of_integers(values: Numbers) -> Floats:
-    """Integers as sums of floats."""
+    """Integers as exact sums."""
     if values.dtype.kind != "O":
         low = values & ((1 << 32) - 1)
         return np.stack([(values - low).astype(np.float64), low.astype(np.float64)], axis=1)
@@ -111,7 +117,7 @@ def of_integers(values: Numbers) -> Floats:
 
 
 def as_terms(values: Numbers) -> Floats:
-    """Floats, integers or sums as sums."""
+    """Floats, integers or exact sums as exact sums."""
     if values.ndim == 2:
         return values.astype(np.float64, copy=False)
     if values.dtype.kind == "f":
@@ -120,7 +126,9 @@ def as_terms(values: Numbers) -> Floats:
 
 
 def sums(groups: Sequence[Ids], count: int, values: Sequence[Numbers], fullest: int | None = None) -> Floats:
-    """The sum of each of `count` groups: each piece of `groups` says of which is each of `values`, floats or sums.
+    """Exact sum of each of `count` groups, from several pieces.
+
+    Each of `groups` has the groups of the piece of `values`, floats or sums.
 
     Args:
         fullest: no group has more values than this; by default as many as there are.
@@ -137,7 +145,7 @@ def sums(groups: Sequence[Ids], count: int, values: Sequence[Numbers], fullest: 
 
 
 def _summed(terms: Floats | None, ids: Ids, count: int, values: Floats, fullest: int) -> Floats:
-    """Sums to which values are added, floats or sums; None of nothing."""
+    """Sums with values added, floats or sums; None: from nothing."""
     if values.ndim > 1 or not len(ids) or (terms is not None and 2 * count > len(ids)):
         return added(blank(count) if terms is None else terms, ids, values)
     new, left = split_sums(ids, count, values, fullest)
@@ -146,7 +154,10 @@ def _summed(terms: Floats | None, ids: Ids, count: int, values: Floats, fullest:
 
 
 def added(terms: Floats, ids: Ids, values: Numbers, unique: bool = False) -> Floats:
-    """Sums to which values are added, each to that of its id; `unique` if none occurs twice. Maybe another, wider array."""
+    """Sums with values added by id; maybe in another, wider array.
+
+    `unique`: no id occurs twice.
+    """
     if not len(ids):
         return terms
     if values.ndim == 1 and values.dtype.kind == "f":
@@ -195,7 +206,7 @@ def _added(terms: Floats, ids: Ids, values: Floats, unique: bool) -> Floats:
 
 
 def _add_by_hand(terms: Floats, width: int, ids: Ids, values: Floats) -> tuple[Ids, Floats]:
-    """Add values to the terms of some sums; the ids and values of what finds no room."""
+    """Add values to terms in Python; returns ids and values without room."""
     given = ids.tolist()
     rows = dict(zip(given, terms[ids, :width].tolist()))
     left: list[tuple[int, float]] = []
@@ -215,7 +226,7 @@ def _add_by_hand(terms: Floats, width: int, ids: Ids, values: Floats) -> tuple[I
 
 
 def _add_term(terms: Floats, place: int, ids: Ids, values: Floats) -> Floats:
-    """Add values to one term of each sum; what is rounded off."""
+    """Add values to one term of each sum; returns the rounding errors."""
     before = terms[ids, place]
     after = before + values
     part = after - before
@@ -241,7 +252,7 @@ def _units(value: float) -> int:
 
 
 def _split(width: int) -> tuple[int, int]:
-    """The numbers of terms, and of far ones."""
+    """Number of near and of far terms."""
     return (width - _FAR, _FAR) if width % 2 and width > 1 else (width, 0)
 
 
@@ -251,7 +262,7 @@ def _with_far(terms: Floats) -> Floats:
 
 
 def _wider(terms: Floats, width: int) -> Floats:
-    """The same sums in an array of this width, which is one of theirs or more."""
+    """Copy of the sums in an array of this width, at least their own."""
     if width == terms.shape[1]:
         return terms
     near, far = _split(terms.shape[1])
@@ -263,14 +274,14 @@ def _wider(terms: Floats, width: int) -> Floats:
 
 
 def _shared(one: int, other: int) -> int:
-    """The width that sums of both of these widths can have."""
+    """Common width for sums of two widths."""
     (near, far), (more, others) = _split(one), _split(other)
     near = max(near, more, _WIDTH)
     return near + near % 2 + max(far, others)
 
 
 def assigned(terms: Floats, where: Ids | slice, values: Numbers) -> Floats:
-    """Sums of which some are now `values`: floats, integers or sums. Maybe another, wider array."""
+    """Sums with some replaced by `values`; maybe in another, wider array."""
     given = as_terms(values)
     width = _shared(terms.shape[1], given.shape[1])
     terms = _wider(terms, width)
@@ -283,7 +294,7 @@ def assigned(terms: Floats, where: Ids | slice, values: Numbers) -> Floats:
 
 
 def summed(many: Sequence[Numbers]) -> Floats:
-    """The sums of several arrays of numbers or of sums, row by row."""
+    """Row-by-row sums of several arrays of numbers or sums."""
     first, *others = map(as_terms, many)
     found = assigned(blank(len(first)), slice(0, len(first)), first)
     for each in others:
@@ -292,7 +303,7 @@ def summed(many: Sequence[Numbers]) -> Floats:
 
 
 def stacked(many: Sequence[Numbers]) -> Numbers:
-    """Arrays of numbers or of sums, one after the other: all as sums where one is."""
+    """Concatenated arrays of numbers or sums; all as sums if one is."""
     if all(each.ndim == 1 for each in many) or len({each.shape[1:] for each in many}) == 1:
         return np.concatenate(many)
     given = list(map(as_terms, many))
@@ -303,7 +314,7 @@ def stacked(many: Sequence[Numbers]) -> Numbers:
 
 
 def rounded(terms: Floats) -> Floats:
-    """The floats that are nearest to sums; 0.0, never -0.0."""
+    """Nearest floats to exact sums; 0.0, never -0.0."""
     near, far = _split(terms.shape[1])
     if near == 1:
         found: Floats = terms[:, 0] + 0.0
@@ -323,7 +334,10 @@ def rounded(terms: Floats) -> Floats:
 
 
 def means(terms: Numbers, counts: Numbers) -> Floats:
-    """Sums, or numbers, as floats, divided by the numbers of their values, one at least. A sum may be beyond floats."""
+    """Sums divided by counts, as floats.
+
+    Counts are 1 at least. A sum may be beyond floats.
+    """
     if terms.ndim == 1:
         return terms.astype(np.float64) / counts
     found: Floats = rounded(terms) / counts
@@ -336,7 +350,7 @@ def means(terms: Numbers, counts: Numbers) -> Floats:
 
 
 def _exact(near: Sequence[float], far: Sequence[float]) -> int | float:
-    """A sum in units; as it is where it is no number."""
+    """Exact sum in units of 2**-1074; a float if not finite."""
     odd = [value for value in (*near, *far) if not isfinite(value)]
     if odd:
         return float(sum(odd))
@@ -359,7 +373,10 @@ def _divided(above: int, below: int) -> float:
 
 
 def squares(values: Numbers) -> Floats:
-    """The square of each number, as a sum. Of floats nearer to 0 than 1e-146 its last digits may be missing."""
+    """Square of each number as an exact sum.
+
+    Of floats nearer to 0 than 1e-146 its last digits may be missing.
+    """
     if values.dtype.kind == "f":
         return _squares(values.astype(np.float64, copy=False))
     low = values & 2047  # what is above has 53 bits
@@ -379,7 +396,7 @@ def _squares(values: Floats) -> Floats:
 
 
 def _product(one: Numbers, other: Numbers) -> tuple[Floats, Floats]:
-    """A product, and what is rounded off (Dekker)."""
+    """Product and its rounding error (Dekker)."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         product: Floats = one * other
         (a, b), (c, d) = _halves(one), _halves(other)
@@ -395,11 +412,14 @@ def _halves(values: Numbers) -> tuple[Floats, Floats]:
 
 
 _SAFE = (2.0**-800, 2.0**480)
-"""Squares from the one up, and sums below the other, have products that are floats."""
+"""Safe range: squares above the first, sums below the second.
+
+Their products are floats.
+"""
 
 
 def spreads(counts: npt.NDArray[np.int64], totals: Numbers, of_squares: Numbers) -> Floats:
-    """The squares of distances from the mean, added up, given the number, the sum and the sum of squares of some values."""
+    """Sums of squared deviations from the mean, from count, sum and squares."""
     total, square = as_terms(totals), as_terms(of_squares)
     (near, far), (width, others) = _split(total.shape[1]), _split(square.shape[1])
     found = np.zeros(len(counts))

@@ -1,4 +1,4 @@
-"""Totals: the parts of each key, added up over any number of batches and partial tables."""
+"""Running aggregates by key, over any number of batches and partial tables."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from timely.data.kernels.tables import Ids
 
 
 class Result(NamedTuple):
-    """A result that is a part as it is, or divided by the number of values."""
+    """Result column: a part, maybe divided by the count of its values."""
 
     name: str
     part: int
-    """Its number."""
+    """Index of the part."""
     by: int | None = None
-    """The number of the part by which it is divided."""
+    """Index of the part to divide by."""
     whole: bool = False
-    """The part is the result of integers alone; of floats there is more to it."""
+    """True if the part serves as the result for integers only."""
 
 
 class Totals:
-    """Parts added up over any number of partial tables: an index of keys, and a dense array a part."""
+    """Parts by key, added up: an index of keys, and a dense array a part."""
 
     def __init__(self, keys: Sequence[str], parts: Sequence[Part], expected: int = 0) -> None:
         self.keys = list(keys)
@@ -46,20 +46,23 @@ class Totals:
         self._expected = expected
         self._arrays: list[Numbers] = []
         self._begun = 0
-        """The number of keys of which the arrays hold parts; the rest of an array means nothing."""
+        """Number of keys with initialised parts; the rest of an array means nothing."""
         self._kinds: list[pa.DataType] = []
         self._reach: list[int] = [0] * len(self.parts)
-        """Of integer sums: none is further from zero."""
+        """Bound on the magnitude of each integer sum."""
         self._names = [part.name for part in self.parts]
         counts = {part.column: i for i, part in enumerate(self.parts) if part.kind == "values"}
         self._counts = [counts[part.column] if part.kind in ("min", "max") else None for part in self.parts]
-        """Of a minimum or maximum: the number of the part that counts its values."""
+        """Index of the part counting the values of a minimum or maximum."""
 
     def __len__(self) -> int:
         return len(self.index)
 
     def ids(self, keys: list[pa.Array], kinds: list[pa.DataType]) -> Ids:
-        """The id of each row's key; new keys start from nothing. `kinds` of the parts that are to be added or put."""
+        """Id of each row's key; new keys start from identities.
+
+        `kinds`: the types of the parts that are to be added or put.
+        """
         ids = self.index.ids(keys)
         if not self._arrays:
             self._kinds = kinds
@@ -82,7 +85,7 @@ class Totals:
         return ids
 
     def _widen(self, kinds: list[pa.DataType]) -> None:
-        """Integers meet floats: go on in floats. Nulls meet anything. What else changes is an error."""
+        """Widen part types: integers to floats, nulls to anything; else TypeError."""
         for i, (old, new) in enumerate(zip(self._kinds, kinds, strict=True)):
             if old.equals(new):
                 continue
@@ -131,7 +134,7 @@ class Totals:
         self._kinds[i] = EXACT
 
     def add(self, ids: Ids, added: Added, unique: bool) -> None:
-        """Add rows that have `ids`; `unique` if none occurs twice."""
+        """Add rows by their keys' ids; `unique` if none occurs twice."""
         for i, (part, values, valid) in enumerate(zip(self.parts, added.values, added.valid, strict=True)):
             of = ids if valid is None else ids[valid]
             if self._arrays[i].ndim > 1:
@@ -157,7 +160,10 @@ class Totals:
                 ufunc.at(array, of, values)
 
     def _make_room(self, i: int, values: Numbers, times: int) -> None:
-        """Go on in Python's integers where `values`, of which so many may come to one key, could leave 64 bits."""
+        """Switch to Python integers if sums of `values` could leave 64 bits.
+
+        `times`: the most values for one key.
+        """
         further = reach_of(values) * times
         if self._reach[i] + further >= LIMIT:
             self._reach[i] = reach_of(self._arrays[i][: len(self)])
@@ -166,11 +172,11 @@ class Totals:
         self._reach[i] += further
 
     def gather(self, ids: Ids) -> list[Numbers]:
-        """The parts of `ids`, as copies."""
+        """Copies of the parts of `ids`."""
         return [array.take(ids, axis=0) for array in self._arrays]
 
     def values(self) -> list[Numbers]:
-        """The parts of all keys, by id, as copies."""
+        """Copies of the parts of all keys, by id."""
         return [array[: len(self)].copy() for array in self._arrays]
 
     def put(self, ids: Ids, values: Sequence[Numbers]) -> None:
@@ -187,21 +193,21 @@ class Totals:
         self._reached(i, values)
 
     def _reached(self, i: int, values: Numbers) -> None:
-        """Note that part `i` of some keys is now `values`."""
+        """Update the magnitude bound of part `i` for `values`."""
         if self.parts[i].kind == "sum" and values.dtype.kind == "i":
             self._reach[i] = max(self._reach[i], reach_of(values))
 
     def clear(self, ids: Ids) -> None:
-        """Give `ids` the parts of a key that has had no row."""
+        """Reset the parts of `ids` to identities."""
         for part, array in zip(self.parts, self._arrays, strict=True):
             array[ids] = identity(part.kind, array.dtype)
 
     def of(self, part: Part) -> Numbers:
-        """A part of all keys, by id. Valid until the next row is added."""
+        """One part of all keys, by id, valid until rows are added."""
         return self._arrays[self.parts.index(part)][: len(self)] if self._arrays else np.zeros(0, np.int64)
 
     def put_table(self, ids: Ids, table: pa.Table) -> None:
-        """Set the parts of `ids`, all different, to those of the partial `table`."""
+        """Set the parts of distinct `ids` from a partial table."""
         first, count = (int(ids[0]), len(ids)) if len(ids) else (0, 0)
         rising = count > 0 and int(ids[-1]) == first + count - 1 and bool((np.diff(ids) == 1).all())
         where: Ids | slice = slice(first, first + count) if rising else ids
@@ -220,15 +226,17 @@ class Totals:
         self.index.truncate(count)
 
     def table(self, ids: Ids, values: Sequence[Numbers] | None = None) -> pa.Table:
-        """The partial table of `ids`, with their parts now or the given ones."""
+        """Partial table of `ids`, with their current parts or the given ones."""
         columns = self.columns(ids, self.gather(ids) if values is None else values)
         return pa.Table.from_arrays(list(columns.values()), list(columns))
 
     def columns(
         self, ids: Ids | None, values: Sequence[Numbers], only: Collection[Part] | None = None
     ) -> dict[str, pa.Array]:
-        """The columns of the partial table of `ids` (None: of all keys), whose parts have these values; `only`: of the parts,
-        those."""
+        """Columns of a partial table of `ids` (None: all keys) with these part values.
+
+        `only`: just those of the parts.
+        """
         result = dict(zip(self.keys, self.index.keys(ids), strict=True))
         for part, name, count, kind, array in zip(
             self.parts, self._names, self._counts, self._kinds, values, strict=True
@@ -238,7 +246,7 @@ class Totals:
         return result
 
     def frame(self, ids: Ids, values: Sequence[Numbers], named: Sequence[Result]) -> pl.DataFrame | None:
-        """The keys `ids`, and results that are made of their parts, which have these values, as a frame.
+        """Keys `ids` and results of their part values, as a frame.
 
         For a few rows that costs much less than Arrow. None if there is more to it than 64-bit numbers and little text.
         """
@@ -262,7 +270,7 @@ class Totals:
         return frame_of(columns)
 
     def nbytes(self) -> int:
-        """Bytes held, roughly."""
+        """Estimate of bytes held."""
         arrays = zip(self.parts, self._arrays, strict=bool(self._arrays))
         sketched = sum(sketches.size_of(array[: len(self)]) for part, array in arrays if part.kind == "sketch")
         return self.index.nbytes() + sum(array.nbytes for array in self._arrays) + sketched
@@ -278,7 +286,9 @@ def _adds_up(kind: pa.DataType) -> bool:
 
 
 def _as_floats(values: Numbers, column: str) -> Numbers:
-    """Floats, or integers as floats. Of those only the least and the greatest come to floats; sums are not rounded.
+    """Numbers as floats; TypeError if an integer is not exactly representable.
+
+    For minima and maxima only: sums are not rounded.
 
     Raises:
         TypeError: if one would be another one.
@@ -296,11 +306,11 @@ def _as_floats(values: Numbers, column: str) -> Numbers:
 
 
 _WHOLE = 2.0**53
-"""All integers up to here are floats, and others that become this one."""
+"""Magnitude bound of integers certain to be exact as floats."""
 
 
 def _merge(held: Numbers, ids: Ids, values: Numbers) -> None:
-    """Add sketches to those that `held` has for `ids`."""
+    """Merge sketches into those held for `ids`."""
     if not len(ids):
         return
     touched, at = np.unique(ids, return_inverse=True)
@@ -309,7 +319,7 @@ def _merge(held: Numbers, ids: Ids, values: Numbers) -> None:
 
 
 def _improve(held: Numbers, ids: Ids, values: Numbers, kind: Kind) -> None:
-    """Lower or raise what `held` has for `ids` to `values`, which have an order but are no numbers."""
+    """Update minima or maxima of non-numeric values held for `ids`."""
     for at, value in zip(ids.tolist(), values, strict=True):
         before = held[at]
         if before is None or (value < before if kind == "min" else value > before):

@@ -1,4 +1,4 @@
-"""Expressions of Polars as trees of plain data, as Polars itself writes them."""
+"""Polars expressions as trees of plain data, by Polars' own JSON."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import polars as pl
 
 
 def tree_of(expr: pl.Expr) -> Any:
-    """The tree of an expression: dicts by kind of node, lists and plain values."""
+    """Tree of an expression: dicts by kind of node, lists and plain values."""
     return json.loads(expr.meta.serialize(format="json"))
 
 
 def expr_of(tree: Any) -> pl.Expr:
-    """The inverse of `tree_of`."""
+    """Inverse of `tree_of`."""
     return pl.Expr.deserialize(io.StringIO(json.dumps(tree)), format="json")

@@ -1,4 +1,4 @@
-"""Output into a Delta table, exactly once."""
+"""Delta Lake sink, exactly once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from timely.io.tables.writer import Conflict, TableWriter, partition_columns, sa
 
 
 class DeltaSink:
-    """Appends to the Delta table at `path`, a folder or an address (s3://...): columns, or records that are dicts.
+    """Appends to the Delta table at `path`, a folder or an address (s3://...).
+
+    Rows are columns, or records that are dicts.
 
     Each epoch is one version of the table, whatever the number of workers: readers see all of it or nothing. All rows go to one
     worker, which writes them. The table is made if it is not there, with the columns of the first epoch or of `schema`, and
@@ -54,20 +56,23 @@ class DeltaSink:
         self._owner = Owner(uuid.uuid4().hex, "")
 
     def for_job(self, job: str, name: str) -> DeltaSink:
-        """The same sink, with the marks of this job."""
+        """Copy of the sink with the marks of one job."""
         same = copy(self)
         same._owner = Owner(job, name)
         return same
 
     def open(self, worker: int, workers: int) -> TableWriter:
-        """This worker's writer; only one worker's gets anything. Raises SinkError if the table cannot be written like this."""
+        """Writer of this worker; only one worker's gets any rows.
+
+        Raises SinkError if the table cannot be written like this.
+        """
         target = _DeltaTarget(self._path, self._schema, self._partition_by, self._options, self._owner)
         target.look()
         return TableWriter(target)
 
 
 class _DeltaTarget:
-    """A Delta table, as of the last look."""
+    """A Delta table as last loaded."""
 
     def __init__(
         self, path: str, schema: pa.Schema | None, partition_by: list[str], options: dict[str, str], owner: Owner

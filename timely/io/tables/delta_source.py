@@ -1,4 +1,4 @@
-"""A Delta table as input, version by version."""
+"""Delta Lake source, version by version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from timely.io.tables.source import DataFile, Log, TableSource, choose
 
 
 class Delta(TableSource):
-    """The Delta table at `path`, a folder or an address (s3://...): version v of it is epoch v, with the rows that v adds.
+    """Delta table at `path`: version v is epoch v, with the rows it adds.
+
+    `path` is a folder or an address (s3://...).
 
     The first epoch is version `start`, with the whole table as it was then; with `after=v` it is what follows version v. The
     source ends with the version that is the newest when the job begins, or, with `follow=True`, goes on with each new one, for
@@ -85,7 +87,10 @@ _CHECKPOINT = msgspec.json.Decoder(_Checkpoint)
 
 
 class _DeltaLog(Log):
-    """The commits in a table's folder `_delta_log`: `added` reads one, and `deltalake` what many make together."""
+    """Commits of a Delta table, from its `_delta_log` folder.
+
+    `added` reads one of them itself; `deltalake` reads what many make together.
+    """
 
     def __init__(self, path: str, options: dict[str, str], columns: list[str] | None) -> None:
         self.where = f"Delta table {path}"
@@ -94,7 +99,7 @@ class _DeltaLog(Log):
         self._columns = columns
         self._system: pafs.FileSystem | None = None
         self._schema: tuple[int, pa.Schema] | None = None
-        """A version, and the columns of the table as of that version."""
+        """Last version read, and the table's columns as of it."""
 
     def _table(self, version: int | None = None) -> Any:
         from deltalake import DeltaTable
@@ -204,7 +209,10 @@ class _DeltaLog(Log):
         )
 
     def _schema_of(self, number: int, changes: Sequence[_MetaData]) -> pa.Schema:
-        """The columns as of a version. Between versions that are read in order only a commit with `metaData` changes them."""
+        """Columns as of a version.
+
+        Between versions that are read in order only a commit with `metaData` changes them.
+        """
         from deltalake import Schema
 
         if changes:
@@ -247,7 +255,7 @@ def _commit(number: int) -> str:
 
 
 class _DeltaFile:
-    """A Parquet file of a Delta table. What the table is partitioned by is not in the file."""
+    """Parquet file of a Delta table; partition values come from the log."""
 
     def __init__(
         self, system: pafs.FileSystem, where: str, name: str, values: Mapping[str, Any], schema: pa.Schema
@@ -302,7 +310,7 @@ class _DeltaFile:
 
 
 def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    """A column of one value, which the log of a table has as text."""
+    """Column of one value, given as text by the table's log."""
     if value == "" and not pa.types.is_string(kind):
         value = None
     if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is not None:

@@ -1,4 +1,4 @@
-"""Errors of the libraries of tables, in words, and what to install where one is missing."""
+"""Errors of the lakehouse libraries, and of missing packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from timely.errors import FalkirkError, at_line, told
 
 
 def need(package: str, extra: str, what: str, kind: type[FalkirkError]) -> None:
-    """Load `package`. Raises `kind` with the user's line, and what to install, if it is not there."""
+    """Import `package`, or raise `kind` with the user's line and the remedy.
+
+    It says what to install.
+    """
     try:
         import_module(package)
     except ImportError as error:
@@ -21,5 +24,8 @@ def need(package: str, extra: str, what: str, kind: type[FalkirkError]) -> None:
 
 
 def said(error: Exception) -> str:
-    """The class of a library's error and the first line of what it says: behind that come traces and addresses."""
+    """Class and first line of a library's error.
+
+    Behind the first line come traces and addresses.
+    """
     return told(error).splitlines()[0].rstrip(" .")

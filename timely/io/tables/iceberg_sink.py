@@ -1,4 +1,4 @@
-"""Output into an Iceberg table, exactly once."""
+"""Apache Iceberg sink, exactly once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,22 @@ from timely.io.tables.writer import Conflict, TableWriter, partition_columns, sa
 _KEEP = "falkirk.keep-snapshots"
 
 _OPENINGS = 20
-"""Tries of a catalog that another process is making: each of its tables may be made between a look and a try to make it."""
+"""Tries to open a catalog under creation by another process.
+
+Each of its tables may be made between a look and a try to make it.
+"""
 
 CatalogProperties = str | Mapping[str, str]
-"""The name of a catalog in `.pyiceberg.yaml`, or its properties: type, uri, warehouse, ... and `name` ("default")."""
+"""Name of a catalog in `.pyiceberg.yaml`, or its properties.
+
+Such as type, uri, warehouse, and `name` ("default").
+"""
 
 
 class IcebergSink:
-    """Appends to the Iceberg table `table` ("namespace.name") of `catalog`: columns, or records that are dicts.
+    """Appends to the Iceberg table `table` ("namespace.name") of `catalog`.
+
+    Rows are columns, or records that are dicts.
 
     Each epoch is one snapshot of the table, whatever the number of workers: readers see all of it or nothing. All rows go to
     one worker, which writes them. The table and its namespace are made if they are not there, with the columns of the first
@@ -65,13 +73,16 @@ class IcebergSink:
         self._owner = Owner(uuid.uuid4().hex, "")
 
     def for_job(self, job: str, name: str) -> IcebergSink:
-        """The same sink, with the marks of this job."""
+        """Copy of the sink with the marks of one job."""
         same = copy(self)
         same._owner = Owner(job, name)
         return same
 
     def open(self, worker: int, workers: int) -> TableWriter:
-        """This worker's writer; only one worker's gets anything. Raises SinkError if the table cannot be written like this."""
+        """Writer of this worker; only one worker's gets any rows.
+
+        Raises SinkError if the table cannot be written like this.
+        """
         where = f"Iceberg table {self._name}"
         catalog = load_catalog(self._catalog, where, SinkError)
         target = _IcebergTarget(where, catalog, self._name, self._schema, self._partition_by, self._keep, self._owner)
@@ -80,14 +91,20 @@ class IcebergSink:
 
 
 def table_name(given: Any, what: str, kind: type[FalkirkError]) -> str:
-    """`given`, the name of a table in its namespace. Raises `kind` at the user's line."""
+    """Check for the name of a table in its namespace.
+
+    Raises `kind` at the user's line.
+    """
     if isinstance(given, str) and "." in given and all(given.split(".")):
         return given
     raise kind(at_line(f'{what} takes the name of a table in its namespace, as in "sales.orders", not {given!r}.'))
 
 
 def catalog_properties(given: Any, kind: type[FalkirkError]) -> dict[str, str]:
-    """The properties of a catalog, its name among them. Raises `kind` at the user's line."""
+    """Catalog properties, its name among them.
+
+    Raises `kind` at the user's line.
+    """
     if isinstance(given, str) and given:
         return {"name": given}
     if isinstance(given, Mapping) and all(isinstance(each, str) for pair in given.items() for each in pair):
@@ -101,7 +118,7 @@ def catalog_properties(given: Any, kind: type[FalkirkError]) -> dict[str, str]:
 
 
 def load_catalog(properties: Mapping[str, str], where: str, kind: type[FalkirkError]) -> Any:
-    """The catalog. Raises `kind` if it cannot be reached."""
+    """Load the catalog; raises `kind` if it cannot be reached."""
     from pyiceberg.catalog import load_catalog as load
 
     rest = dict(properties)
@@ -120,7 +137,7 @@ def load_catalog(properties: Mapping[str, str], where: str, kind: type[FalkirkEr
 
 
 class _IcebergTarget:
-    """An Iceberg table, as of the last look."""
+    """An Iceberg table as last loaded."""
 
     def __init__(
         self,
@@ -142,7 +159,7 @@ class _IcebergTarget:
         self._mark = f"falkirk.epoch.{owner.job}.{owner.sink}"
         self._table: Any = None
         self._files: tuple[int, list[Any]] | None = None
-        """The data files that were written for an epoch, and are in no snapshot yet."""
+        """Data files written for an epoch but in no snapshot yet."""
 
     def look(self) -> int | None:
         from pyiceberg.exceptions import NoSuchTableError

@@ -1,4 +1,4 @@
-"""An Iceberg table as input, snapshot by snapshot."""
+"""Apache Iceberg source, snapshot by snapshot."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from timely.io.tables.source import DataFile, Log, TableSource, choose
 
 
 class Iceberg(TableSource):
-    """The Iceberg table `table` ("namespace.name") of `catalog`: the snapshot with sequence number n is epoch n, with the rows
-    that it adds.
+    """Iceberg table `table` ("namespace.name") of `catalog` as a source.
+
+    The snapshot with sequence number n is epoch n, with the rows that it adds.
 
     The first epoch is snapshot `start`, with the whole table as it was then; with `after=n` it is what follows snapshot n. The
     source ends with the snapshot that is the newest when the job begins, or, with `follow=True`, goes on with each new one, for
@@ -50,7 +51,7 @@ class Iceberg(TableSource):
 
 
 class _IcebergLog(Log):
-    """The snapshots from the current one back to the oldest that there is."""
+    """Snapshots from the oldest available one to the current one."""
 
     def __init__(self, where: str, catalog: Any, name: str, columns: list[str] | None) -> None:
         self.where = where
@@ -174,7 +175,7 @@ class _IcebergLog(Log):
 
 
 class _IcebergFile:
-    """A data file of an Iceberg table, which is read at once."""
+    """Data file of an Iceberg table, read in one piece."""
 
     def __init__(self, table: Any, schema: Any, columns: pa.Schema, task: Any, where: str) -> None:
         self.name: str = task.file.file_path

@@ -1,4 +1,4 @@
-"""The rows of an epoch as one Arrow table, with the columns of the table that they go to."""
+"""Rows of an epoch as one Arrow table with the target's columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from timely.errors import SinkError
 
 
 def rows_of_epoch(batches: Sequence[Batch], schema: pa.Schema | None, where: str) -> pa.Table:
-    """The rows of all batches, in the columns and types of `schema`; None: in those that they have.
+    """Concatenate batches in the columns and types of `schema`.
+
+    None: in those that they have.
 
     Nothing is guessed: a column too many or too few, and a type that is not the same but for its width, is an error.
 
@@ -32,7 +34,7 @@ def rows_of_epoch(batches: Sequence[Batch], schema: pa.Schema | None, where: str
 
 
 def new_schema(schema: pa.Schema, where: str) -> pa.Schema:
-    """The columns of a new table that takes rows of `schema`: plain types, signed, times in microseconds."""
+    """Schema of a new table: plain types, signed integers, times in microseconds."""
     empty = [field.name for field in schema if pa.types.is_null(field.type)]
     if empty:
         raise SinkError(

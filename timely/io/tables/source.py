@@ -1,4 +1,4 @@
-"""The base of sources made of tables with versions: each version is an epoch, of the rows that it adds."""
+"""Base of versioned table sources: a version is an epoch of added rows."""
 
 from __future__ import annotations
 
@@ -19,53 +19,58 @@ from timely.io.interface import Chunk, End, Files, Partition, Position, Wait
 
 
 class DataFile(Protocol):
-    """A file of a table, which never changes."""
+    """Immutable data file of a table."""
 
     name: str
 
     def pieces(self) -> int:
-        """The number of pieces in which it is read."""
+        """Number of pieces to read it in."""
 
     def read(self, piece: int) -> pa.Table:
-        """The rows of a piece, in the columns of the version. Raises SourceError."""
+        """Rows of a piece, in the columns of the version; raises SourceError."""
 
 
 class Log(ABC):
-    """The versions of a table, by number, in order. They never change; old ones may be gone.
+    """Versions of a table by number, in order.
+
+    They never change; old ones may be gone.
 
     All methods may raise SourceError.
     """
 
     where: str
-    """The table's name in messages."""
+    """Table name for messages."""
 
     @abstractmethod
     def newest(self) -> int:
-        """The number of the newest version."""
+        """Number of the newest version."""
 
     @abstractmethod
     def columns(self) -> pa.Schema:
-        """The columns of the newest version."""
+        """Columns of the newest version."""
 
     @abstractmethod
     def first(self, start: int | None) -> int | None:
-        """The version `start`, or the table's first one; None if it is still to come."""
+        """Version `start`, or the table's first one; None if it does not exist yet."""
 
     @abstractmethod
     def following(self, number: int) -> int | None:
-        """The version that follows version `number`; None if it is still to come."""
+        """Version after `number`; None if it does not exist yet."""
 
     @abstractmethod
     def state(self, number: int) -> Sequence[DataFile]:
-        """The files of the whole table as of a version."""
+        """Files of the whole table as of a version."""
 
     @abstractmethod
     def added(self, number: int) -> Sequence[DataFile]:
-        """The files whose rows a version adds. Raises SourceError if it does not only add rows."""
+        """Files with the rows added by a version.
+
+        Raises SourceError if it does not only add rows.
+        """
 
 
 class TableSource(ABC):
-    """A table as input. Version v of it is epoch v: the rows that it adds.
+    """Base of table sources: version v is epoch v, with the rows it adds.
 
     The subclasses say what the arguments mean.
     """
@@ -96,7 +101,7 @@ class TableSource(ABC):
         self._folder: Path | None = None
 
     def with_files(self, files: Files, name: str) -> Self:
-        """The same source, whose last version is written down where all workers, and all that take their place, find it."""
+        """Copy of the source, sharing its last version with all workers through a file."""
         if self._follow:
             return self
         same = copy(self)
@@ -104,7 +109,10 @@ class TableSource(ABC):
         return same
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        """This worker's share of the files of each version. Raises SourceError if there is no table."""
+        """This worker's share of the files of each version.
+
+        Raises SourceError if there is no table.
+        """
         log = self.log()
         newest = log.newest()
         upto = (
@@ -118,11 +126,14 @@ class TableSource(ABC):
 
     @abstractmethod
     def log(self) -> Log:
-        """The table, to be opened when it is read."""
+        """Version log of the table, opened on first use."""
 
 
 def _agree(path: Path, mine: int, where: str) -> int:
-    """The number in the file at `path`, which whoever comes first writes."""
+    """Number in the file at `path`, written by the first caller.
+
+    Others get the first one's number.
+    """
     if not path.exists():
         draft = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         with open(draft, "w") as file:
@@ -139,7 +150,7 @@ def _agree(path: Path, mine: int, where: str) -> int:
 
 
 class TablePartition:
-    """One worker's share of a table: every so manieth file of each version, in the order of their names.
+    """One worker's share of a table: every W-th file of each version, by name.
 
     A position is [version] after a version, and [version, whole, file, piece] before a piece of one; `whole` is 1 for the first
     version, which is read with all that came before it.
@@ -166,15 +177,15 @@ class TablePartition:
         self._as_records = as_records
         self._poll = poll_seconds
         self._after = after
-        """The last version that was read; None: it begins with the first."""
+        """Last version read; None: start with the first."""
         self._number: int | None = None
-        """The version that is being read."""
+        """Version being read."""
         self._whole = False
         self._files: list[DataFile] = []
         self._file = self._piece = 0
 
     def read(self) -> Chunk | Wait | End:
-        """The next piece of a file, or the end of a version that has none for this share."""
+        """Next piece of a file, or the end of a version without one for this share."""
         if self._number is None:
             log, whole = self._log, self._after is None
             if self._after is not None and self._upto is not None and self._after >= self._upto:
@@ -197,7 +208,7 @@ class TablePartition:
         return Chunk(number, rows, [number], closes=True)
 
     def _here(self) -> bool:
-        """Go on to the next file that has a piece left, if need be; False if there is none."""
+        """Advance to the next file with a piece left; False if there is none."""
         while self._file < len(self._files) and self._piece >= self._files[self._file].pieces():
             self._file, self._piece = self._file + 1, 0
         return self._file < len(self._files)
@@ -214,7 +225,7 @@ class TablePartition:
         self._files = []
 
     def seek(self, position: Position) -> None:
-        """Go to a position that a chunk had."""
+        """Go to a position given by a chunk."""
         match position:
             case None:
                 self._stand_after(self._begin)
@@ -229,14 +240,17 @@ class TablePartition:
                 )
 
     def ack(self, position: Position) -> None:
-        """Versions stay: nothing to do."""
+        """No-op: versions stay."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No-op: there is nothing to release."""
 
 
 def choose(schema: pa.Schema, columns: Sequence[str] | None, where: str) -> pa.Schema:
-    """The columns of a table that are asked for, without what a library noted at them. Raises SourceError if one is missing."""
+    """Schema of the chosen columns, without metadata.
+
+    Raises SourceError if one is missing.
+    """
     wanted = schema.names if columns is None else columns
     lacking = [name for name in wanted if name not in schema.names]
     if lacking:

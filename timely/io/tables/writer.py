@@ -1,4 +1,4 @@
-"""Writes epochs to a table, each by one commit that also says which epoch of which job it is."""
+"""Table writer: one commit an epoch, marked with the job and the epoch."""
 
 from __future__ import annotations
 
@@ -18,30 +18,37 @@ _WAITS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
 
 class Conflict(Exception):
-    """Another program has changed the table since it was looked at: nothing of the commit is there."""
+    """Conflicting change of the table by another program since the last look.
+
+    Nothing of the commit is there.
+    """
 
 
 class Target(Protocol):
-    """A table that is written to, by one sink of one job."""
+    """Target table of one sink of one job."""
 
     where: str
-    """Its name in messages."""
+    """Table name for messages."""
 
     def look(self) -> int | None:
-        """The last epoch that the sink has committed, as the table is now; None for none."""
+        """Load the table; returns the last epoch committed by the sink, or None."""
 
     def schema(self) -> pa.Schema | None:
-        """Its columns as of the last look; None: it is not there yet, and nothing was said about them."""
+        """Columns as of the last look; None if the table is missing and undeclared."""
 
     def append(self, rows: pa.Table, epoch: int) -> None:
-        """Commit the rows of `epoch` on top of what was seen at the last look. Makes the table if it is missing.
+        """Commit the rows of `epoch` on top of the state of the last look.
+
+        Makes the table if it is missing.
 
         Raises Conflict, or SinkError.
         """
 
 
 class TableWriter:
-    """Commits one epoch after another. An epoch is held in memory until it is committed; one without rows makes no commit.
+    """Writer with one commit an epoch, buffered in memory until then.
+
+    An epoch without rows makes no commit.
 
     The mark of an epoch is part of its commit, and a commit goes on top of the state in which no such mark was seen: an epoch
     that comes again is not written again, even if two processes try at once.
@@ -52,11 +59,11 @@ class TableWriter:
         self._pending = PendingEpochs()
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Keep the batch until its epoch is complete."""
+        """Buffer the batch until its epoch is complete."""
         self._pending.add(epoch, batch)
 
     def commit(self, epoch: int) -> None:
-        """Add the epoch to the table, unless it is there. Raises SinkError."""
+        """Add the epoch to the table unless it is there; raises SinkError."""
         target = self._target
         batches = [batch for batch in self._pending.take(epoch) if len(batch)]
         if not batches:
@@ -78,16 +85,19 @@ class TableWriter:
         )
 
     def abort(self) -> None:
-        """Drop what was not committed."""
+        """Discard uncommitted batches."""
         self._pending.clear()
 
     def close(self) -> None:
-        """The job is over."""
+        """Discard uncommitted batches at the job's end."""
         self._pending.clear()
 
 
 def partition_columns(given: Any, schema: pa.Schema | None) -> list[str]:
-    """The columns that a sink's argument `partition_by` names. Raises SinkError at the user's line."""
+    """Check of the argument `partition_by`: a list of column names.
+
+    Raises SinkError at the user's line.
+    """
     if isinstance(given, str) or not all(isinstance(name, str) for name in given):
         raise SinkError(at_line(f"partition_by={given!r}: must be a list of names of columns."))
     names = list(given)
@@ -98,7 +108,7 @@ def partition_columns(given: Any, schema: pa.Schema | None) -> list[str]:
 
 
 def same_partitions(there: Sequence[str], wanted: Sequence[str], where: str) -> None:
-    """Raise SinkError if a table is partitioned otherwise than the sink was told."""
+    """Raise SinkError if the table's partitioning differs from the sink's."""
     if wanted and list(there) != list(wanted):
         how = f"by {', '.join(map(repr, there))}" if there else "by nothing"
         raise SinkError(
