@@ -213,7 +213,7 @@ class Observer:
             )
 
     def _reached(self) -> list[int]:
-        """The epochs of the sources that have not ended."""
+        """Epochs of the sources still open."""
         times = [self._agent.worker.input_time(node) for node in self._inputs]
         return [time[0] for time in times if time is not None]
 

@@ -84,7 +84,7 @@ class LivePage:
         self._told[message.worker] = self._clock(), message
 
     def hear_busy(self, message: Busy) -> None:
-        """Take what is known of a worker that does not answer, because it is in a long turn."""
+        """Take the last known numbers of a worker in a long turn."""
         self._busy[message.worker] = message
 
     def answered(self, effect: Answered) -> None:

@@ -135,7 +135,7 @@ def serve_store(folder: str | os.PathLike[str], page: PageSocket, on_note: Calla
 
 
 def judge_of(saved: SavedJob) -> Judge:
-    """The judge of a job, by what its monitor has noted. Journals of earlier versions do not tell of an end."""
+    """Verdict on a job by its journal; earlier versions journaled no end."""
     judge = Judge(saved.events)
     if saved.finished:
         judge.take(KeptEvent("finished", judge.last))

@@ -88,7 +88,7 @@ class Heartbeat:
 
 
 def doing(node: Node | None) -> tuple[str, str]:
-    """Current work of a worker as text, with the line of the user's file; its operator."""
+    """Text for a worker's current work, with the user's line; its operator."""
     if node is None:
         return "", ""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)

@@ -69,10 +69,12 @@ LAYOUT: Typed[Layout] = Typed("the layout of a job", Layout)
 _SHORTEST_TICK, _LONGEST_TICK = 0.02, 0.25
 
 _STUCK_BEATS = 30
-"""Beats without progress after which a job is looked at: three times the time-out of heartbeats."""
+"""Number of beats without progress before a search for what holds the job.
+
+Three times the time-out of heartbeats."""
 
 _LAST_WORDS_SECONDS = 1.0
-"""Seconds that the journal has to hear why the job ends."""
+"""Longest wait, in seconds, for the reason of the job's end to be journaled."""
 
 
 class MonitorProcess:

@@ -212,7 +212,7 @@ class WorkerProcess:
 
     @property
     def at(self) -> int:
-        """The processor that is at work; -1: none is."""
+        """Processor now at work; -1 if there is none."""
         node = self.session.worker.acting
         return -1 if node is None else self.session.plan.of_node.get(node.index, -1)
 

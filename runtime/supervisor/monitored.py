@@ -101,7 +101,7 @@ class Monitored:
         self._away_until: float | None = None
         self._noted_by = float("-inf")
         self._busy: set[int] = set()
-        """Workers that the monitor was told to be in a long turn."""
+        """Workers in a long turn, as last reported to the monitor."""
         self._stats: dict[int, Stats] = {}
         self._folder = Path(folder).absolute()
         self._store = JobStore(resources, self._folder, plan.workers, note)
@@ -189,7 +189,7 @@ class Monitored:
             self._lose(self.place.turn())
 
     def stopped(self, by: str) -> None:
-        """Somebody stops the job: have that noted, if the monitor can."""
+        """Have the monitor note that the job is stopped, if it can."""
         if self._monitor is not None and self.over is None and self.error is None:
             self._monitor.tell(Stopping(by))
             self._noted_by = time.monotonic() + _NOTE_SECONDS
@@ -234,7 +234,7 @@ class Monitored:
                     return
 
     def _tell_busy(self, child: Child, seconds: float, processor: int, name: str, where: str) -> None:
-        """Tell the monitor of a worker whose turn is longer than those of others that it may be stuck; and of its end."""
+        """Report long turns of workers to the monitor, and their ends."""
         long = seconds >= self.children.liveness.timeout
         if self._monitor is None or (not long and child.worker not in self._busy):
             return

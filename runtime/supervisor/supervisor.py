@@ -62,7 +62,7 @@ class Lead(Protocol):
         """Called several times a second; raises the error that ends the job."""
 
     def stopped(self, by: str) -> None:
-        """Somebody stops the job: `by` Ctrl-C, a signal, falkirk stop. Called before its processes are ended."""
+        """Note a stop `by` Ctrl-C, a signal or falkirk stop, before processes end."""
 
     def finish(self) -> None:
         """Remove temporary files after the end of the job."""

@@ -99,7 +99,7 @@ class Together:
             raise self._suspicion[1]
 
     def stopped(self, by: str) -> None:
-        """There is nobody who would note it."""
+        """Do nothing: there is no monitor to note a stop."""
 
     def finish(self) -> None:
         """Do nothing: no files are left."""

@@ -143,7 +143,7 @@ def listen(worker: Worker, recorder: Recorder | None) -> None:
 
 
 def watch_split(worker: Worker, watch: Callable[[int], None] | None) -> None:
-    """From now on `watch` hears when a batch is divided for a processor (its number), and when that is over (-1)."""
+    """Call `watch` when a batch is divided for a processor, and with -1 after it."""
     worker._watch_split = watch
 
 

@@ -564,7 +564,7 @@ class Worker:
                 self._count(place, time, +1)
 
     def _split(self, route: Route, batch: Batch) -> list[Batch | None]:
-        """Divide a batch between workers. Keys are chosen, and records combined, by functions of the operator behind."""
+        """Divide a batch between workers, by functions of the operator behind."""
         sender, self.acting = self.acting, self.runtimes[route.processor].node
         watch = self._watch_split
         if watch is None:
