@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from recovery.policies import AtLeastOnce
+from recovery.policy import AtLeastOnce
 from runtime.job import Result
 from runtime.program import Program
 from runtime.run import run

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import polars as pl
 
 from recovery.layout import lay_out
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate.drawn_steps import EVERY, KEEPING, OWN, PER_TIME, SKIPPING, STATELESS, STEPS
 from tests.falkirk.simulate.programs import Clocked
 from timely.dataflow.dataflow import Dataflow

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from falkirk import differential, lindi, sql
-from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from recovery.policy import Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate.programs import Gathering, Holds
 from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Region

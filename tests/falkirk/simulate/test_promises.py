@@ -21,7 +21,7 @@ from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.guarantees.promises import Alike, Grade, promises
-from recovery.policies import AtLeastOnce, Eager, Ephemeral, Lazy, LogHistory
+from recovery.policy import AtLeastOnce, Eager, Ephemeral, Lazy, LogHistory
 from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import words
 from tests.falkirk.simulate.test_unrepeatable_sources import Answers

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import falkirk
-from recovery.policies import Lazy
+from recovery.policy import Lazy
 from runtime.program import Program
 from tests.falkirk.simulate.later_times import AHEAD, Repeats
 from timely.dataflow.dataflow import Dataflow
