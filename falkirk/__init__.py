@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 if TYPE_CHECKING:
     from libraries import differential, graph, lindi, spark
     from libraries.sql.query import sql
-    from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+    from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
     from runtime.explain import Hold
     from runtime.inputs import Limits
     from runtime.job import Result
@@ -167,8 +167,8 @@ __all__ = [
 _HOMES = {
     "END": "timely.time",
     "Abort": "timely.io",
-    "AtLeastOnce": "recovery.policies",
-    "Batch": "recovery.policies",
+    "AtLeastOnce": "recovery.policy",
+    "Batch": "recovery.policy",
     "Batches": "timely.io",
     "Broadcast": "timely.operators.channels",
     "Callback": "timely.io",
@@ -183,10 +183,10 @@ _HOMES = {
     "Dataflow": "timely.dataflow.dataflow",
     "Delta": "timely.io",
     "DeltaSink": "timely.io",
-    "Eager": "recovery.policies",
+    "Eager": "recovery.policy",
     "End": "timely.io",
     "Eof": "timely.io",
-    "Ephemeral": "recovery.policies",
+    "Ephemeral": "recovery.policy",
     "Epochs": "timely.dataflow.windows",
     "Exchange": "timely.operators.channels",
     "FalkirkError": "timely.errors",
@@ -202,10 +202,10 @@ _HOMES = {
     "JsonLines": "timely.io",
     "Keyed": "timely.dataflow.keyed",
     "KeyedState": "timely.state",
-    "Lazy": "recovery.policies",
+    "Lazy": "recovery.policy",
     "Limits": "runtime.inputs",
     "Listen": "timely.io",
-    "LogHistory": "recovery.policies",
+    "LogHistory": "recovery.policy",
     "Loop": "timely.dataflow.dataflow",
     "Memory": "timely.io",
     "Operator": "timely.operators.base",
@@ -225,7 +225,7 @@ _HOMES = {
     "SessionWindow": "timely.dataflow.windows",
     "Sink": "timely.io",
     "Sliding": "timely.dataflow.windows",
-    "Snapshot": "recovery.policies",
+    "Snapshot": "recovery.policy",
     "Socket": "timely.io",
     "Source": "timely.io",
     "SqliteSink": "timely.io",

@@ -3,7 +3,7 @@
 Pure, but for `store.local`.
 Rooms, lowest first; each imports from those below:
 
-- `policies`: what a program chooses, for a region or for an operator. `metadata`: rollback frontiers as bounds, and Ξ.
+- `policy`: what a program chooses, for a region or for an operator, as traits. `metadata`: rollback frontiers as bounds, and Ξ.
 - `guarantees`: the promise for each output of a program.
 - `store`: named blobs that are durable, and journals of them.
 - `layout`, `groups`, `loops`: what recovery needs to know of a plan. `protocol`: what workers and the monitor tell each other.
@@ -15,7 +15,3 @@ Rooms, lowest first; each imports from those below:
 Enters: what the engine tells its `Recorder`, messages of the monitor, results of writes. Leaves: messages, segments to write,
 orders for the engine. It builds on `timely`, which runs without it. docs/theory.md says how all of this works together.
 """
-
-from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
-
-__all__ = ["Batch", "Ephemeral", "Lazy", "LogHistory"]

@@ -7,6 +7,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Protocol
+
+
+class EdgeEnds(Protocol):
+    """An edge between numbered processors. `spread`: from every worker to every worker; otherwise within each."""
+
+    @property
+    def source(self) -> int: ...
+    @property
+    def target(self) -> int: ...
+    @property
+    def spread(self) -> bool: ...
 
 
 def behind(edges: Iterable[tuple[int, int]], starts: Iterable[int]) -> set[int]:

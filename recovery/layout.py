@@ -9,7 +9,7 @@ again, and what the sender makes again, the receiver must have forgotten. So pro
 *group*, and their checkpoints are *cuts* at common times; checkpoints at unequal ones would be of no use to anybody.
 Cuts fall between epochs, or between the iterations of a loop: see `recovery.loops`.
 
-An *eager* group is cut by each worker for itself, whenever an epoch is complete (`recovery.policies.Eager`). Cuts of two
+An *eager* group is cut by each worker for itself, whenever an epoch is complete (`commits_alone`). Cuts of two
 workers are then at common times only by chance, so what comes to it from other workers is logged. And all in it are
 chains: what others have completed is known to the monitor alone, and a new one may know less of it than was made durable.
 """
@@ -22,7 +22,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from recovery.at_least_once import check_at_least_once, given_anew, sending_anew
 from recovery.edges import joined
 from recovery.guarantees.classes import Operators, operators_of, why_arbitrary
 from recovery.guarantees.demands import check_demands
@@ -30,19 +29,11 @@ from recovery.guarantees.promises import Promise, promises
 from recovery.guarantees.repeating import divided
 from recovery.loops import WITHIN, cut_within_epochs
 from recovery.metadata import Bound, everything, nothing
-from recovery.policies import (
-    KEEPS_NOTHING,
-    POLICIES,
-    AtLeastOnce,
-    Eager,
-    Ephemeral,
-    Lazy,
-    LogHistory,
-    Policy,
-    Snapshot,
-    interval,
-)
-from recovery.saved_as_one import check_own_intervals, check_saved_as_one
+from recovery.policy.at_least_once import check_at_least_once, given_anew, sending_anew
+from recovery.policy.chosen import policy_of
+from recovery.policy.policies import DEFAULT
+from recovery.policy.saved_as_one import check_own_intervals, check_saved_as_one
+from recovery.policy.traits import Policy, Saves, interval
 from timely.dataflow.fingerprint import fingerprint, outline
 from timely.dataflow.graph import Edge, Node, Region
 from timely.dataflow.plan import Plan, Processor
@@ -53,12 +44,6 @@ from timely.seen_functions import Functions
 from timely.state import is_transient
 from timely.state.shapes import Shape, shape_of
 from timely.time import Summary, Time
-
-_SAVES_NOTHING = (Ephemeral, AtLeastOnce)
-"""Policies of operators that log nothing, and reach into no later times."""
-
-DEFAULT = Lazy()
-"""The policy of operators that were given none."""
 
 
 class ProcessorInfo(msgspec.Struct, frozen=True):
@@ -82,9 +67,11 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     repeats: bool = False
     """Done again, it sends at each time what it sent there before, given the same."""
     anew: bool = False
-    """Done again, it sends in the current epoch, whatever it sent where before: see `recovery.at_least_once`."""
+    """Done again, it sends in the current epoch, whatever it sent where before: see `recovery.policy.at_least_once`."""
     state: Shape | None = None
     """The shape of its operator's state; None in stores of earlier versions, which do not say."""
+    bare: bool = False
+    """Nothing is persisted of it, not even what it sends into later epochs."""
 
     @property
     def nothing(self) -> Bound:
@@ -193,18 +180,19 @@ def lay_out(plan: Plan) -> Layout:
     promises less than the program requires.
     """
     graph = plan.graph
-    policies = [_policy(processor) for processor in plan.processors]
+    policies = [policy_of(processor.node) for processor in plan.processors]
     edges = tuple(_edges(plan, policies))
     check_saved_as_one(plan, policies, edges)
     _check_readers(plan, policies)
     check_at_least_once(plan, policies, edges)
+    given = {p for p, processor in enumerate(plan.processors) if processor.node.policy is not None}
     unlogged = [(edge.source, edge.target) for edge in edges if not edge.logged]
     members = joined(len(plan.processors), [*unlogged, *_saved_as_one(plan, policies)])
-    check_own_intervals(plan, policies, [[p for p in group if policies[p] is not DEFAULT] for group in members])
+    check_own_intervals(plan, policies, [[p for p in group if p in given] for group in members])
     group_of = {index: number for number, group in enumerate(members) for index in group}
-    ephemeral = [isinstance(policy, _SAVES_NOTHING) for policy in policies]
+    bare = [policy.saves == Saves.NOTHING for policy in policies]
     sending = {source for source, _ in unlogged}
-    depths = [WITHIN if cut_within_epochs(plan, group, sending, ephemeral) else 1 for group in members]
+    depths = [WITHIN if cut_within_epochs(plan, group, sending, bare) else 1 for group in members]
     edges = tuple(
         replace(edge, ahead=True) if edge.feedback and edge.depth == depths[group_of[edge.source]] else edge
         for edge in edges
@@ -220,13 +208,13 @@ def lay_out(plan: Plan) -> Layout:
         for p, processor in enumerate(plan.processors)
     )
     anew = sending_anew(policies, [info.chain for info in processors], edges)
-    given = given_anew(anew, edges)
+    changing = given_anew(anew, edges)
     processors = tuple(
-        replace(info, anew=p in anew, repeats=info.repeats and p not in given) for p, info in enumerate(processors)
+        replace(info, anew=p in anew, repeats=info.repeats and p not in changing) for p, info in enumerate(processors)
     )
     fed = {group_of[edge.target] for edge in edges if group_of[edge.source] != group_of[edge.target]}
     groups = tuple(
-        _group([policies[index] for index in group if processors[index].chain], depth, number in fed)
+        _group([policies[p] for p in group if p in given and processors[p].chain], depth, number in fed)
         for number, (group, depth) in enumerate(zip(members, depths))
     )
     promised = promises(graph, operators)
@@ -247,7 +235,7 @@ def _saved_as_one(plan: Plan, policies: Sequence[Policy]) -> Iterable[tuple[int,
     """Pairs of processors that are cut at common times whatever joins them: all of a region with snapshots."""
     first: dict[Region, int] = {}
     for p, (processor, policy) in enumerate(zip(plan.processors, policies)):
-        if isinstance(policy, Snapshot) and processor.node.region is not None:
+        if policy.saved_together and processor.node.region is not None:
             yield first.setdefault(processor.node.region, p), p
 
 
@@ -256,21 +244,12 @@ def _check_readers(plan: Plan, policies: Sequence[Policy]) -> None:
     for processor, policy in zip(plan.processors, policies):
         for number in processor.node.reads:
             read = policies[plan.of_node[number]]
-            if policy is not read or not isinstance(policy, Lazy | Ephemeral):
+            # What saves nothing is refused for the state that it has.
+            if policy is not read or (policy.saves > Saves.NOTHING and not policy.shares_state):
                 raise GraphError(
                     f"the {processor.node} reads the state of the {plan.graph.nodes[number]}, and cannot have another policy "
                     "than that, nor any but Lazy: put both into a region, or arrange within the region of the reader"
                 )
-
-
-def _policy(processor: Processor) -> Policy:
-    policy = processor.node.policy
-    if policy is None:
-        return DEFAULT
-    if not isinstance(policy, POLICIES):
-        names = ", ".join(each.__name__ for each in POLICIES)
-        raise GraphError(f"the policy of {processor.node} is {policy!r}; it must be one of {names}")
-    return policy
 
 
 def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
@@ -291,7 +270,7 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                     depth=shift.depth,
                     add=shift.add,
                     append=shift.append,
-                    ahead=processor.node.ahead and not isinstance(policy, _SAVES_NOTHING),
+                    ahead=processor.node.ahead and policy.saves > Saves.NOTHING,
                     kept=plan.spreads(route.edge) and plan.workers > 1,
                 )
 
@@ -299,12 +278,12 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
 def _logged(plan: Plan, edge: Edge, policy: Policy, target_policy: Policy) -> bool:
     """A region logs what leaves it; operators with a policy of their own log what leaves them, as a loop does as one.
 
-    What comes to a region that is saved as one is always logged: those in front need not be cut as often as it is.
+    What comes to a region that logs its inputs is always logged: those in front need not be cut as often as it is.
     """
     source, target = plan.graph.nodes[edge.source.node], plan.graph.nodes[edge.target.node]
-    if isinstance(policy, _SAVES_NOTHING) or not plan.standing_open.isdisjoint((source.index, target.index)):
+    if policy.saves == Saves.NOTHING or not plan.standing_open.isdisjoint((source.index, target.index)):
         return False
-    if isinstance(target_policy, Eager | Snapshot) and target.region is not source.region:
+    if target_policy.logs_inputs and target.region is not source.region:
         return True
     if not policy.log_outputs:
         return False
@@ -325,26 +304,26 @@ def _info(
             "use flow.source(...) where a store is given"
         )
     keeps = operator is not None and operator.state is not None and not is_transient(operator.state)
-    if node.source is not None and not getattr(node.source, "rereadable", True) and not isinstance(policy, Ephemeral):
+    if node.source is not None and not getattr(node.source, "rereadable", True) and not policy.clients_retry:
         raise GraphError(
             f"the {node} cannot be read again after a failure, so records that were under way would be lost: use another "
             "source where a store is given, or say that whoever sends will retry, by .policy(Ephemeral())"
         )
-    history = isinstance(policy, LogHistory) and role == "operator" and (node.stateful or keeps)
-    if keeps and isinstance(policy, KEEPS_NOTHING):
+    history = policy.saves == Saves.EVENTS and role == "operator" and (node.stateful or keeps)
+    if keeps and policy.saves < Saves.STATE:
         raise GraphError(
-            f"the {node} keeps state from one time to the next, which {type(policy).__name__} would lose: give it "
+            f"the {node} keeps state from one time to the next, which {policy.name} would lose: give it "
             'Lazy(every="1s") or LogHistory(), by a region of its own or by .policy(...)'
         )
-    ahead = node.ahead and not isinstance(policy, _SAVES_NOTHING)
+    ahead = node.ahead and policy.saves > Saves.NOTHING
     return ProcessorInfo(
         name=node.name,
         kind=node.kind,
         site=str(node.site),
         region=node.region.name if node.region else None,
-        policy=type(policy).__name__,
+        policy=policy.name,
         depth=node.shift.depth,
-        chain=role in ("source", "sink", "capture") or keeps or saved or ahead or isinstance(policy, Eager),
+        chain=role in ("source", "sink", "capture") or keeps or saved or ahead or policy.commits_alone,
         group=group,
         role=role,
         history=history,
@@ -353,6 +332,7 @@ def _info(
         and (type(operator).on_restore is not Operator.on_restore or (history and operator.state is None)),
         repeats=repeats,
         state=_shape(operator),
+        bare=policy.saves == Saves.NOTHING,
     )
 
 
@@ -391,11 +371,11 @@ def _role(node: Node) -> str:
 
 
 def _group(policies: list[Policy], depth: int, fed: bool) -> GroupInfo:
-    """As often as the most impatient policy that the program gave; the default counts only where it gave none."""
-    if any(isinstance(policy, Eager) for policy in policies):
+    """As often as the most impatient of the policies that the program gave; by default where it gave none."""
+    if any(policy.commits_alone for policy in policies):
         return GroupInfo(None, None, eager=True, alone=not fed)
-    given = [each for each in policies if isinstance(each, Lazy | LogHistory | Snapshot) and each is not DEFAULT]
-    chosen = [interval(policy.every) for policy in given or [DEFAULT]]
+    chosen = [interval(policy.every) for policy in policies if policy.every is not None]
+    chosen = chosen or [interval(DEFAULT.every)]
     epochs = [each.epochs for each in chosen if each.epochs is not None]
     seconds = [each.seconds for each in chosen if each.seconds is not None]
     return GroupInfo(min(epochs, default=None), min(seconds, default=None), depth)

@@ -23,13 +23,13 @@ WITHIN = 2
 """Coordinates of times in a loop that is in no other."""
 
 
-def cut_within_epochs(plan: Plan, group: Collection[int], sending: Set[int], ephemeral: Sequence[bool]) -> bool:
+def cut_within_epochs(plan: Plan, group: Collection[int], sending: Set[int], bare: Sequence[bool]) -> bool:
     """True if the cuts of a group may lie between iterations.
 
     Args:
         group: its processors.
         sending: the processors of the dataflow that send on an edge which is not logged.
-        ephemeral: for each processor, whether its policy is that.
+        bare: for each processor, whether its policy saves nothing.
     """
     nodes = {p: plan.processors[p].node for p in group}
     inside = {p for p, node in nodes.items() if node.shift.depth >= WITHIN}
@@ -39,7 +39,7 @@ def cut_within_epochs(plan: Plan, group: Collection[int], sending: Set[int], eph
     return (
         not any(p in sending for p in inside if nodes[p].shift.result_depth < WITHIN)
         and not any(_enters_anywhere(plan, p) for p in outside)
-        and not any(_unfit(nodes[p], ephemeral[p]) for p in inside)
+        and not any(_unfit(nodes[p], bare[p]) for p in inside)
     )
 
 
@@ -53,11 +53,11 @@ def _enters_anywhere(plan: Plan, p: int) -> bool:
     return operator.at is not None
 
 
-def _unfit(node: Node, ephemeral: bool) -> bool:
+def _unfit(node: Node, bare: bool) -> bool:
     """True if it hands over outputs in the midst of a loop, or may keep something from one iteration to the next unsaved."""
     if node.kind == "capture":
         return True
     if node.kind == "feedback":
-        return ephemeral
+        return bare
     asks = node.kind in ("unary", "binary") and (node.notifies or node.holds)
-    return asks and (ephemeral or not node.ahead)
+    return asks and (bare or not node.ahead)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.policies import Eager
+from recovery.policy.chosen import as_policy
 from timely.dataflow.graph import Graph
 
 
@@ -12,8 +12,8 @@ def notes_of(graph: Graph) -> list[str]:
     Sources that give all in one epoch feed eager regions: there every epoch is made durable when it is over.
     """
     return [
-        f"the {node} gives all that it reads as one epoch, and Eager() lets nothing out before an epoch is over: here, before "
-        "all was read. Make epochs of it, for example with epoch_every=100"
+        f"the {node} gives all that it reads as one epoch, and {as_policy(node.policy).name}() lets nothing out before an "
+        "epoch is over: here, before all was read. Make epochs of it, for example with epoch_every=100"
         for node in graph.nodes
-        if isinstance(node.policy, Eager) and getattr(node.source, "one_epoch", False)
+        if as_policy(node.policy).gated and getattr(node.source, "one_epoch", False)
     ]

@@ -335,7 +335,7 @@ class WorkerRecorder:
     def _too_far(self, processor: int, event: Time, time: Time, what: str) -> OperatorError:
         info = self._layout.processors[processor]
         mend = "leave out stateful=False"
-        if info.policy in ("Ephemeral", "AtLeastOnce"):
+        if info.bare:
             mend = "give it Lazy() or Batch() by .policy(...)"
         return OperatorError(
             f"{info.kind} {info.name!r} ({info.site}), in an event at {visible(event)}, {what} for {visible(time)}, which "

@@ -41,11 +41,11 @@ ROOMS = {
     "recovery": [
         *(
             "errors edges",
-            "policies",
+            "policy",
             "guarantees notes",
             "metadata",
             "store",
-            "loops layout groups saved_as_one at_least_once",
+            "loops layout groups",
             "epoch_ends",
             "protocol",
             "kept",

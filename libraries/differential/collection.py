@@ -19,7 +19,7 @@ from libraries.differential.joins import Join
 from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Group, Reducer
 from libraries.differential.rows import NOTHING, Rows, as_key, as_pairs, made_rows, of_key, rows_of, split
-from recovery.policies import Lazy
+from recovery.policy.chosen import as_policy
 from timely.data.absent import ABSENT
 from timely.data.batch import Batch
 from timely.dataflow.columns import Columns
@@ -716,7 +716,7 @@ def reading_at(collection: Collection, name: str) -> Reading | None:
     if collection.arrangement is None:
         return None
     node, region = graph.nodes[collection.arrangement], graph.region
-    if node.region is not region or not (region is None or isinstance(region.policy, Lazy | None)):
+    if node.region is not region or not (region is None or as_policy(region.policy).shares_state):
         return None
     return Reading(name, node.scope.depth, collection.scope.depth)
 

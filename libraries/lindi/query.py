@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from libraries.lindi.operators import EachTime, EachTimeFunction
-from recovery.policies import Batch as BatchPolicy
+from recovery.policy import Batch as BatchPolicy
 from timely.dataflow.wire import Capture, Probe, Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.io.interface import Sink

@@ -48,6 +48,7 @@ from recovery.checkpoint.records import key_of, record_of
 from recovery.epoch_ends import EpochEnds, KnownEnds, decode_ends, encode_ends
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, at_cut, to_frontier, union, within
+from recovery.policy.chosen import policy_of
 from recovery.protocol import (
     AskCost,
     AskMemory,
@@ -100,11 +101,6 @@ _OFTEN = (TurnEnded, PieceDue)
 """Told in the story only if something follows."""
 
 
-_BY_TIME = frozenset({"Ephemeral", "Batch", "Lazy"})
-"""Policies under which what an operator has done is known by the times at which things came and went, in whatever order the
-times were handled."""
-
-
 class WorkerPhase(Enum):
     """The phase of a worker in the rounds of rollback."""
 
@@ -148,8 +144,8 @@ class Agent:
         self.recorder = WorkerRecorder(layout, index)
         self.worker = Worker(plan, index, self.recorder, staged=staged_nodes(layout, plan))
         self.worker.awaited = {-1}
-        for runtime, info in zip(self.worker.runtimes, layout.processors):
-            if info.policy in _BY_TIME:
+        for runtime, processor in zip(self.worker.runtimes, plan.processors):
+            if policy_of(processor.node).by_time:
                 runtime.take_spans_back()
         self.checkpoints = Checkpoints(layout, self.recorder, journal)
         self.journal = journal

@@ -28,7 +28,8 @@ from recovery.guarantees.classes import (
     why_arbitrary,
 )
 from recovery.guarantees.repeating import Divided, between_workers, divided
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from recovery.policy.chosen import as_policy
+from recovery.policy.traits import Saves
 from timely.dataflow.graph import Edge, Graph, Node
 from timely.io.interface import source_repeats
 from timely.operators.channels import PIPELINE, Channel, Exchange
@@ -100,31 +101,6 @@ def as_plain(promise: Promise) -> dict[str, object]:
     return {**asdict(promise), **named}
 
 
-@dataclass(frozen=True, slots=True)
-class Recovers:
-    """The ways of a policy that matter to what can be promised."""
-
-    replays: bool = False
-    """State that an operator keeps comes back by doing all its events once more."""
-    firm: bool = False
-    """Output of its region is durable before anybody sees it. So if all in the region comes from sources there, or from other
-    such regions, nothing that was seen is ever done again."""
-    anew: bool = False
-    """All that its sources read again comes in another epoch than before, beside what had come then."""
-
-
-POLICIES: dict[type, Recovers] = {
-    Ephemeral: Recovers(),
-    Batch: Recovers(),
-    Lazy: Recovers(),
-    Eager: Recovers(firm=True),
-    Snapshot: Recovers(),
-    AtLeastOnce: Recovers(anew=True),
-    LogHistory: Recovers(replays=True),
-}
-"""The ways in which policies recover. One that is not here is taken to promise least."""
-
-_LEAST = Recovers(replays=True)
 _SAME_EPOCHS = "end epochs by what is in the data, or by counts, and say repeats = True"
 _EXACT = "write to a sink that is exactly once (FileSink, SqliteSink)"
 
@@ -221,22 +197,22 @@ def _leaving(node: Node, state: _State, program: _Program) -> _State:
         return state
     if node.kind == "gate" and state.firm:
         state = replace(state, again=Alike.EPOCHS, unsteady=None)
-    recovers = Recovers() if node.policy is None else POLICIES.get(type(node.policy), _LEAST)
+    policy = as_policy(node.policy)
     operators = program.operators
     arbitrary = why_arbitrary(node, operators)
     if node.source is not None:
         state = _of_source(node, arbitrary)
-        if recovers.anew and state.broken is None:  # what cannot be read again does not come twice
+        if policy.anew and state.broken is None:  # what cannot be read again does not come twice
             state = _sent_anew(node, state)
     elif arbitrary is not None:
-        state = _through_arbitrary(node, state, arbitrary, recovers, operators)
+        state = _through_arbitrary(node, state, arbitrary, policy.saves == Saves.EVENTS, operators)
     elif node.index in program.divided:
         state = _through_divided(node, state, program.divided[node.index])
     else:
         state = _through(node, state, operators)
     if node.source is None and state.twice is not None:
         state = _given_twice(node, state, state.twice, operators)
-    return replace(state, firm=recovers.firm and state.firm)
+    return replace(state, firm=policy.firm and state.firm)
 
 
 def _of_source(node: Node, arbitrary: str | None) -> _State:
@@ -300,9 +276,9 @@ def _given_twice(node: Node, state: _State, twice: Cause, operators: Operators) 
     return replace(state, seen=seen)
 
 
-def _through_arbitrary(node: Node, state: _State, why: str, recovers: Recovers, operators: Operators) -> _State:
+def _through_arbitrary(node: Node, state: _State, why: str, replayed: bool, operators: Operators) -> _State:
     broken = state.broken
-    if recovers.replays and (node.stateful or keeps_state(node, operators)):
+    if replayed and (node.stateful or keeps_state(node, operators)):
         other = _cause(
             *(Grade.DIVERGENT, node, f"its state comes back by doing all again, and may then become another: {why}"),
             "give it Lazy(), which saves what it has become",

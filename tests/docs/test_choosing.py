@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from recovery.policies import POLICIES
+from recovery.policy import POLICIES
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench" / "programs"))

@@ -18,7 +18,7 @@ from falkirk.simulate.judging import observed
 from falkirk.simulate.world import World
 from recovery.guarantees.promises import Alike, Grade, promises
 from recovery.layout import lay_out
-from recovery.policies import POLICIES
+from recovery.policy import POLICIES
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.soak.kills import Phase, busy, in_recovery, kill

@@ -13,7 +13,7 @@ import pytest
 
 from falkirk import run
 from falkirk.progress_view import Reading, WorkerReading, plain_line
-from recovery.policies import Batch, Ephemeral
+from recovery.policy import Batch, Ephemeral
 from recovery.protocol import END as PLAIN_END
 from runtime.control import JobStats
 from runtime.page.address import PAGE_FILE

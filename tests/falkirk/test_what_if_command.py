@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from falkirk.what_if_view import predict
-from recovery.policies import Batch, Lazy
+from recovery.policy import Batch, Lazy
 from recovery.store.local import LocalStore
 from runtime.page.address import PAGE_FILE, open_page
 from runtime.page.recorded import RecordedJob

@@ -13,7 +13,7 @@ from falkirk.simulate.world import World
 from recovery.agent.agent import Agent
 from recovery.agent.effects import Effect, Report
 from recovery.agent.events import Event
-from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
+from recovery.policy import Batch, Eager, Ephemeral, Lazy, LogHistory
 from recovery.protocol import ToMonitor
 from runtime.inputs import Limits
 from runtime.memory import Cluster

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from recovery.at_least_once import given_anew, sending_anew
 from recovery.layout import Layout
-from recovery.policies import AtLeastOnce, Batch, Ephemeral, Lazy
+from recovery.policy import AtLeastOnce, Batch, Ephemeral, Lazy
+from recovery.policy.at_least_once import given_anew, sending_anew
 from tests.recovery.layouts import layout
 from tests.recovery.test_layout import laid_out, logged
 from timely.dataflow.dataflow import Dataflow

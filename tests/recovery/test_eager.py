@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from falkirk.simulate.simulation import Simulation
 from recovery.layout import Layout
-from recovery.policies import Batch, Eager, Ephemeral, Lazy
+from recovery.policy import Batch, Eager, Ephemeral, Lazy
 from tests.recovery.test_layout import Remembers, groups, laid_out, logged
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError

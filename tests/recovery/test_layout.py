@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recovery.layout import Layout, lay_out
-from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from recovery.policy import Batch, Ephemeral, Lazy, LogHistory
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream

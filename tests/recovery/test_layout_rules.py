@@ -8,7 +8,7 @@ import pytest
 
 from libraries import differential
 from recovery.layout import EdgeInfo, Layout, ProcessorInfo
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from recovery.policy import POLICIES, AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from tests.recovery.test_layout import Remembers, chains, groups, laid_out, logged, repeating, words
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
@@ -41,6 +41,17 @@ def test_a_processor_says_where_it_is_and_under_which_policy() -> None:
     assert (info(layout, "shout").scope, info(layout, "inside").scope) == ((), ("loop",))
     assert (info(layout, "shout").depth, info(layout, "inside").depth) == (1, 2)
     assert info(layout, "shout").policy == "Lazy"
+
+
+def test_two_policies_persist_nothing_of_an_operator() -> None:
+    found = set()
+    for policy in POLICIES:
+        flow = Dataflow()
+        with flow.region("front", policy=policy()):
+            words(flow).map(str, name="map").capture("out")
+        if info(laid_out(flow), "map").bare:
+            found.add(policy)
+    assert found == {Ephemeral, AtLeastOnce}
 
 
 def test_in_an_eager_region_everything_is_a_chain() -> None:

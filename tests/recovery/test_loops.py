@@ -19,7 +19,7 @@ from recovery.agent.completion import GroupInputs
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.layout import EdgeInfo, GroupInfo, Layout, lay_out
 from recovery.metadata import MORE, Bound
-from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
+from recovery.policy import Batch, Ephemeral, Lazy, LogHistory, Policy
 from recovery.protocol import InMemory
 from recovery.rollback.queues import goes_again
 from tests.recovery.jobs import Faults, simulated

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from recovery.notes import notes_of
-from recovery.policies import AtLeastOnce, Eager, Lazy, Snapshot
+from recovery.policy import AtLeastOnce, Eager, Lazy, Snapshot
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable, Rate
 

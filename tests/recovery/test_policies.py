@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import falkirk
 from monitor.coordination.handshake import layout_changes
 from recovery.layout import Layout, lay_out
-from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, Snapshot, interval
+from recovery.policy import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, Snapshot, interval
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import differences, fingerprint, outline

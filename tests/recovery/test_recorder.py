@@ -211,11 +211,10 @@ def test_what_an_any_processor_leaves_for_a_later_time_is_refused_where_it_is_le
             later()
     with pytest.raises(OperatorError, match="could not find it again after a failure"):
         of.held(BACK, (2,), (3,), 1)
-    for policy in ("Ephemeral", "AtLeastOnce"):
-        bare = layout("front any, back chain", "front>back")
-        bare = replace(bare, processors=(replace(bare.processors[0], policy=policy), *bare.processors[1:]))
-        with pytest.raises(OperatorError, match=r"remember after a failure: give it Lazy\(\) or Batch\(\) by"):
-            WorkerRecorder(bare, 0).sent(FRONT, 0, (2,), (3,), [1])
+    bare = layout("front any, back chain", "front>back")
+    bare = replace(bare, processors=(replace(bare.processors[0], bare=True), *bare.processors[1:]))
+    with pytest.raises(OperatorError, match=r"remember after a failure: give it Lazy\(\) or Batch\(\) by"):
+        WorkerRecorder(bare, 0).sent(FRONT, 0, (2,), (3,), [1])
     of.sent(FRONT, 0, (2,), (2,), [1])
     of.requested(FRONT, (2,), (2,))
     of.held(FRONT, (2,), (2,), 1)

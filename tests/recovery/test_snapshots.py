@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recovery.layout import GroupInfo, Layout
-from recovery.policies import AtLeastOnce, Batch, Ephemeral, Lazy, LogHistory, Snapshot
+from recovery.policy import AtLeastOnce, Batch, Ephemeral, Lazy, LogHistory, Snapshot
 from tests.recovery.test_layout import groups, laid_out, logged
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError

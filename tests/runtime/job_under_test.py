@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from recovery.policies import Eager, Lazy
+from recovery.policy import Eager, Lazy
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Chunk, End, FileSink, Rate, SqliteSink, Wait
 

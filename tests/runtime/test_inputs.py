@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from falkirk import run
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.layout import lay_out
-from recovery.policies import AtLeastOnce, Ephemeral
+from recovery.policy import AtLeastOnce, Ephemeral
 from runtime.content_fingerprint import EVERY, MANY, SELDOM, WHOLE, Content, of_input
 from runtime.inputs import Limits, PartitionPosition, SourceDriver
 from runtime.workspace import Workspace

@@ -12,7 +12,7 @@ from libraries.spark.dataflow.region import batch
 from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.files.manifest import Over
 from libraries.spark.process.session import SparkOptions
-from recovery.policies import Every
+from recovery.policy import Every
 from timely.dataflow.changes import Changes
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow

@@ -24,7 +24,7 @@ from libraries.spark.files.pinned import local_path
 from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import write_schema
 from libraries.spark.process.session import SparkOptions
-from recovery.policies import Batch, Every, Lazy, interval
+from recovery.policy import Batch, Every, Lazy, interval
 from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Graph, Input, Output
 from timely.errors import GraphError, user_site

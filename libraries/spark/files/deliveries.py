@@ -23,7 +23,7 @@ from libraries.spark.files.manifest import Manifested, ManifestEntry
 from libraries.spark.files.published import digest_of_file
 from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import write_schema
-from recovery.policies import Batch
+from recovery.policy import Batch
 from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Factory, Graph, Input, Output
 from timely.dataflow.stream import Stream

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from recovery.layout import lay_out
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate.drawn_divisions import Dealt
 from tests.falkirk.simulate.drawn_steps import (
     BY_BATCH,

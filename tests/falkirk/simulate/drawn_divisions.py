@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from falkirk import lindi
-from recovery.policies import Batch
+from recovery.policy import Batch
 from timely.dataflow.columns import Columns
 from timely.dataflow.stream import Stream
 from timely.io import Chunk, End, Partition

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from falkirk import differential, lindi, sql
-from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from recovery.policy import Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate import drawn_divisions
 from tests.falkirk.simulate.programs import Gathering, Holds
 from timely.dataflow.columns import Columns

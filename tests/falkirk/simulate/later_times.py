@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from recovery.policies import Batch, Policy
+from recovery.policy import Batch, Policy
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recovery.policies import Lazy, LogHistory
+from recovery.policy import Lazy, LogHistory
 from tests.falkirk.simulate.programs import words
 from timely.dataflow.dataflow import Dataflow
 from timely.operators.base import Context, Operator

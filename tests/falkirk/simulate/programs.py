@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.data.routing import stable_hash
 from timely.dataflow.dataflow import Dataflow, Loop
 from timely.dataflow.graph import Output

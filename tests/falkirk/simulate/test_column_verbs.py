@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from falkirk.simulate.simulation import Simulation
-from recovery.policies import Batch, Lazy, LogHistory
+from recovery.policy import Batch, Lazy, LogHistory
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 from timely.operators import agg

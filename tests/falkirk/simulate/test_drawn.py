@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from falkirk.simulate.simulation import Simulation, report
-from recovery.policies import Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from recovery.policy import Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from runtime.memory import Cluster
 from tests.falkirk.simulate import divided
 from tests.falkirk.simulate.drawn import ENTRIES, SOURCES, Region, built, captured, draw, draw_divided, program

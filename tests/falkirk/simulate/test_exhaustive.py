@@ -14,7 +14,7 @@ from falkirk.simulate.monitor_process import MONITOR
 from falkirk.simulate.process import Process
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.data.messages import Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable, Memory

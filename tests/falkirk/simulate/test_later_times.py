@@ -10,7 +10,7 @@ import pytest
 
 import falkirk
 from falkirk.simulate.simulation import Simulation
-from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from recovery.policy import Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate.later_times import Gathers, Repeats, Waits, waiting
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError

@@ -10,7 +10,7 @@ import pytest
 import falkirk
 from falkirk import Batch, Eager, Lazy, LogHistory, Snapshot
 from falkirk.simulate.simulation import Simulation
-from recovery.policies import Policy
+from recovery.policy import Policy
 from runtime.memory import Cluster
 from tests.timely.operators.processing import act, by_loop, fire
 from timely.time import Time

@@ -24,7 +24,7 @@ from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.guarantees.promises import Alike, Grade, promises
 from recovery.layout import lay_out
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
+from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
 from tests.falkirk.simulate.drawn_divisions import Dealt
 from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import words

@@ -6,7 +6,7 @@ import pytest
 
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
-from recovery.policies import AtLeastOnce, Eager, Lazy, LogHistory, Snapshot
+from recovery.policy import AtLeastOnce, Eager, Lazy, LogHistory, Snapshot
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable, Memory
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from falkirk.simulate.simulation import Simulation
-from recovery.policies import Batch, Ephemeral, Lazy, Policy
+from recovery.policy import Batch, Ephemeral, Lazy, Policy
 from tests.support.profile import effort
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches

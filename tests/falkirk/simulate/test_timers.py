@@ -11,7 +11,7 @@ import pytest
 import falkirk
 from falkirk import Batch, Eager, KeyedState, Lazy, LogHistory, Operator, Parts, Snapshot, TimedBatches, TimedValues
 from falkirk.simulate.simulation import Simulation
-from recovery.policies import Policy
+from recovery.policy import Policy
 from runtime.memory import Cluster
 from timely.operators.base import Context
 from timely.time import Time

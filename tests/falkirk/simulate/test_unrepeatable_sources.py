@@ -9,7 +9,7 @@ import pytest
 
 from falkirk.simulate.outside import Around, Outside
 from falkirk.simulate.world import World
-from recovery.policies import Ephemeral, Lazy
+from recovery.policy import Ephemeral, Lazy
 from runtime.kept_input import KeptPartition
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Graph

@@ -26,7 +26,7 @@ from monitor.coordination.supervision import Lost, ProgramFailed
 from monitor.coordination.workers import JobPhase
 from recovery.checkpoint import checkpoints, pace, processor_checkpoints
 from recovery.metadata import Xi
-from recovery.policies import LogHistory
+from recovery.policy import LogHistory
 from recovery.protocol import (
     AskCost,
     Completed,

@@ -14,7 +14,7 @@ from libraries.differential import Collection, joins, operators
 from libraries.differential.joins import Join
 from libraries.differential.rows import split
 from recovery.layout import lay_out
-from recovery.policies import Lazy, LogHistory
+from recovery.policy import Lazy, LogHistory
 from runtime.session import Session
 from tests.libraries.differential.histories import Contents, check
 from tests.libraries.differential.test_histories import (

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from libraries import differential
 from libraries.differential import Collection
-from recovery.policies import LogHistory
+from recovery.policy import LogHistory
 from tests.libraries.differential.histories import Contents, check
 from tests.libraries.differential.test_histories import histories, odd_pairs, pairs, runs
 from timely.dataflow.dataflow import Dataflow

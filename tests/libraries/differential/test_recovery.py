@@ -14,7 +14,7 @@ from falkirk.simulate.simulation import Simulation, report
 from libraries.differential import Collection, joins
 from libraries.differential.trace import Trace
 from libraries.differential.values import Values
-from recovery.policies import Ephemeral, Lazy, LogHistory
+from recovery.policy import Ephemeral, Lazy, LogHistory
 from tests.falkirk.simulate.test_unrepeatable_sources import Clients, Job
 from tests.libraries.differential.histories import handled
 from tests.libraries.differential.test_histories import distances, labels, reachable, reached, strong

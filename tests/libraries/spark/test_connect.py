@@ -20,7 +20,7 @@ import pytest
 from libraries import spark
 from libraries.spark.cluster.session import SparkCluster
 from libraries.spark.dataflow.placement import home
-from recovery.policies import Batch, Lazy
+from recovery.policy import Batch, Lazy
 from runtime.job import Result
 from runtime.program import Program
 from runtime.run import run

@@ -18,7 +18,7 @@ from libraries import spark
 from libraries.spark.files import deliveries
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer
-from recovery.policies import Batch, Lazy
+from recovery.policy import Batch, Lazy
 from runtime.run import run
 from runtime.session import Session
 from tests.libraries.spark.local_runner import LocalRunner

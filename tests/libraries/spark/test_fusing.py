@@ -20,7 +20,7 @@ from libraries.spark.dataflow.fusing import Reading
 from libraries.spark.dataflow.handing_on import HandOn
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.process.host import SparkHost, host_of
-from recovery.policies import Batch
+from recovery.policy import Batch
 from runtime.run import run
 from runtime.workspace import RunningJob
 from tests.support.profile import tries

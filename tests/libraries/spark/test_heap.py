@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from libraries import spark
-from recovery.policies import Batch
+from recovery.policy import Batch
 from runtime.run import run
 from tests.libraries.spark.connect_server import RUNNERS, ConnectServer, server_for
 from timely.data.batch import as_polars

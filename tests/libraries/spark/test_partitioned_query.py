@@ -18,7 +18,7 @@ from libraries import spark
 from libraries.spark.dataflow.partitioned_query import deal_out
 from libraries.spark.errors import SparkError
 from libraries.spark.process.batches import end, share_files
-from recovery.policies import Lazy
+from recovery.policy import Lazy
 from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job

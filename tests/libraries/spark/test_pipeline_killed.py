@@ -20,7 +20,7 @@ import pytest
 from falkirk.job_memory import job_processes
 from libraries import spark
 from libraries.spark.dataflow.placement import home
-from recovery.policies import Batch, Lazy
+from recovery.policy import Batch, Lazy
 from recovery.store.local import LocalStore
 from runtime.job import Result
 from runtime.page.recorded import RecordedJob

@@ -32,7 +32,7 @@ from libraries.spark.dataflow.placement import home, keys_of
 from libraries.spark.files import manifest
 from libraries.spark.files import parquet as files
 from libraries.spark.files.manifest import Calendar, Manifest, ManifestEntry
-from recovery.policies import Batch, Lazy
+from recovery.policy import Batch, Lazy
 from runtime.inputs import Limits
 from runtime.program import Program
 from runtime.run import run

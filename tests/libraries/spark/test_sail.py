@@ -21,7 +21,7 @@ from libraries import spark
 from libraries.spark.errors import SparkError
 from libraries.spark.process.host import SparkHost, host_of
 from libraries.spark.process.sail import VARIABLE, look_for_sail, sail_python
-from recovery.policies import Batch
+from recovery.policy import Batch
 from runtime.run import run
 from tests.support.beside import run_beside
 from tests.support.processes import gone, parent, wait_for

@@ -22,7 +22,7 @@ from libraries import spark
 from libraries.spark.files import parquet as files
 from libraries.spark.process import keeping
 from libraries.spark.process.host import SparkHost, host_of
-from recovery.policies import Batch
+from recovery.policy import Batch
 from runtime.job import Result
 from runtime.run import run
 from tests.libraries.spark.starting import speaking_to

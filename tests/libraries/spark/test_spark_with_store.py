@@ -17,7 +17,7 @@ import pytest
 
 from libraries import spark
 from libraries.spark.dataflow.placement import home
-from recovery.policies import Batch, Lazy
+from recovery.policy import Batch, Lazy
 from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job

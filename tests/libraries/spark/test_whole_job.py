@@ -18,7 +18,7 @@ import pytest
 
 from falkirk.job_memory import job_processes
 from libraries import spark
-from recovery.policies import Batch
+from recovery.policy import Batch
 from runtime.page.address import PAGE_FILE
 from tests.libraries.spark.connect_server import RUNNERS, server_for
 from tests.monitor.web.serving import ask, streaming

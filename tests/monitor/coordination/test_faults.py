@@ -26,7 +26,7 @@ from monitor.coordination.options import Options
 from monitor.coordination.records import KeptDecision, SavedJob
 from monitor.coordination.workers import JobPhase
 from recovery.layout import Layout
-from recovery.policies import Lazy
+from recovery.policy import Lazy
 from tests.falkirk.simulate.troubled import stall
 from tests.support.profile import tries
 from timely.dataflow.dataflow import Dataflow

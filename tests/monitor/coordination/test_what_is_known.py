@@ -8,7 +8,7 @@ from monitor.coordination.options import Options, _is_bound
 from recovery.epoch_ends import EpochEnds
 from recovery.layout import GroupInfo, Layout, lay_out
 from recovery.metadata import MORE, NEVER, Bound
-from recovery.policies import AtLeastOnce
+from recovery.policy import AtLeastOnce
 from recovery.protocol import InMemory
 from tests.monitor.coordination.coordinators import checkpoint, memory
 from tests.recovery.layouts import FIREWALL, LINE, LOOP, layout

@@ -27,7 +27,7 @@ from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.records import SourcePosition
 from recovery.layout import Layout, lay_out
 from recovery.metadata import Bound, everything
-from recovery.policies import Eager, Lazy
+from recovery.policy import Eager, Lazy
 from recovery.protocol import Cut, Decision, Drain, Watermarks
 from recovery.store.reading import take_over
 from tests.recovery.store.owners import STORE, memory_disk

@@ -10,7 +10,7 @@ import pytest
 
 from recovery.agent.agent import Agent
 from recovery.metadata import MORE, Bound
-from recovery.policies import Lazy
+from recovery.policy import Lazy
 from tests.recovery.agent.driven import DrivenAgents, looping
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream

@@ -9,7 +9,7 @@ import pytest
 from recovery.agent.effects import Perform
 from recovery.agent.events import Connected
 from recovery.metadata import Bound, to_frontier
-from recovery.policies import Lazy, LogHistory
+from recovery.policy import Lazy, LogHistory
 from tests.recovery.agent.driven import DrivenAgents, counts, logged, of_kind, passing, timed
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable

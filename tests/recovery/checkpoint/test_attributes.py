@@ -13,7 +13,7 @@ import pytest
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.checkpoint.attributes import Attributes
-from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
+from recovery.policy import Batch, Ephemeral, Lazy, LogHistory, Policy
 from tests.falkirk.simulate.programs import words
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery import policies
 from recovery.guarantees.classes import OperatorClass
-from recovery.guarantees.promises import POLICIES, Alike, Grade, Promise, as_plain, promises
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from recovery.guarantees.promises import Alike, Grade, Promise, as_plain, promises
+from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
 from timely.io import Callback, Console, FileSink, Iterable, Memory, SqliteSink
@@ -167,10 +166,6 @@ def test_table_has_every_grade_and_the_operators_every_class() -> None:
     assert {made(*case).any for case in EVERY} == set(Grade)
     assert {made(*case).alike for case in EVERY} == set(Alike)
     assert set(CLASSES.values()) == set(OperatorClass)
-
-
-def test_every_policy_says_how_it_recovers() -> None:
-    assert set(POLICIES) == set(policies.POLICIES)
 
 
 def test_policy_that_says_nothing_is_promised_least() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from recovery.agent.events import Connected
 from recovery.metadata import Bound
-from recovery.policies import Lazy, LogHistory
+from recovery.policy import Lazy, LogHistory
 from tests.recovery.agent.driven import DrivenAgents
 from timely.data.messages import StartJob
 from timely.dataflow.dataflow import Dataflow

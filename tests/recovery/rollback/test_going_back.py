@@ -13,7 +13,7 @@ from recovery.agent.events import Connected
 from recovery.checkpoint.records import SourcePosition
 from recovery.epoch_ends import EpochEnds
 from recovery.metadata import Bound, everything
-from recovery.policies import AtLeastOnce, Lazy, LogHistory
+from recovery.policy import AtLeastOnce, Lazy, LogHistory
 from recovery.rollback.orders import RollbackPlanner, SourceOrder
 from tests.recovery.agent.driven import DrivenAgents, counts, of_kind, passing
 from timely.dataflow.dataflow import Dataflow

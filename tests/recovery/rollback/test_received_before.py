@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recovery.layout import lay_out
-from recovery.policies import Batch
+from recovery.policy import Batch
 from recovery.recorder import WorkerRecorder
 from timely.data.messages import Message
 from timely.dataflow.dataflow import Dataflow

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-import recovery.layout
+import recovery.policy.chosen
 from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
@@ -19,7 +19,7 @@ from falkirk.simulate.world import World
 from recovery.agent.agent import Agent
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.metadata import at_epoch
-from recovery.policies import LogHistory
+from recovery.policy import LogHistory
 from recovery.recorder import NOTIFICATION, HistoryEvent, WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from tests.falkirk.simulate.programs import PROGRAMS
@@ -213,7 +213,7 @@ def test_the_seeds_replay_in_living_and_in_new_processes_from_snapshots_and_from
 )
 def test_every_program_comes_through_under_full_histories(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy where it gives no other; and histories end in snapshots after a few events."""
-    monkeypatch.setattr(recovery.layout, "DEFAULT", LogHistory())
+    monkeypatch.setattr(recovery.policy.chosen, "DEFAULT", LogHistory())
     right = Simulation(PROGRAMS[name], 2).expected
     for seed in range(10 if SOAK else 1):
         world = World(PROGRAMS[name], 2, seed, ())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import falkirk
-from recovery.policies import Lazy
+from recovery.policy import Lazy
 from runtime.program import Program
 from tests.falkirk.simulate.later_times import AHEAD, Repeats
 from timely.dataflow.dataflow import Dataflow

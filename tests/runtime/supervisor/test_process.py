@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import falkirk
-from recovery.policies import Lazy
+from recovery.policy import Lazy
 from runtime.program import Program
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Rate

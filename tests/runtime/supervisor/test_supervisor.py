@@ -18,7 +18,7 @@ import pytest
 
 from falkirk.failures import explain
 from falkirk.job_memory import job_processes
-from recovery.policies import Lazy
+from recovery.policy import Lazy
 from recovery.store.interface import StoreBusy, StoreUnwritable
 from runtime.control import Stats
 from runtime.processes.worker import FILES

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from recovery.policies import Lazy
+from recovery.policy import Lazy
 from runtime.run import run
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import differences, fingerprint, outline

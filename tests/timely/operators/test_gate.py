@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recovery.layout import lay_out
-from recovery.policies import Eager, Lazy
+from recovery.policy import Eager, Lazy
 from recovery.recorder import WorkerRecorder
 from runtime.memory import Cluster
 from runtime.session import Session

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.policies import Eager
+from recovery.policy import Eager
 from tests.timely.worker import test_worker as programs
 from tests.timely.worker.test_recorder import Notes
 from timely.data.batch import Batch

@@ -8,37 +8,35 @@ what passes a gate is logged. A *snapshot* is a cut of all of its region, at one
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from recovery.policies import AtLeastOnce, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from recovery.edges import EdgeEnds
+from recovery.policy.chosen import as_policy
+from recovery.policy.traits import Policy, Saves
 from timely.dataflow.graph import Node, Region
 from timely.dataflow.plan import Plan
 from timely.errors import GraphError
 
-if TYPE_CHECKING:
-    from recovery.layout import EdgeInfo
 
-
-def check_saved_as_one(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeInfo]) -> None:
-    """Raise GraphError for what cannot be in an eager region or a snapshot, or cannot lead into an eager one."""
+def check_saved_as_one(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeEnds]) -> None:
+    """Raise GraphError for what cannot be in a region that is saved as one, or cannot lead into an eager one."""
     for processor, policy in zip(plan.processors, policies):
         node = processor.node
-        if isinstance(policy, Eager | Snapshot):
+        around = as_policy(node.region.policy if node.region else None)
+        if policy.as_one or policy.logs_inputs:
             if node.kind != "gate":
                 _check_region(node, policy)
-        elif node.region is not None and isinstance(node.region.policy, Eager | Snapshot):
-            what = "eager" if isinstance(node.region.policy, Eager) else "snapshot"
+        elif node.region is not None and around.as_one:
             raise GraphError(
-                f"the {node} has the policy {type(policy).__name__} in the {what} region {node.region.name!r}, which is "
+                f"the {node} has the policy {policy.name} in the {_called(around)} region {node.region.name!r}, which is "
                 "persisted as one: make it outside of `with flow.region(...)`"
             )
     for edge in edges:
         policy = policies[edge.source]
         source, target = plan.processors[edge.source].node, plan.processors[edge.target].node
-        if isinstance(policy, Ephemeral | AtLeastOnce) and isinstance(policies[edge.target], Eager):
+        if policy.saves == Saves.NOTHING and policies[edge.target].commits_alone:
             assert target.region is not None
             raise GraphError(
-                f"the {source} is {type(policy).__name__}, and sends to the {target} in the eager region "
+                f"the {source} is {policy.name}, and sends to the {target} in the eager region "
                 f"{target.region.name!r}: what comes to such a region is logged. Give it Batch(), or put it into the region"
             )
 
@@ -53,46 +51,59 @@ def check_own_intervals(plan: Plan, policies: Sequence[Policy], members: Sequenc
     """
     for group in members:
         given = [(plan.processors[p].node, policies[p]) for p in group]
-        region = next((node.region for node, policy in given if isinstance(policy, Snapshot)), None)
+        region = next((node.region for node, policy in given if policy.saved_together), None)
         if region is None:
             continue
-        saved = (node for node, policy in given if isinstance(policy, Lazy | LogHistory | Snapshot))
+        saved = (node for node, policy in given if policy.every is not None)
         other = next((node for node in saved if node.region is not region), None)
         if other is None:
             continue
         # Whatever else comes to a snapshot, or leaves it, is logged.
-        bare, policy = next(each for each in given if isinstance(each[1], Ephemeral | AtLeastOnce))
+        bare, policy = next(each for each in given if each[1].saves == Saves.NOTHING)
         raise GraphError(
-            f"the {bare} is {type(policy).__name__} and logs nothing, so the snapshot region {region.name!r} and the {other} "
+            f"the {bare} is {policy.name} and logs nothing, so the snapshot region {region.name!r} and the {other} "
             "would be saved together, at the shorter of their intervals: give it Batch(), or put it into one of the two regions"
         )
 
 
-def _check_region(node: Node, policy: Eager | Snapshot) -> None:
-    region, name = node.region, type(policy).__name__
+def _called(policy: Policy) -> str:
+    """The adjective for a region with such a policy."""
+    return (
+        "eager"
+        if policy.commits_alone
+        else "snapshot"
+        if policy.saved_together
+        else "gated"
+        if policy.gated
+        else "bordered"
+    )
+
+
+def _check_region(node: Node, policy: Policy) -> None:
+    region, name = node.region, policy.name
     if region is None or region.policy is not node.policy:
-        what = "eager" if isinstance(policy, Eager) else "saved by snapshots"
+        what = "saved by snapshots" if policy.saved_together else _called(policy)
         raise GraphError(
             f"the {node} has a policy {name}() of its own: what is {what} is a region, "
             f"`with flow.region(name, policy={name}())`"
         )
-    if isinstance(policy, Eager):
-        _check_member(node, region)
+    if policy.commits_alone or policy.gated:
+        _check_member(node, region, _called(policy))
 
 
-def _check_member(node: Node, region: Region) -> None:
+def _check_member(node: Node, region: Region, called: str) -> None:
     if node.scope.depth > 1:
         raise GraphError(
-            f"the {node} is in {node.scope}, in the eager region {region.name!r}: loops and nested scopes cannot be in one. "
+            f"the {node} is in {node.scope}, in the {called} region {region.name!r}: loops and nested scopes cannot be in one. "
             "Give them a region of their own, with Lazy(every=...)"
         )
     if node.holds:
         raise GraphError(
-            f"the {node} may keep capabilities or start jobs, which an eager region ({region.name!r}) cannot persist at once: "
-            "make it with holds=False, or outside of the region"
+            f"the {node} may keep capabilities or start jobs, which an {called} region ({region.name!r}) cannot persist "
+            "at once: make it with holds=False, or outside of the region"
         )
     if node.sink is not None and not getattr(node.sink, "exactly_once", False):
         raise GraphError(
-            f"the {node} is told at least once, and would hear of what the eager region {region.name!r} has not persisted: "
+            f"the {node} is told at least once, and would hear of what the {called} region {region.name!r} has not persisted: "
             "make it outside of the region"
         )

@@ -7,63 +7,60 @@ goes to another worker: it would be sent again at its own time, which may be ove
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from recovery.edges import behind
-from recovery.policies import AtLeastOnce, Policy
+from recovery.edges import EdgeEnds, behind
+from recovery.policy.traits import Policy
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan
 from timely.errors import GraphError
 
-if TYPE_CHECKING:
-    from recovery.layout import EdgeInfo
 
-
-def check_at_least_once(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeInfo]) -> None:
-    """Raise GraphError for what cannot be AtLeastOnce, or cannot lead to what is."""
+def check_at_least_once(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeEnds]) -> None:
+    """Raise GraphError for what cannot be sent anew, or cannot lead to what is."""
     nodes = [processor.node for processor in plan.processors]
-    names = [type(policy).__name__ for policy in policies]
     for node, policy in zip(nodes, policies):
-        if isinstance(policy, AtLeastOnce):
-            _check_member(node)
+        if policy.anew:
+            _check_member(node, policy.name)
     for edge in edges:
         source, target = nodes[edge.source], nodes[edge.target]
-        if not isinstance(policies[edge.target], AtLeastOnce):
-            continue
-        if not isinstance(policies[edge.source], AtLeastOnce):
+        before, policy = policies[edge.source], policies[edge.target]
+        if policy.anew and not before.anew:
             raise GraphError(
-                f"the {target} is AtLeastOnce, and is fed by the {source}, which is {names[edge.source]}: what comes from "
+                f"the {target} is {policy.name}, and is fed by the {source}, which is {before.name}: what comes from "
                 "there cannot be read again in another epoch. Put its sources into the region, or give it Ephemeral()"
             )
-        if edge.spread:
+        if policy.anew and edge.spread:
             raise GraphError(
-                f"the {target} is AtLeastOnce, and so is the {source}, which sends to it on other workers: records can be "
+                f"the {target} is {policy.name}, and so is the {source}, which sends to it on other workers: records can be "
                 "sent again in another epoch only where they were read. End the region before the exchange"
             )
 
 
-def _check_member(node: Node) -> None:
+def _check_member(node: Node, name: str) -> None:
     if node.source is not None and not getattr(node.source, "rereadable", True):
         raise GraphError(
-            f"the {node} is AtLeastOnce, and cannot be read again after a failure, so records that were under way would be "
+            f"the {node} is {name}, and cannot be read again after a failure, so records that were under way would be "
             "lost: put a file or a queue in between, or say that whoever sends will retry, by .policy(Ephemeral())"
         )
     if node.scope.depth > 1:
         raise GraphError(
-            f"the {node} is AtLeastOnce, and in {node.scope}: loops and nested scopes cannot be. Give them a region of their "
+            f"the {node} is {name}, and in {node.scope}: loops and nested scopes cannot be. Give them a region of their "
             "own, with Lazy(every=...)"
         )
     if node.holds:
         raise GraphError(
-            f"the {node} is AtLeastOnce, and may keep capabilities or start jobs, which nobody would remember: make it with "
+            f"the {node} is {name}, and may keep capabilities or start jobs, which nobody would remember: make it with "
             "holds=False, or give it Lazy()"
         )
 
 
-def sending_anew(policies: Sequence[Policy], keeps: Sequence[bool], edges: Sequence[EdgeInfo]) -> set[int]:
-    """The processors that are AtLeastOnce, and what keeps nothing and is given only what such processors of its worker send."""
-    found = {p for p, policy in enumerate(policies) if isinstance(policy, AtLeastOnce)}
-    into: list[list[EdgeInfo]] = [[] for _ in policies]
+def sending_anew(policies: Sequence[Policy], keeps: Sequence[bool], edges: Sequence[EdgeEnds]) -> set[int]:
+    """The processors that send anew when they do their work again.
+
+    They are those whose policy does, and what keeps nothing and is given only what such processors of its worker send.
+    """
+    found = {p for p, policy in enumerate(policies) if policy.anew}
+    into: list[list[EdgeEnds]] = [[] for _ in policies]
     for edge in edges:
         into[edge.target].append(edge)
     while True:
@@ -77,6 +74,6 @@ def sending_anew(policies: Sequence[Policy], keeps: Sequence[bool], edges: Seque
         found |= more
 
 
-def given_anew(anew: set[int], edges: Iterable[EdgeInfo]) -> set[int]:
+def given_anew(anew: set[int], edges: Iterable[EdgeEnds]) -> set[int]:
     """The processors `anew`, and all that is behind one: done again, they are given something else than before."""
     return anew | behind(((edge.source, edge.target) for edge in edges), anew)

@@ -4,62 +4,20 @@
         ...
     counts = words.count().policy(Lazy(every="500ms"))
 
-A policy only chooses; the recorder does. What each costs and gives is in docs/recovery.md; the regimes are those of
-Isard and Abadi, *Falkirk Wheel*, section 1 and Figure 1.
+What each costs and gives is in docs/recovery.md; the regimes are those of Isard and Abadi, *Falkirk Wheel*, section 1 and
+Figure 1. Below its words each says in which traits it differs (`recovery.policy.traits`).
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import re
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
-from timely.errors import GraphError, at_line
-
-Every: TypeAlias = int | float | str | dt.timedelta
-"""A checkpoint interval: an int counts epochs; a float (seconds), a text such as "500ms", or a timedelta is a duration."""
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+from recovery.policy.traits import Every, Policy, Saves, interval
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """`epochs` or `seconds`, whichever is not None."""
-
-    epochs: int | None = None
-    seconds: float | None = None
-
-
-def interval(every: Every) -> Interval:
-    """`every` as an `Interval`. Raises GraphError for anything that is no positive duration or number of epochs.
-
-    >>> interval(100), interval("250 ms").seconds
-    (Interval(epochs=100, seconds=None), 0.25)
-    """
-    if isinstance(every, int) and not isinstance(every, bool) and every > 0:
-        return Interval(epochs=every)
-    seconds: float | None = None
-    if isinstance(every, float):
-        seconds = every
-    elif isinstance(every, dt.timedelta):
-        seconds = every.total_seconds()
-    elif isinstance(every, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", every)
-        if found and found[2] in _UNITS:
-            seconds = float(found[1]) * _UNITS[found[2]]
-    if seconds is None or not 0 < seconds < float("inf"):
-        raise GraphError(
-            at_line(
-                f"every={every!r}: give a positive number of epochs (int), seconds (float), a timedelta, or a text such as "
-                '"500ms", "1s", "5m"'
-            )
-        )
-    return Interval(seconds=seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Ephemeral:
+class Ephemeral(Policy):
     """Nothing is persisted, and nothing is kept from one time to the next.
 
     Whatever was under way is read again from the source, which hears of an acknowledgement only when its records have
@@ -74,9 +32,12 @@ class Ephemeral:
     [((0,), [2, 2])]
     """
 
+    saves = Saves.NOTHING
+    clients_retry = True
+
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Policy):
     """Nothing is kept from one time to the next. With `log_outputs`, what leaves the region is persisted.
 
     Logged outputs are a firewall: a failure behind them never makes this region, or what is before it, work again
@@ -91,11 +52,12 @@ class Batch:
     [((0,), [2, 2])]
     """
 
+    saves = Saves.MESSAGES
     log_outputs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Lazy:
+class Lazy(Policy):
     """State is saved at complete times, incrementally, `every` so often, without stopping the operator.
 
     After a failure at most the work since the last checkpoint is done again.
@@ -120,7 +82,7 @@ class Lazy:
 
 
 @dataclass(frozen=True, slots=True)
-class LogHistory:
+class LogHistory(Policy):
     """Every delivered batch and notification is persisted, `every` so often; state comes back by replay.
 
     For deterministic operators that have no checkpoint code. The history grows until the operator's state, if it keeps
@@ -138,6 +100,7 @@ class LogHistory:
     [((0,), [('a', 2), ('b', 1)])]
     """
 
+    saves = Saves.EVENTS
     every: Every = 1.0
     log_outputs: bool = False
 
@@ -146,7 +109,7 @@ class LogHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Eager:
+class Eager(Policy):
     """State, logs and staged outputs of a region are persisted as soon as an epoch is complete; only then do others see them.
 
     Each worker commits by itself, and all epochs that it completes while a commit is written go into the next one. What has
@@ -162,12 +125,13 @@ class Eager:
     """
 
     log_outputs: ClassVar[bool] = True
-    gated: ClassVar[bool] = True
-    """Output of the region waits until what made it is durable (`timely.dataflow.graph.Region`)."""
+    logs_inputs = True
+    commits_alone = True
+    gated = True
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Policy):
     """A region is saved as one, `every` so often, at an epoch that is complete in all of it, while later ones go on.
 
     What enters and what leaves it is logged, so it is saved at its own interval, goes back to its last snapshot as one, and
@@ -187,13 +151,15 @@ class Snapshot:
 
     every: Every = 1.0
     log_outputs: ClassVar[bool] = True
+    logs_inputs = True
+    saved_together = True
 
     def __post_init__(self) -> None:
         interval(self.every)
 
 
 @dataclass(frozen=True, slots=True)
-class AtLeastOnce:
+class AtLeastOnce(Policy):
     """Nothing is persisted but the positions of sources, and nobody goes back because of this region.
 
     What was under way is read again and sent *in the current epoch*, not in the one in which it was sent first. So those behind
@@ -207,13 +173,11 @@ class AtLeastOnce:
     [((0,), ['Wren', 'Owl'])]
     """
 
-    anew: ClassVar[bool] = True
-    """Sources put what they read again into another epoch. The runtime asks for this, which knows no policies."""
+    saves = Saves.NOTHING
+    anew = True
 
-
-Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory | Eager | Snapshot | AtLeastOnce
 
 POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager, Snapshot, AtLeastOnce)
 
-KEEPS_NOTHING = (Ephemeral, Batch, AtLeastOnce)
-"""The policies of operators that keep nothing from one time to the next."""
+DEFAULT = Lazy()
+"""The policy of operators that were given none."""

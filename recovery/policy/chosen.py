@@ -1,0 +1,46 @@
+"""The policy that a program has chosen for a region or an operator."""
+
+from __future__ import annotations
+
+from recovery.policy.policies import DEFAULT, POLICIES
+from recovery.policy.traits import Policy, Saves
+from timely.dataflow.graph import Node
+from timely.errors import GraphError
+
+
+class _Unknown(Policy):
+    """Anything else that a program gives as a policy: it is promised least, and has no place in a job with a store."""
+
+    saves = Saves.EVENTS
+
+
+_UNKNOWN = _Unknown()
+
+_NEEDS = {
+    "gated": ("log_outputs",),
+    "commits_alone": ("logs_inputs", "gated"),
+    "saved_together": ("logs_inputs", "log_outputs"),
+}
+"""Traits that hold only beside others: what crosses the border of a region that has cuts of its own is sent again by a log."""
+
+
+def as_policy(given: object) -> Policy:
+    """The traits of what the program gave: those of the default for None, those that promise least for what is no policy."""
+    if given is None:
+        return DEFAULT
+    return given if isinstance(given, Policy) else _UNKNOWN
+
+
+def policy_of(node: Node) -> Policy:
+    """The policy of a node. Raises GraphError for what is none."""
+    policy = as_policy(node.policy)
+    if policy is _UNKNOWN:
+        names = ", ".join(each.__name__ for each in POLICIES)
+        raise GraphError(f"the policy of {node} is {node.policy!r}; it must be one of {names}")
+    for trait, needed in _NEEDS.items():
+        lacking = [each for each in needed if getattr(policy, trait) and not getattr(policy, each)]
+        if lacking:
+            raise GraphError(
+                f"the policy {policy!r} of {node} has the trait {trait}, which needs {' and '.join(lacking)}"
+            )
+    return policy

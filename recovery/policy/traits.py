@@ -1,0 +1,144 @@
+"""The traits of a policy. Sections are those of Isard and Abadi, *Falkirk Wheel*, if nothing else is said."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, TypeAlias
+
+from timely.errors import GraphError, at_line
+
+Every: TypeAlias = int | float | str | dt.timedelta
+"""A checkpoint interval: an int counts epochs; a float (seconds), a text such as "500ms", or a timedelta is a duration."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """`epochs` or `seconds`, whichever is not None."""
+
+    epochs: int | None = None
+    seconds: float | None = None
+
+
+def interval(every: Every) -> Interval:
+    """`every` as an `Interval`. Raises GraphError for anything that is no positive duration or number of epochs.
+
+    >>> interval(100), interval("250 ms").seconds
+    (Interval(epochs=100, seconds=None), 0.25)
+    """
+    if isinstance(every, int) and not isinstance(every, bool) and every > 0:
+        return Interval(epochs=every)
+    seconds: float | None = None
+    if isinstance(every, float):
+        seconds = every
+    elif isinstance(every, dt.timedelta):
+        seconds = every.total_seconds()
+    elif isinstance(every, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", every)
+        if found and found[2] in _UNITS:
+            seconds = float(found[1]) * _UNITS[found[2]]
+    if seconds is None or not 0 < seconds < float("inf"):
+        raise GraphError(
+            at_line(
+                f"every={every!r}: give a positive number of epochs (int), seconds (float), a timedelta, or a text such as "
+                '"500ms", "1s", "5m"'
+            )
+        )
+    return Interval(seconds=seconds)
+
+
+class Saves(IntEnum):
+    """The most that is persisted of an operator, of what Table 1 lists.
+
+    Each includes those before it.
+    """
+
+    NOTHING = 0
+    """Neither state nor messages: any frontier can be restored (section 3.4)."""
+    MESSAGES = 1
+    """Messages L(e, f) that are logged, and no state (stateless, section 4.1)."""
+    STATE = 2
+    """State S(p, f) at complete times, incrementally (section 4.1)."""
+    EVENTS = 3
+    """The history H(p), done again until state takes its place (section 4.1)."""
+
+
+class Policy:
+    """A record of traits, none of which ever changes.
+
+    A policy sets those in which it differs. They are read when a graph, a layout or a worker is made.
+    """
+
+    __slots__ = ()
+
+    saves: ClassVar[Saves] = Saves.STATE
+    """The most that is persisted of an operator (Table 1)."""
+    logs_inputs: ClassVar[bool] = False
+    """A log of all that comes to the region from elsewhere (section 2.1).
+
+    Nobody in front then works again for it, or is cut as often as it is.
+    """
+    saved_together: ClassVar[bool] = False
+    """One cut for all of the region (distributed snapshots, section 2.1)."""
+    commits_alone: ClassVar[bool] = False
+    """A cut by each worker at each epoch (exactly-once streaming, section 2.1)."""
+    gated: ClassVar[bool] = False
+    """A wait of outputs until their cause is durable (exactly-once, section 2.1).
+
+    The engine, which knows no policies, reads it for its gates (`timely.dataflow.graph.Region`).
+    """
+    anew: ClassVar[bool] = False
+    """New epochs for what is read again (at-least-once streaming, section 2.1).
+
+    The engine and the runtime, which know no policies, read it for sources.
+    """
+    clients_retry: ClassVar[bool] = False
+    """Trust in clients to send again what got no answer (ephemeral, section 1)."""
+
+    @property
+    def every(self) -> Every | None:
+        """The interval between cuts, or None (lazy checkpoints, section 4.1)."""
+        return None
+
+    @property
+    def log_outputs(self) -> bool:
+        """A log of what leaves the region, or operator: a firewall (section 4.1)."""
+        return False
+
+    # Traits that follow from others
+
+    @property
+    def name(self) -> str:
+        """The name, for people and for stores."""
+        return type(self).__name__
+
+    @property
+    def as_one(self) -> bool:
+        """Unity of a region: all in it is persisted in one way (section 2.1)."""
+        return self.saved_together or self.commits_alone or self.gated
+
+    @property
+    def firm(self) -> bool:
+        """Certainty that seen output is never made again (section 2.1).
+
+        Each commit of a worker holds, whatever others do: so it is where all in the region comes from sources there, or from
+        other such regions.
+        """
+        return self.gated and self.commits_alone
+
+    @property
+    def by_time(self) -> bool:
+        """Indifference to the order of times (selective rollback, section 2.3).
+
+        What an operator has done at each time is known by when things came and went, in whatever order times were handled.
+        """
+        return not (self.saves == Saves.EVENTS or self.as_one or self.anew)
+
+    @property
+    def shares_state(self) -> bool:
+        """Leave to read each other's state, which comes back alike (section 2.3)."""
+        return self.by_time and self.saves == Saves.STATE
