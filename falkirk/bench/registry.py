@@ -148,6 +148,25 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "triangles",
+        "triangles, twice as many edges as nodes; a thousand edges replaced an epoch (median)",
+        "ms",
+        1_000_000,  # nodes
+        (
+            Variant("falkirk", "reach.py", "triangles"),
+            Variant("scipy_from_nothing", "reach.py", "triangles_from_nothing"),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
+        "kcore",
+        "nodes of the 3-core, twice as many edges as nodes; a thousand edges replaced an epoch (median)",
+        "ms",
+        1_000_000,  # nodes
+        (Variant("falkirk", "reach.py", "k_core"), Variant("numpy_from_nothing", "reach.py", "k_core_from_nothing")),
+        higher_is_better=False,
+    ),
+    Bench(
         "pagerank",
         "ranks in units of 1e-4, twice as many edges as nodes; an edge replaced an epoch (median)",
         "ms",

@@ -65,10 +65,10 @@ class SharedTrace:
 
     # Reading
 
-    def history(self, keys: I64) -> History:
-        """The changes of `keys`, which rise."""
+    def history(self, keys: I64, values: I64 | None = None) -> History:
+        """See `Trace.history`. `values` are of integers, as their keys are then."""
         if are_integers(keys):
-            found = self._of.trace.history(keys)
+            found = self._of.trace.history(keys, values)
             of = found.key
         else:
             theirs = np.array([self._theirs(key) for key in keys.tolist()], np.int64)
@@ -85,6 +85,11 @@ class SharedTrace:
         if self._further or any(value < LEAST for value, _, _ in found):
             return [(self._mine(value), time + self._further, diff) for value, time, diff in found]
         return found
+
+    @property
+    def odd(self) -> set[int]:
+        """Codes of values that are not plain, there."""
+        return self._of.values.odd
 
     def all_until(self, time: Time) -> bool:
         """True if nothing has come at a time that is neither `time` nor before it."""

@@ -9,7 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from libraries.differential import packing  # noqa: F401 - it says how rows are carried
-from libraries.differential.rows import I64, NOTHING, Rows, constant, is_constant, of_key, range_of, split, summed
+from libraries.differential.rows import (
+    I64,
+    NOTHING,
+    Rows,
+    Tuples,
+    constant,
+    is_constant,
+    of_key,
+    range_of,
+    split,
+    summed,
+)
 from timely.data.batch import Batch
 from timely.data.kernels.columns import pooled_take
 from timely.data.routing import hash_column, partition_records, workers_of
@@ -51,6 +62,38 @@ class ByKey(Exchange):
 
 
 BY_KEY = ByKey()
+
+
+@dataclass(frozen=True, slots=True)
+class ByPlace(Exchange):
+    """Brings tuples to the worker of what they have in one place, where `ByKey` brings that key."""
+
+    place: int = 0
+
+    def describe(self) -> str:
+        return f"exchange by place {self.place}"
+
+    def sample(self, batch: Batch) -> Batch:
+        assert isinstance(batch, list)
+        return [item.head(_SAMPLE) if type(item) is Tuples else item for item in batch[:_SAMPLE]]
+
+    def split(self, batch: Batch, workers: int) -> list[Batch | None]:
+        """The part of `batch` for each worker."""
+        records = [item for item in batch if type(item) is not Tuples]
+        parts = [list(part) for part in partition_records(records, self._key, workers)]
+        for each in batch:
+            if type(each) is Tuples:
+                owners = _owners(each.columns[self.place], workers)
+                for worker, part in enumerate(parts):
+                    mine = np.flatnonzero(owners == worker)
+                    if len(mine):
+                        part.append(
+                            Tuples(tuple(_taken(column, mine) for column in each.columns), _taken(each.diff, mine))
+                        )
+        return [part or None for part in parts]
+
+    def _key(self, change: tuple[Any, int]) -> Any:
+        return change[0][self.place]
 
 
 def _thinned(rows: Rows) -> Rows:

@@ -7,15 +7,15 @@ whichever of them comes last. (The delta joins of Materialize; Ammar et al., *Ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from libraries.differential.channel import BY_KEY
+from libraries.differential.channel import BY_KEY, ByPlace
 from libraries.differential.collection import Collection, reading_at, reading_of
-from libraries.differential.identity import equal
-from libraries.differential.joins import Lookup
-from libraries.differential.rows import of_key
+from libraries.differential.lookups import Lookup, Question
+from libraries.differential.rows import NOTHING, Rows, Tuples, of_key, split
+from timely.data.batch import Batch
 from timely.errors import GraphError, user_site
 from timely.operators.channels import PIPELINE
 
@@ -52,9 +52,7 @@ def delta_join(*relations: Relation, name: str | None = None) -> Collection:
         place = (collection.stream.outputs, len(letters), turned)
         if place not in arranged:
             keyed = (
-                collection.map(_present)
-                if len(letters) == 1
-                else collection.map_pairs(_turned if turned else _straight)
+                collection.as_keys() if len(letters) == 1 else collection.map_pairs(_turned if turned else _straight)
             )
             arranged[place] = keyed.arrange()
         return arranged[place]
@@ -66,7 +64,7 @@ def delta_join(*relations: Relation, name: str | None = None) -> Collection:
     for start, (collection, letters) in enumerate(relations):
         known = list(letters)
         said_by = dict.fromkeys(letters, start)
-        found = collection.map(_alone if len(letters) == 1 else _both)
+        found = collection._stage("tuples", None, partial(_begun, len(letters)))
         left = [number for number in range(len(relations)) if number != start]
         while left:
             # First those that only confirm, then those that add a letter.
@@ -83,14 +81,12 @@ def delta_join(*relations: Relation, name: str | None = None) -> Collection:
             # Of equal values the one that is given is that of the first relation, whichever of them a change came to.
             says = {known.index(each): each != key for each in of if each in known and number < said_by[each]}
             said_by |= {each: min(number, said_by.get(each, number)) for each in of}
-            select = partial(
-                _met, None if other is None or other not in known else known.index(other), other is not None, says
-            )
-            keyed = found.map(partial(_keyed, known.index(key)))
-            found = _looked_up(keyed, by(number, key), select, number < start, f"{base}-{start}-{number}")
+            place = known.index(other) if other in known else None
+            question = Question(known.index(key), place, other is not None and place is None, says, number < start)
+            found = _looked_up(found, by(number, key), question, f"{base}-{start}-{number}")
             if other is not None and other not in known:
                 known.append(other)
-        paths.append(found.map(partial(_chosen, [known.index(letter) for letter in wanted])))
+        paths.append(found._stage("chosen", None, partial(_chosen, [known.index(letter) for letter in wanted])))
     return paths[0].concat(*paths[1:])
 
 
@@ -118,15 +114,13 @@ def _rank(letters: str, known: Sequence[str]) -> tuple[bool, int]:
     return new == len(letters), new
 
 
-def _looked_up(
-    keyed: Collection, among: Collection, select: Callable[[Any, Any, Any], Any], new: bool, name: str
-) -> Collection:
+def _looked_up(found: Collection, among: Collection, question: Question, name: str) -> Collection:
     reading = reading_at(among, name)
-    made = keyed.stream.binary(
+    made = found.stream.binary(
         among.stream,
         name,
-        partial(Lookup, select, new, reading),
-        BY_KEY,
+        partial(Lookup, question, reading),
+        ByPlace(place=question.key),
         BY_KEY if reading is None else PIPELINE,
         kind="lookup",
     )
@@ -141,33 +135,29 @@ def _straight(key: Any, value: Any) -> Any:
     return key, value
 
 
-def _alone(record: Any) -> Any:
-    return (record,)
+def _begun(letters: int, batch: Batch) -> Batch:
+    """The changes of a relation as tuples of so many letters."""
+    pairs, columns, _ = split(batch)
+    made: list[Any] = []
+    for rows in columns:
+        width = 1 if rows.value[0] == NOTHING else 2
+        if width == letters:
+            made.append(Tuples((rows.key, rows.value)[:width], rows.diff))
+        else:
+            pairs += rows.pairs()
+    if letters == 1:
+        return made + [((record,), by) for record, by in pairs]
+    return made + [(record if of_key(record)[1] else (record, None), by) for record, by in pairs]
 
 
-def _both(record: Any) -> Any:
-    return record if of_key(record)[1] else (record, None)
-
-
-def _present(record: Any) -> Any:
-    return record, None
-
-
-def _keyed(place: int, found: tuple[Any, ...]) -> Any:
-    return found[place], found
-
-
-def _met(place: int | None, pair: bool, says: dict[int, bool], key: Any, found: tuple[Any, ...], value: Any) -> Any:
-    """`found` with one value more, or, where its second place is known already, as it is if that is `value`.
-
-    `says`: places in which the key, or the value, takes the place of one that equals it.
-    """
-    if pair and place is not None and not equal(found[place], value):
-        return None
-    if says:
-        found = tuple((value if says[at] else key) if at in says else each for at, each in enumerate(found))
-    return (*found, value) if pair and place is None else found
-
-
-def _chosen(places: list[int], found: tuple[Any, ...]) -> Any:
-    return tuple(found[place] for place in places)
+def _chosen(places: list[int], batch: Batch) -> Batch:
+    """Tuples with their values in the order of `places`, as records."""
+    made: list[Any] = []
+    for each in batch:
+        if type(each) is not Tuples:
+            made.append((tuple(each[0][place] for place in places), each[1]))
+        elif len(places) == 2:
+            made.append(Rows(each.columns[places[0]], each.columns[places[1]], each.diff))
+        else:
+            made += Tuples(tuple(each.columns[place] for place in places), each.diff).pairs()
+    return made

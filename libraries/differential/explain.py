@@ -18,7 +18,8 @@ from itertools import chain
 from typing import Any
 
 from libraries.differential.collection import Collection, from_changes
-from libraries.differential.joins import Join, Lookup
+from libraries.differential.joins import Join
+from libraries.differential.lookups import Lookup
 from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Distinct, Threshold
 from libraries.differential.rows import as_pairs, of_key
@@ -218,16 +219,17 @@ class _Run:
         """The changes of pairs that make `record` and meet at `time`."""
         if (found := self._made_of.get(node)) is None:
             found = self._made_of[node] = defaultdict(list)
+            asks: Any = operator.question if isinstance(operator, Lookup) else None
             nothing = operator.nothing if isinstance(operator, Join) else None
+            select: Any = operator.select if isinstance(operator, Join) else asks.met
             left = dict.fromkeys(
                 r for source, port in self._program.behind[node] if not port for r in self._sent[source]
             )
             for one in left:
-                key, pair = of_key(one)
+                key, pair = (one[asks.key], False) if asks else of_key(one)
+                value = one if asks else one[1] if pair else nothing
                 for other in self._records_of(node, 1, key):
-                    values = (one[1] if pair else nothing), (other[1] if of_key(other)[1] else nothing)
-                    made = operator.select(key, *values)
-                    found[made].append((one, other))
+                    found[select(key, value, other[1] if of_key(other)[1] else nothing)].append((one, other))
         for one, other in found.get(record, ()):
             changes = [
                 [

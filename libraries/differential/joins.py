@@ -23,11 +23,10 @@ from libraries.differential.operators import (
     Sums,
     added_up,
     formed,
-    groups,
     send_many,
     summed_rows,
 )
-from libraries.differential.rows import FEW, I64, NOTHING, Rows, made_rows, summed
+from libraries.differential.rows import FEW, I64, NOTHING, Rows, groups, made_rows, summed
 from libraries.differential.trace import Change
 from libraries.differential.values import Form, Values, are_integers
 from timely.data.batch import Batch
@@ -40,15 +39,15 @@ Select = Callable[[Any, Any, Any], Any]
 Meeting = tuple[int, int, int, int]
 """A key with the left and the right value that meet under it, all as codes, and the difference."""
 
-_PAIRS = 1 << 17
+PAIRS = 1 << 17
 """Pairs that one event makes at most, in columns."""
 
-_PAIRS_OF_RECORDS = 1 << 12
+PAIRS_OF_RECORDS = 1 << 12
 """Pairs that one event makes at most, where `select` is called for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Meetings:
+class Meetings:
     """Pairs that meet under equal keys: the rows of a group on one side with all those of the other side that name it.
 
     `ends`: the number of pairs of all rows of the other side up to each one.
@@ -77,14 +76,14 @@ class _Meetings:
         of: npt.NDArray[np.intp],
         theirs: tuple[I64, I64],
         turned: bool = False,
-    ) -> _Meetings:
+    ) -> Meetings:
         """All pairs of these rows."""
         counts = starts[1:] - starts[:-1]
         single = len(counts) == len(key) and bool((counts == 1).all())
         ends = np.arange(1, len(of) + 1) if single else np.cumsum(counts[of])
         return cls(key, mine, starts, of, theirs, turned, ends, single)
 
-    def summed(self) -> _Meetings:
+    def summed(self) -> Meetings:
         """The same with the rows of the other side in order, each once: so it depends on no more than what there is."""
         (of, value), diff = summed([self.of, self.theirs[0]], self.theirs[1])
         return self.between(self.key, self.mine, self.starts, of, (value, diff), self.turned)
@@ -207,13 +206,13 @@ class Join(InParts):
         out: list[Meeting] = []
         for key in pended:
             ours, theirs = lefts.changes(key), rights.changes(key)
-            if len(out) + len(ours) * len(theirs) > _PAIRS_OF_RECORDS:
+            if len(out) + len(ours) * len(theirs) > PAIRS_OF_RECORDS:
                 return False
             out += _meeting(key, time, ours, theirs)
         theirs_of = {key: rights.changes(key) for key, _ in left}
         ours_of = {key: lefts.changes(key) for key, _ in right}
         pairs = sum(len(theirs_of[key]) for key, _ in left) + sum(len(ours_of[key]) for key, _ in right)
-        if len(out) + pairs > _PAIRS_OF_RECORDS:
+        if len(out) + pairs > PAIRS_OF_RECORDS:
             return False
         for (key, value), diff in left.items():
             for other, at, by in theirs_of[key]:
@@ -246,7 +245,7 @@ class Join(InParts):
         """Do the work of a time, and stop after each part that is enough for an event."""
         lefts, rights = self._sides
         earlier = self._met_before(time, pended) if len(pended) else []
-        meetings: list[_Meetings] = []
+        meetings: list[Meetings] = []
         for new, others, turned in ((left, rights, False), (right, lefts, True)):
             key, value, diff = new
             if len(key) and len(others):
@@ -257,16 +256,16 @@ class Join(InParts):
                     self.later_many(ctx, time, keys, history, ~history.until(time))
                     history = history.only(before)
                 meetings.append(
-                    _Meetings.between(key, (value, diff), starts, history.key, (history.value, history.diff), turned)
+                    Meetings.between(key, (value, diff), starts, history.key, (history.value, history.diff), turned)
                 )
         if len(left[0]) and len(right[0]):
             keys, starts = groups(left[0])
             of = np.minimum(keys.searchsorted(right[0]), len(keys) - 1)
             both = keys[of] == right[0]
-            meetings.append(_Meetings.between(left[0], left[1:], starts, of[both], (right[1][both], right[2][both])))
+            meetings.append(Meetings.between(left[0], left[1:], starts, of[both], (right[1][both], right[2][both])))
         lefts.add(left[0], left[1], time, left[2])
         rights.add(right[0], right[1], time, right[2])
-        most = _PAIRS if self._columns else _PAIRS_OF_RECORDS
+        most = PAIRS if self._columns else PAIRS_OF_RECORDS
         made, room = _Made(), most
         for columns in self._parts(earlier, most):
             self._make(made, *columns)
@@ -289,13 +288,13 @@ class Join(InParts):
             made.send(ctx, self.values)
 
     @staticmethod
-    def _parts(meetings: Sequence[_Meetings], most: int) -> Iterator[tuple[I64, I64, I64, I64]]:
+    def _parts(meetings: Sequence[Meetings], most: int) -> Iterator[tuple[I64, I64, I64, I64]]:
         """All pairs, at most `most` at a time."""
         for each in meetings:
             for begin in range(0, len(each), most):
                 yield each.part(begin, min(begin + most, len(each)))
 
-    def _met_before(self, time: Time, pended: I64) -> list[_Meetings]:
+    def _met_before(self, time: Time, pended: I64) -> list[Meetings]:
         """The pairs of earlier changes whose times have `time` as their least upper bound."""
         left, right = (trace.history(pended) for trace in self._sides)
         found = []
@@ -308,7 +307,7 @@ class Join(InParts):
             mine = mine[np.argsort(left.key[mine], kind="stable")]
             starts = np.searchsorted(left.key[mine], np.arange(len(pended) + 1))
             found.append(
-                _Meetings.between(
+                Meetings.between(
                     pended[left.key[mine]],
                     (left.value[mine], left.diff[mine]),
                     starts,
@@ -350,58 +349,6 @@ class Join(InParts):
         if type(one) is Form:
             return one.key, self.nothing if one.bare else one.value, other
         return self.values.value(key), one, other
-
-
-class Lookup(InParts):
-    """The records of a stream, by key, with the records that a collection has for it. Port 1 is the collection.
-
-    The collection counts as it is at the time of the record, or, if not `new`, as it was before: where times are totally
-    ordered, each combination of changes then comes once of the operators of `delta_join`. `select` gives a record, or None,
-    of the key as the collection says it, what is asked, and the value.
-    """
-
-    def __init__(self, select: Select, new: bool, reading: Reading | None = None) -> None:
-        super().__init__()
-        self.select = select
-        self._new = new
-        self._trace = self.trace(reading)
-        self.traces = (self._trace,)
-        self.state = self.kept(*self.inputs)
-
-    def work(self, ctx: Context, time: Time) -> Iterator[None]:
-        (asked, columns, _), theirs = (each.take(time) for each in self.inputs)
-        if not self.shared:
-            for (key, value), diff in self.inputs[1].few(*theirs[:2], time).items():
-                self._trace.add_one(key, value, time, diff)
-        made: list[tuple[Any, int]] = []
-        parts = 0
-        held: dict[Any, list[tuple[tuple[Any, Any], int]]] = {}
-        for (key, rest), diff in added_up([*asked, *(pair for rows in columns for pair in rows.pairs())]):
-            if (values := held.get(key)) is None:
-                values = held[key] = self._values_of(key, time)
-            for (same, value), times in values:
-                found = self.select(same, rest, value)
-                if found is not None:
-                    made.append((found, diff * times))
-            if len(made) >= _PAIRS_OF_RECORDS:
-                ctx.send(made)
-                yield
-                made, parts = [], parts + 1
-        ctx.send(made if parts else formed(added_up(made)))
-
-    def _values_of(self, key: Any, time: Time) -> list[tuple[tuple[Any, Any], int]]:
-        """The pairs of a key, and how often each is there."""
-        sums: dict[int, int] = {}
-        of = self.values.key(key, time)
-        for value, at, times in self._trace.changes(of):
-            if leq(at, time) and (self._new or at != time):
-                sums[value] = sums.get(value, 0) + times
-        record = self.values.record
-        return [
-            ((record(of, value), None) if value == NOTHING else record(of, value), times)
-            for value, times in sums.items()
-            if times
-        ]
 
 
 def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[Meeting]:

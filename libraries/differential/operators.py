@@ -27,6 +27,7 @@ from libraries.differential.rows import (
     as_pairs,
     constant,
     distinct,
+    groups,
     joined,
     split,
     summed,
@@ -159,14 +160,6 @@ def added_up(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     except TypeError:
         return changes
     return [(named[name], by) for name, by in sums.items() if by]
-
-
-def groups(rising: I64) -> tuple[I64, npt.NDArray[np.intp]]:
-    """The distinct numbers, and where each begins, with the end behind the last one."""
-    new = np.ones(len(rising), np.bool_)
-    np.not_equal(rising[1:], rising[:-1], out=new[1:])
-    starts = np.flatnonzero(new)
-    return rising[starts], np.append(starts, len(rising))
 
 
 _COLLECT = 4096

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from libraries.differential.rows import I64, LEAST, NOTHING, Rows, constant, range_of
+from libraries.differential.rows import I64, LEAST, NOTHING, Rows, Tuples, constant, range_of
 from timely.data.codec import register
 from timely.errors import CodecError
 
@@ -83,4 +83,26 @@ def _widened(column: _Packed, count: int) -> I64:
     return np.add(narrow, low, dtype=np.int64)
 
 
+def packed_tuples(tuples: Tuples) -> tuple[int | bytes, ...]:
+    """The columns and the differences of tuples as `packed` gives those of rows."""
+    return tuple(part for each in (*tuples.columns, tuples.diff) for part in _narrowed(each, 1))
+
+
+def unpacked_tuples(parts: Any) -> Tuples:
+    """The tuples that were packed so.
+
+    Raises:
+        CodecError: for what `packed_tuples` cannot have given.
+    """
+    if type(parts) is not tuple or len(parts) < 6 or len(parts) % 3:
+        raise CodecError("damaged tuples: they have columns of three parts each, and differences")
+    columns = [_checked(*parts[place : place + 3]) for place in range(0, len(parts), 3)]
+    if not all(width for _, width, _ in columns) or any(low < LEAST for low, _, _ in columns[:-1]):
+        raise CodecError("damaged tuples: a number that no tuple has, or columns without bytes")
+    count = len(columns[0][2]) // columns[0][1]
+    *places, diff = (_widened(each, count) for each in columns)
+    return Tuples(tuple(places), diff)
+
+
 register(Rows, packed, unpacked, name="differential.Rows")
+register(Tuples, packed_tuples, unpacked_tuples, name="differential.Tuples")

@@ -64,6 +64,34 @@ class Rows:
         return list(zip(records, self.diff.tolist(), strict=True))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuples:
+    """Changes of many tuples of integers, a column for each place: what a delta join has found so far."""
+
+    columns: tuple[I64, ...]
+    diff: I64
+
+    def __len__(self) -> int:
+        return len(self.diff)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        return sum(each.nbytes for each in (*self.columns, self.diff))
+
+    def head(self, count: int) -> Tuples:
+        """The first `count` of them."""
+        return Tuples(tuple(each[:count] for each in self.columns), self.diff[:count])
+
+    def pairs(self) -> list[tuple[tuple[Any, ...], int]]:
+        """The same as pairs (tuple, difference)."""
+        records = zip(*(each.tolist() for each in self.columns), strict=True)
+        return list(zip(records, self.diff.tolist(), strict=True))
+
+
+_COLUMNS = (Rows, Tuples)
+
+
 def rows_of(key: Any, value: Any = None, diff: Any = 1) -> Rows:
     """Rows of integers: arrays or sequences; without `value` the records are the keys. `diff` may be one number for all.
 
@@ -150,10 +178,10 @@ def split(batch: Batch) -> tuple[list[tuple[Any, int]], list[Rows], int]:
 
 def as_pairs(batch: Batch) -> list[tuple[Any, int]]:
     """All changes of a batch as pairs (record, difference)."""
-    pairs, columns, _ = split(batch)
-    for each in columns:
-        pairs += each.pairs()
-    return pairs
+    assert isinstance(batch, list)
+    if any(type(item) in _COLUMNS for item in batch):
+        return [pair for item in batch for pair in (item.pairs() if type(item) in _COLUMNS else (item,))]
+    return list(batch)
 
 
 def summed(columns: Sequence[I64], diff: I64, runs: bool = False) -> tuple[list[I64], I64]:
@@ -274,6 +302,16 @@ def distinct(numbers: I64) -> I64:
     new = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
     return ordered[new]
+
+
+def groups(rising: I64, *further: I64) -> tuple[I64, npt.NDArray[np.intp]]:
+    """The distinct numbers, and where each begins, with the end behind the last one; by further columns, if there are any."""
+    new = np.ones(len(rising), np.bool_)
+    np.not_equal(rising[1:], rising[:-1], out=new[1:])
+    for each in further:
+        new[1:] |= each[1:] != each[:-1]
+    starts = np.flatnonzero(new)
+    return rising[starts], np.append(starts, len(rising))
 
 
 def joined(columns: Sequence[I64]) -> I64:

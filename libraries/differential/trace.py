@@ -20,12 +20,13 @@ from functools import cached_property
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from libraries.differential.rows import I64, LEAST, constant, distinct, joined, summed
+from libraries.differential.rows import I64, LEAST, constant, distinct, groups, joined, summed
 from timely.data.routing import shards_of
 from timely.state.interface import WHOLE, Run, StateSize
 from timely.state.interface import Rows as RowCount
@@ -58,6 +59,9 @@ _LONG = 16
 WIDE = 256
 """Of a key with more rows than these the values are read in order, as far as they are asked for."""
 
+_GAPS = 4
+"""Keys of a run are found by their distance from the least one if that takes so many places a row at most: 16 bytes."""
+
 _LOOK = 32
 """Rows of a key that are looked at next, of values in order."""
 
@@ -74,33 +78,38 @@ class _Sorted:
         self.at = at
         self.diff = diff
         self.times = tuple(times)
-        self._first = int(key[0]) if len(key) else 0
 
     def __len__(self) -> int:
         return len(self.key)
 
     @cached_property
-    def _index(self) -> tuple[I64, npt.NDArray[np.intp], bool]:
-        """The distinct keys, where each begins (and, behind the last one, the end), and whether they have no gaps."""
-        starts = np.flatnonzero(np.concatenate([[True], self.key[1:] != self.key[:-1]]))
-        keys = self.key[starts]
-        dense = int(keys[-1]) - int(keys[0]) + 1 == len(keys)
-        return keys, np.append(starts, len(self.key)), dense
+    def _index(self) -> tuple[int, I64 | None, npt.NDArray[Any]]:
+        """The least key, the distinct keys, and where each begins, with the end behind the last one.
+
+        Where keys have few gaps the places are those of all numbers from the least key on, and there is no list of keys.
+        """
+        low, span = int(self.key[0]), int(self.key[-1]) - int(self.key[0]) + 1
+        if span <= _GAPS * len(self.key):
+            places = np.zeros(span + 1, np.int32 if len(self.key) < 1 << 31 else np.int64)
+            np.cumsum(np.bincount(self.key - low), out=places[1:])
+            return low, None, places
+        return low, *groups(self.key)
 
     def find(self, wanted: I64) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """The places at which the rows of each wanted key begin and end."""
-        keys, starts, dense = self._index
-        at = np.clip(wanted - keys[0], 0, len(keys) - 1) if dense else keys.searchsorted(wanted)
-        np.minimum(at, len(keys) - 1, out=at)
-        begin = starts[at]
-        end = np.where(keys[at] == wanted, starts[at + 1], begin)
-        return begin, end
+        low, keys, starts = self._index
+        at = wanted - low if keys is None else keys.searchsorted(wanted)
+        last = len(starts) - 2
+        within = np.clip(at, 0, last)
+        begin = starts[within].astype(np.intp, copy=False)
+        there = within == at if keys is None else keys[within] == wanted
+        return begin, np.where(there, starts[within + 1], begin)
 
     def rows_of(self, key: int) -> tuple[int, int]:
         """The places at which the rows of one key begin and end."""
-        keys, starts, dense = self._index
-        at = key - self._first if dense else int(keys.searchsorted(key))
-        if not 0 <= at < len(keys) or keys[at] != key:
+        low, keys, starts = self._index
+        at = key - low if keys is None else int(keys.searchsorted(key))
+        if not 0 <= at < len(starts) - 1 or (keys is not None and keys[at] != key):
             return 0, 0
         return int(starts[at]), int(starts[at + 1])
 
@@ -385,12 +394,14 @@ class Trace:
 
     # Reading
 
-    def history(self, keys: I64) -> History:
-        """The changes of `keys`, which rise."""
+    def history(self, keys: I64, values: I64 | None = None) -> History:
+        """The changes of `keys`, each once and rising; with `values`, those of such pairs, by the number of the pair."""
         found: list[tuple[npt.NDArray[np.intp], I64, I64, I64]] = []
         times: list[Time] = []
         for run in self._runs:
             begin, end = run.find(keys)
+            if values is not None:
+                begin, end = (_bisected(run.value, begin, end, values, right) for right in (False, True))
             counts = end - begin
             total = int(counts.sum())
             if not total:
@@ -402,8 +413,11 @@ class Trace:
             times += run.times
         if self._count and len(keys):
             key, value, at, diff = self._last()
-            of = np.minimum(keys.searchsorted(key), len(keys) - 1)
-            rows = np.flatnonzero(keys[of] == key)
+            of = keys.searchsorted(key)
+            if values is not None:
+                of = _bisected(values, of, keys.searchsorted(key, "right"), value, False)
+            np.minimum(of, len(keys) - 1, out=of)
+            rows = np.flatnonzero((keys[of] == key) if values is None else (keys[of] == key) & (values[of] == value))
             found.append((of[rows], value[rows], at[rows] + len(times), diff[rows]))
             times += self._times
         of, value, at, diff = (joined([each[i] for each in found]) for i in range(4))
@@ -546,6 +560,18 @@ class Trace:
     def size(self) -> StateSize:
         """The size of the trace."""
         return StateSize(len(self), 32 * len(self), len(self._runs) + bool(self._count))
+
+
+def _bisected(
+    column: I64, low: npt.NDArray[np.intp], high: npt.NDArray[np.intp], wanted: I64, right: bool
+) -> npt.NDArray[np.intp]:
+    """For each wanted number its place in the part of a column from `low` to `high`, which rises; `right`: behind it."""
+    while (still := low < high).any():
+        middle = low + high >> 1
+        there = column[np.minimum(middle, len(column) - 1)]
+        before = still & ((there <= wanted) if right else (there < wanted))
+        low, high = np.where(before, middle + 1, low), np.where(still & ~before, middle, high)
+    return low
 
 
 def _no_less(time: Time, least: Time | None) -> Time:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from libraries.differential import Collection
-from libraries.differential.collection import LIMIT
+from libraries.differential import Collection, delta_join
+from libraries.differential.collection import LIMIT, feedback
 from libraries.differential.rows import as_key
 from libraries.graph.nodes import bare, of_edges
 
@@ -34,14 +34,15 @@ def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = Non
     [0, 1, 2]
     """
     one_way = _simple(edges)
-    both = one_way.concat(one_way.map_pairs(lambda a, b: (b, a)))
-
-    def fewer(left: Collection) -> Collection:
-        left = left.arrange()
-        stay = left.count().filter_pairs(lambda _, neighbours: neighbours >= k).map_pairs(lambda node, _: as_key(node))
-        return left.semijoin(stay).map_pairs(lambda a, b: (b, a)).semijoin(stay)
-
-    return bare(both.iterate(fewer, limit, name).map_pairs(lambda a, b: as_key(a)).distinct())
+    both = one_way.concat(one_way.map_pairs(lambda a, b: (b, a))).arrange()
+    ends = both.map_pairs(lambda a, b: as_key(a))
+    nodes = ends.concat(ends.distinct())  # once more than they have neighbours: so none is forgotten in the loop
+    scope = edges.stream.graph.add_scope(name, edges.scope)
+    close, gone = feedback(scope, edges.stream.graph, f"{scope.name}-feedback")
+    lost = both.join(gone, lambda a, b, _: as_key(b), columns=True)
+    left = nodes.enter(scope).minus(lost).count()
+    close(left.filter_pairs(lambda _, count: count <= k).map_pairs(lambda node, _: as_key(node)), limit)
+    return bare(left.filter_pairs(lambda _, count: count > k).map_pairs(lambda node, _: as_key(node)).leave())
 
 
 @of_edges
@@ -55,7 +56,10 @@ def triangles(edges: Collection) -> Collection:
     >>> differential.snapshot(falkirk.run(flow).captured("out"))
     {(0, 1, 2): 1}
     """
-    ordered = _simple(edges).arrange()
+    ordered = _simple(edges)
+    if edges.scope.parent is None:
+        return delta_join((ordered, "ab"), (ordered, "bc"), (ordered, "ac"))
+    ordered = ordered.arrange()
     wedges = ordered.join(ordered, lambda a, b, c: ((b, c), a)).filter(lambda wedge: wedge[0][0] < wedge[0][1])
     closing = ordered.map(lambda edge: (edge, None))
     return wedges.join(closing, lambda ends, a, _: (a, *ends))

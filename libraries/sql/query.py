@@ -17,6 +17,7 @@ from libraries.sql.aggregates import totals
 from libraries.sql.expressions import Expression, check_known, listed, output_of, polars, refuse
 from libraries.sql.nodes import DIALECT, Node, is_star, name_of, replaced, text
 from libraries.sql.orders import order_of, ordered
+from libraries.sql.pushdown import filtered, narrowed
 from libraries.sql.relations import Mode, Relation, computed, distinct, united
 from libraries.sql.subqueries import Conditions, conjuncts, has_query
 from libraries.sql.subqueries import listed as listed_tables
@@ -233,17 +234,18 @@ class _Compiler:
         """The rows of all tables, and the conditions of `where` that are left."""
         if (of := node.args.get("from_")) is None:
             refuse(f"{text(node)}: a query over streams needs from")
-        rows, where = self._table(of.this), node.args.get("where")
-        joins = node.args.get("joins") or ()
-        if not any(_is_listed(each) for each in joins):
-            for each in joins:
-                rows = join(rows, self._table(each.this), each, self._mode)
-            condition = where and where.this
-            if condition is None or not has_query(condition):
-                return rows, [] if condition is None else [condition]
-            return rows, conjuncts(condition)
-        others = [(each, self._table(each.this)) for each in joins]
-        return listed_tables(rows, others, conjuncts(where and where.this), self._mode)
+        joins, where = node.args.get("joins") or (), node.args.get("where")
+        tables = [self._table(each.this) for each in (of, *joins)]
+        conditions = conjuncts(where and where.this)
+        if not joins:
+            return tables[0], conditions if any(map(has_query, conditions)) else [where.this] if where else []
+        tables, conditions = filtered(narrowed(tables, node), joins, conditions)
+        rows, *others = tables
+        if any(map(_is_listed, joins)):
+            return listed_tables(rows, list(zip(joins, others, strict=True)), conditions, self._mode)
+        for each, other in zip(joins, others, strict=True):
+            rows = join(rows, other, each, self._mode)
+        return rows, conditions
 
     def _names(self, node: Node) -> Rows:
         """The tables of a query, and the names of their columns."""

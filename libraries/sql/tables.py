@@ -123,7 +123,7 @@ def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
         # Where there is no match, a key of the right side is null and that of the left side is not: they are two columns.
         apart = {two: f"{two}{suffix}" for two in given} if how == "left" else {}
         renamed = other.relation.stream.select(
-            *(pl.col(each).alias(given.get(each, each)) for each in names),
+            *(pl.col(each).alias(given.get(each, each)) for each in theirs),
             *(pl.col(each).alias(copy) for each, copy in apart.items()),
         )
         one, two, on = rows.relation, Relation(renamed, other.relation.replaces), left

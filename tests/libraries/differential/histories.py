@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from libraries import differential
-from libraries.differential import Collection, joins, operators, trace
+from libraries.differential import Collection, joins, lookups, operators, trace
 from libraries.differential.rows import LEAST, rows_of
 from runtime.memory import Cluster
 from timely.dataflow.dataflow import Dataflow
@@ -118,8 +118,10 @@ def handled(path: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operators, "FEW", path)
         patch.setattr(joins, "FEW", path)
-        patch.setattr(joins, "_PAIRS", 7)
-        patch.setattr(joins, "_PAIRS_OF_RECORDS", 5)
+        patch.setattr(lookups, "FEW", path)
+        for module in (joins, lookups):
+            patch.setattr(module, "PAIRS", 7)
+            patch.setattr(module, "PAIRS_OF_RECORDS", 5)
         patch.setattr(operators, "_COLLECT", 4)
         patch.setattr(trace, "_RECENT", 5)
         patch.setattr(trace, "_AT_ONCE", 4)

@@ -193,7 +193,7 @@ def test_joins_that_yield_within_one_heavy_key(how: str, monkeypatch: pytest.Mon
             session.step(0)
         session.input("beside").close()
         session.run()
-    most = joins._PAIRS if columns else joins._PAIRS_OF_RECORDS
+    most = joins.PAIRS if columns else joins.PAIRS_OF_RECORDS
     assert sum(sent) == size * new
     assert max(events) <= most
     assert len(events) >= size * new / most

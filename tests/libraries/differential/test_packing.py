@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libraries.differential.channel import BY_KEY
-from libraries.differential.packing import packed, unpacked
-from libraries.differential.rows import LEAST, NOTHING, Rows, as_pairs, constant, rows_of, summed
+from libraries.differential.channel import BY_KEY, ByPlace
+from libraries.differential.packing import packed, unpacked, unpacked_tuples
+from libraries.differential.rows import LEAST, NOTHING, Rows, Tuples, as_pairs, constant, rows_of, summed
 from timely.data.codec import decode_batch, encode_batch
 from timely.data.routing import partition_records
 from timely.errors import CodecError
@@ -47,6 +47,54 @@ def test_what_is_read_is_what_was_written(given: list[Rows]) -> None:
     for before, after in zip(given, read, strict=True):
         assert after.pairs() == before.pairs()
         assert all(getattr(after, name).dtype == np.int64 for name in ("key", "value", "diff"))
+
+
+@st.composite
+def tuples(draw: st.DrawFn) -> Tuples:
+    count = draw(st.integers(0, 40))
+    width = draw(st.integers(1, 5))
+    return Tuples(tuple(draw(columns(count)) for _ in range(width)), draw(columns(count, -(1 << 63))))
+
+
+@given(st.lists(tuples(), min_size=1, max_size=4))
+def test_tuples_are_read_as_they_were_written(given: list[Tuples]) -> None:
+    header, payload = encode_batch(list(given))
+    for before, after in zip(given, decode_batch(header, b"".join(payload)), strict=True):
+        assert after.pairs() == before.pairs()
+        assert len(after.columns) == len(before.columns)
+
+
+@given(tuples(), st.data(), st.integers(2, 4))
+def test_tuples_go_to_the_workers_of_what_they_have_in_a_place(
+    given: Tuples, data: st.DataObject, workers: int
+) -> None:
+    place = data.draw(st.integers(0, len(given.columns) - 1))
+    cut = data.draw(st.integers(0, len(given)))
+    late = Tuples(tuple(each[cut:] for each in given.columns), given.diff[cut:])
+    parts = ByPlace(place=place).split([given.head(cut), *late.pairs()], workers)
+    wanted = partition_records(given.pairs(), lambda change: change[0][place], workers)
+    for part, want in zip(parts, wanted, strict=True):
+        assert Counter(as_pairs(part or [])) == Counter(want or [])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        (),
+        [0, 1, b"a"] * 2,
+        (0, 1, b"a"),
+        (0, 1, b"a") * 2 + (0,),
+        (0, 1, b"ab", 0, 1, b"a"),
+        (0, 0, b"", 0, 0, b""),
+        (0, 1, b"a", 1, 0, b""),
+        (0, 3, b"abc", 0, 1, b"a"),
+        (LEAST - 1, 1, b"a", 0, 1, b"a"),
+        (MOST, 1, b"a", 0, 1, b"a"),
+    ],
+)
+def test_tuples_that_no_writer_gives_are_refused(damage: Any) -> None:
+    with pytest.raises(CodecError, match=r"damaged (tuples|rows)"):
+        unpacked_tuples(damage)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from falkirk import differential
+from falkirk import differential, graph
 from falkirk.simulate.simulation import Simulation, report
-from libraries.differential import Collection, joins
+from libraries.differential import Collection, joins, lookups
 from libraries.differential.trace import Trace
 from libraries.differential.values import Values
 from recovery.policy import Ephemeral, Lazy, LogHistory
@@ -90,8 +90,21 @@ def shared_trace() -> Dataflow:
     return flow
 
 
+def dense_parts() -> Dataflow:
+    """Lookups of a delta join and a loop of counts, which share traces within a region and have their own in another."""
+    flow = Dataflow("dense parts")
+    given = edges(flow, nodes=6)
+    graph.k_core(given, 2).capture("core")
+    graph.triangles(given).capture("triangles")
+    with flow.region("replayed", policy=LogHistory(every=0.2)):
+        found = graph.triangles(given)
+    found.map(lambda each: (each[0], each)).count(name="count").capture("out")
+    return flow
+
+
 PROGRAMS: dict[str, Callable[[], Dataflow]] = {
-    each.__name__: each for each in (least_labels, steps, strong_parts, cut_between_iterations, shared_trace)
+    each.__name__: each
+    for each in (least_labels, steps, strong_parts, cut_between_iterations, shared_trace, dense_parts)
 }
 
 
@@ -112,7 +125,7 @@ def simulation(name: str, workers: int) -> Simulation:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_comes_out_after_any_faults_is_what_comes_out_without(name: str) -> None:
-    for seed in range(tries(3 if name == "shared_trace" else effort(3, 9, 9))):
+    for seed in range(tries(3 if name in ("shared_trace", "dense_parts") else effort(3, 9, 9))):
         workers = 1 + seed % 3
         failure = simulation(name, workers).run(seed)
         if failure is not None:
@@ -122,13 +135,23 @@ def test_what_comes_out_after_any_faults_is_what_comes_out_without(name: str) ->
 def test_joins_that_take_several_events_for_a_time_are_rolled_back_in_the_midst_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(joins, "_PAIRS_OF_RECORDS", 5)
-    monkeypatch.setattr(joins, "FEW", 3)
+    for module in (joins, lookups):
+        monkeypatch.setattr(module, "PAIRS_OF_RECORDS", 5)
+        monkeypatch.setattr(module, "FEW", 3)
     simulated = Simulation(heavy, 2)
     for seed in range(tries(2)):
         failure = simulated.run(seed)
         if failure is not None:
             pytest.fail(report(simulated.shrink(failure), f"heavy, seed {seed}"), pytrace=False)
+
+
+def test_columns_of_lookups_are_rolled_back_in_the_midst_of_a_time() -> None:
+    with handled(-1):
+        simulated = Simulation(dense_parts, 2)
+        for seed in range(tries(3)):
+            failure = simulated.run(seed)
+            if failure is not None:
+                pytest.fail(report(simulated.shrink(failure), f"dense parts, seed {seed}"), pytrace=False)
 
 
 class Reached(Job):

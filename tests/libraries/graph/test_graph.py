@@ -56,6 +56,8 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "triples": lambda n: (n, -n, "x"),
     "less than 0": lambda n: n - 5,
     "beyond 53 bits": lambda n: (1 << 61) - 7 + n,
+    "far apart": lambda n: (n - 3) << 40,
+    "equal ones": lambda n: float(n) if n % 2 else n,
 }
 """Kinds of nodes, in the order of the numbers of which they are made."""
 
@@ -90,6 +92,7 @@ OF_EDGES: dict[str, tuple[Callable[[Collection], Collection], Callable[[Contents
     "strong_components": (graph.strong_components, strong_parts),
     "odd_components": (graph.odd_components, odd),
     "k_core": (lambda e: graph.k_core(e, 2), lambda held: dict.fromkeys(nx.k_core(simple(held), 2), 1)),
+    "denser k_core": (lambda e: graph.k_core(e, 3), lambda held: dict.fromkeys(nx.k_core(simple(held), 3), 1)),
     "triangles": (graph.triangles, cliques),
     "label_propagation": (lambda e: graph.label_propagation(e, 3), labelled),
 }
@@ -145,6 +148,19 @@ def test_ranks_are_of_nodes_of_any_kind(kind: str) -> None:
         for found in (pairs, [(make(a), make(b)) for a, b in pairs])
     ]
     assert given[1] == [{(make(node), rank): 1 for node, rank in given[0][0]}]
+
+
+@few
+@given(epochs=histories("e", edges), **runs)
+def test_triangles_are_found_in_loops_too(epochs: list[Any], path: int, workers: int, seed: int) -> None:
+    def corners(inner: Collection) -> Collection:
+        found = graph.triangles(inner)
+        return found.flat_map(lambda each: [each[:2], each[1:], each[::2]]).distinct()
+
+    def want(held: Contents) -> Contents:
+        return {pair: 1 for a, b, c in cliques(held) for pair in ((a, b), (b, c), (a, c))}
+
+    check(lambda e: e.iterate(corners), want, ["e"], epochs, path, workers, seed)
 
 
 @given(st.lists(st.integers(-(1 << 62), (1 << 62) - 1) | st.sampled_from([0, 1, (1 << 53) - 1, (1 << 62) - 1])))
