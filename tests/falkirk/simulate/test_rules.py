@@ -432,7 +432,7 @@ EAGER = {
         Change(
             recovery.layout,
             "_logged",
-            "isinstance(target_policy, Eager | Snapshot) and target.region is not source.region",
+            "target_policy.logs_inputs and target.region is not source.region",
             "False",
         ),
     ),

@@ -9,7 +9,7 @@ from timely.io import Iterable
 
 
 def test_the_stage_of_a_fused_chain_is_named() -> None:
-    said: list[str] = []
+    said: list[tuple[str, str]] = []
 
     def nap(n: int) -> int:
         said.append(doing(session.worker.acting))
@@ -20,7 +20,8 @@ def test_the_stage_of_a_fused_chain_is_named() -> None:
     numbers.map(lambda n: n, name="before").map(nap, name="nap").map(lambda n: n, name="behind").capture("out")
     with Session(flow) as session:
         session.run()
-    [text] = said
+    [(text, name)] = said
     assert text.startswith("map 'nap' (")
     assert "now in line" in text
-    assert doing(None) == ""
+    assert name == "nap"
+    assert doing(None) == ("", "")
