@@ -371,6 +371,7 @@ def missed(how: str) -> bool:
     return bool(wrong) if how == "wrong" else not found["safe"]
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     "says", [pytest.param(each, marks=[pytest.mark.soak] * (RULES[each][0] == "wrong")) for each in RULES]
 )

@@ -50,6 +50,7 @@ def test_two_changes_of_a_function_add_up() -> None:
     assert changed(both, lambda: total([-4, 9], 3)) == 5
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("name", "old", "words"),
     [

@@ -14,7 +14,6 @@ import pytest
 
 import falkirk
 from falkirk import agg
-from tests.support.profile import effort
 from timely.dataflow.staying import staying
 
 pytest_plugins = ["falkirk.simulate.fixtures"]
@@ -44,7 +43,8 @@ def program(tmp_path: Path) -> Callable[[], falkirk.Dataflow]:
     return build
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.check)])
+@pytest.mark.check
+@pytest.mark.parametrize("workers", [2, 3])
 def test_groups_that_stay_survive_faults(simulate: Any, workers: int, program: Callable[[], falkirk.Dataflow]) -> None:
     assert len(staying(program().graph, workers)) == 3
-    assert simulate(program, seeds=effort(3, 8, 8), workers=workers).faults
+    assert simulate(program, seeds=8, workers=workers).faults

@@ -123,7 +123,9 @@ def simulation(name: str, workers: int) -> Simulation:
     return Simulation(PROGRAMS[name], workers)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.check] * (number > 1)) for number, name in enumerate(PROGRAMS)]
+)
 def test_what_comes_out_after_any_faults_is_what_comes_out_without(name: str) -> None:
     for seed in range(tries(3 if name in ("shared_trace", "dense_parts") else effort(3, 9, 9))):
         workers = 1 + seed % 3

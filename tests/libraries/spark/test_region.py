@@ -136,7 +136,12 @@ class Telling(LocalRunner):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"over": "all"}, {"every": 2}, {"over": 3}, pytest.param({"every": "end"}, marks=pytest.mark.soak)],
+    [
+        pytest.param({"over": "all"}, marks=pytest.mark.check),
+        pytest.param({"every": 2}, marks=pytest.mark.check),
+        {"over": 3},
+        pytest.param({"every": "end"}, marks=pytest.mark.soak),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.check), 2])
