@@ -8,6 +8,12 @@ import tempfile
 from pathlib import Path
 
 from runtime.scratch import PREFIX, Scratch, sweep
+from timely.errors import FalkirkError
+
+
+class JobStopped(FalkirkError):
+    """Job stopped on request; run again, it goes on."""
+
 
 _marks: list[Scratch] = []
 """Marks of this process."""

@@ -15,10 +15,6 @@ STOP_FILE = ".stop"
 _LOOK_SECONDS = 0.05
 
 
-class JobStopped(FalkirkError):
-    """Job stopped on request; run again, it goes on."""
-
-
 def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
     """Stop the job of a store, running or starting; False if there is none.
 

@@ -14,7 +14,8 @@ from recovery.store.interface import StoreError
 from recovery.store.local import LocalStore
 from recovery.store.reading import survey
 from runtime.supervisor import starting
-from runtime.supervisor.stop import STOP_FILE, JobStopped
+from runtime.supervisor.starting import JobStopped
+from runtime.supervisor.stop import STOP_FILE
 
 _OF_EACH = {NAME, STOP_FILE, ".lock"}
 """File names found in any store, or in one just made."""

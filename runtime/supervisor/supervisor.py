@@ -23,7 +23,7 @@ from runtime.program import Program
 from runtime.supervisor.placement import LocalWorkers, Open, Placement
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import Gathered
-from runtime.supervisor.stop import JobStopped
+from runtime.supervisor.starting import JobStopped
 from runtime.supervisor.together import Together
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError, WorkerLost

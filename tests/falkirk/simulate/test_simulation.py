@@ -268,7 +268,7 @@ def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.
 
     monkeypatch.setattr(RollbackPlanner, "_restore", watched)
     monkeypatch.setattr(recovery.layout, "_repeating", lambda *_: set())  # else survivors seldom go back at all
-    for name, seeds in (("logged_exchange", (69,)), ("acyclic", (63, 113))):
+    for name, seeds in (("logged_exchange", (42,)), ("acyclic", (23, 27))):
         for seed in seeds:
             world = often(PROGRAMS[name], 3, seed)
             world.run()

@@ -37,7 +37,8 @@ from runtime.page.address import PAGE_FILE
 from runtime.processes.greeting import connect, new_token
 from runtime.processes.worker import FILES
 from runtime.program import Program
-from runtime.supervisor.stop import JobStopped, stop_job
+from runtime.supervisor.starting import JobStopped
+from runtime.supervisor.stop import stop_job
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark import region_under_test
 from tests.libraries.spark.connect_server import server_for

@@ -17,7 +17,8 @@ from monitor.web.app import Access
 from runtime.page.address import open_page
 from runtime.page.server import PageServer
 from runtime.program import Program
-from runtime.supervisor.stop import STOP_FILE, JobStopped
+from runtime.supervisor.starting import JobStopped
+from runtime.supervisor.stop import STOP_FILE
 from runtime.supervisor.supervisor import Job
 from tests.monitor.web.standing import StandingJob
 from tests.runtime.job_under_test import build

@@ -22,7 +22,8 @@ from recovery.store.local import LocalStore
 from runtime.page.address import open_page
 from runtime.page.recorded import RecordedJob
 from runtime.program import Program
-from runtime.supervisor.stop import JobStopped, stop_job
+from runtime.supervisor.starting import JobStopped
+from runtime.supervisor.stop import stop_job
 from runtime.supervisor.supervisor import Job
 from tests.monitor.web.browser import Tab, browser, find_browser
 from tests.monitor.web.programs import example_layout
