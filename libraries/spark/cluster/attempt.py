@@ -1,4 +1,4 @@
-"""One attempt at a job on a cluster: one barrier stage, from when it is submitted until Spark says how it ended."""
+"""One attempt at a cluster job: a barrier stage, from submission to its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from libraries.spark.errors import SparkError
 
 _LOOK_SECONDS = 0.1
 _QUIET_SECONDS = 3.0
-"""Seconds for which executors may be missing before that is said."""
+"""Seconds without enough executors before the user is notified."""
 
 _SAID_SECONDS = 30.0
 
@@ -25,7 +25,7 @@ Work: TypeAlias = Callable[[Iterable[int]], Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The reason for a stage to end before the job was done. `raised`: by an error in Python, rather than by a loss."""
+    """Reason for a stage's premature end; `raised`: a Python error, not a loss."""
 
     reason: str
     raised: bool
@@ -50,7 +50,7 @@ class StageAttempt:
         self._patience = patience
         self._note = note
         self.began: float | None = None
-        """The moment from which on Spark could launch all tasks."""
+        """Time of submission, once the cluster had slots for all tasks; None before."""
         self._cancelled = False
         self.over = threading.Event()
         self.ending: Ending | None = None
@@ -107,13 +107,13 @@ class StageAttempt:
 
 
 def ending_of(error: Exception) -> Ending | None:
-    """Spark's reason for the end of a job that failed; None if it was not Spark that spoke."""
+    """Spark's reason for a job failure; None if the error is not from Spark."""
     said = said_by_java(error)
     return None if said is None else read_ending(said)
 
 
 def read_ending(text: str) -> Ending:
-    """The reason in Spark's message: what ends a Python traceback, or what names the loss."""
+    """Reason in Spark's message: the last Python exception, or the kind of loss."""
     text = re.split(r"\n\s*at [\w.$]+\(|\n\tat ", text)[0]
     trace = re.search(r"PythonException: .*Traceback \(most recent call last\):\n(.*)", text, re.DOTALL)
     if trace is not None:
