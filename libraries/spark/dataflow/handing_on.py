@@ -1,4 +1,4 @@
-"""*Hand on*, in the place of *compute* where the only region that takes a region's rows does its step, too."""
+"""*Hand on*: replaces *compute* in a region fused with its only consumer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timely.time import Frontier, Time
 
 
 class HandOn(Operator):
-    """Gives the files of each run to the one consumer, each under a name there. On one worker.
+    """Passes the files of each run to the one consumer, renamed; runs on one worker.
 
     Port 0, for *read*, has nothing. What the files of this region are needed for is over with that: the consumer's names for
     them go by its rules.
