@@ -29,20 +29,32 @@ _BITS = {kind: 8 * size for kind, size in zip((*INTEGERS, *UNSIGNED), (1, 2, 4, 
 
 
 def resolved(frame: pl.LazyFrame) -> Any:
-    """A plan of Polars that can be walked through. It is not optimized: that there are no rows yet must not count."""
+    """Polars plan in a traversable form, not optimized.
+
+    An optimizer would see that there are no rows yet.
+    """
     return frame._ldf.with_optimizations(_NONE._pyoptflags).visit()
 
 
 class Expressions:
-    """Translates the expressions of one node of a plan; the plan stands at that node's input."""
+    """Translator for the expressions of one plan node.
+
+    The plan stands at that node's input.
+    """
 
     def __init__(self, plan: Any) -> None:
         self._plan = plan
         self.reads = False
-        """True if an expression that was translated reads a column: others give one row for each batch."""
+        """True if a translated expression reads a column.
+
+        Others give one row for each batch.
+        """
 
     def sql(self, number: int) -> str:
-        """An expression by its number in the plan. Raises Refused, naming the part that Spark does not have."""
+        """SQL of an expression by its number in the plan.
+
+        Raises Refused, naming the part that Spark does not have.
+        """
         try:
             node = self._plan.view_expression(number)
         except NotImplementedError as error:
@@ -211,7 +223,10 @@ def _divided(a: str, b: str, minus_zero: bool) -> str:
 
 
 def _floored(operator: str, a: str, b: str) -> str:
-    """Quotient and remainder of integers, rounded down; Spark's are rounded towards zero. Null where the divisor is 0."""
+    """Integer quotient or remainder rounded down; null for divisor 0.
+
+    Spark's are rounded towards zero.
+    """
     uneven = f"{a} % {b} <> 0 and ({a} % {b} < 0) <> ({b} < 0)"
     if operator == "Modulus":
         return f"(case when {uneven} then {a} % {b} + {b} else {a} % {b} end)"

@@ -65,7 +65,7 @@ Kept: TypeAlias = tuple[str, str]
 def continued(
     left: str, right: str, schemas: tuple[pl.Schema, pl.Schema], on: Sequence[str], how: str, states: tuple[str, str]
 ) -> tuple[str, dict[str, Kept]]:
-    """A running join over the rows of two views, which are of one epoch, and over the views `states` of what was before.
+    """Running join of one epoch's rows with earlier rows, kept in the views `states`.
 
     Of an inner join rows of both sides are kept; where rows look up others only these; where they need a match, the rows that
     have none, and the keys that were there.
@@ -115,7 +115,7 @@ def _equal(on: Sequence[str]) -> list[str]:
 
 
 def _theirs(on: Sequence[str], schemas: tuple[pl.Schema, pl.Schema]) -> list[str]:
-    """The columns of the right side that are not keys, under names that the left side does not have."""
+    """Non-key columns of the right side, renamed on a clash with the left side."""
     return [
         f"b.{quoted(name)} as {quoted(f'{name}_right' if name in schemas[0] else name)}"
         for name in schemas[1]

@@ -1,4 +1,4 @@
-"""Batches in Python, within the tasks of Spark: read by the sources of a program, and passed through its functions.
+"""Batches in Python within Spark's tasks: read from sources, mapped by functions.
 
 A source's partitions are dealt out among tasks as they are among workers. It is read again whenever Spark wants its rows again.
 """
@@ -27,12 +27,12 @@ Timed = tuple[int, Batch]
 """An epoch, and a batch of it."""
 
 HANDED = f"`{EPOCH}` bigint, header binary, payload binary"
-"""The columns of what tasks hand over."""
+"""Columns of batches on their way out of the tasks."""
 
 
 @dataclass(frozen=True)
 class Piped:
-    """A pipe of batches: a source, or the rows of a view with some columns, then stages. It travels as bytes."""
+    """Serializable pipe of batches: a source or a view's rows, followed by stages."""
 
     packed: bytes
     called: str
@@ -54,7 +54,7 @@ class Piped:
         return source, stages
 
     def schema(self) -> pl.Schema | None:
-        """The columns of the first batch that is not empty; None if it is one of records, or there is none."""
+        """Columns of the first non-empty batch; None for records, or without any batch."""
         source, stages = self._unpacked
         if not stages and hasattr(source, "columns_schema") and (known := source.columns_schema()) is not None:
             return known  # type: ignore[no-any-return]
@@ -63,7 +63,7 @@ class Piped:
         return None
 
     def rows(self, given: Iterable[pa.RecordBatch], schema: pl.Schema) -> Iterator[pa.RecordBatch]:
-        """The columns of `schema`, behind the epoch of each row. `given` are a view's rows, or numbers of tasks."""
+        """Rows as columns of `schema` with their epochs; input: a view, or task numbers."""
         arrow = arrow_schema(schema)
         for epoch, batch in self._batches(given):
             frame = as_polars(batch)

@@ -1,4 +1,4 @@
-"""Verbs of Polars as queries: `select`, `with_columns` and `filter`, of rows that have an epoch beside their columns."""
+"""Polars verbs `select`, `with_columns` and `filter` as SQL over rows with epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aggregates as queries: of each epoch by itself, or running over all epochs so far.
+"""Aggregates as queries: per epoch, or running over all epochs so far.
 
 Running totals are window functions in the order of epochs over what each epoch adds to a key. As on workers, a row comes out at
 each epoch at which the results of a key are new or change.
@@ -18,7 +18,7 @@ from timely.operators.agg import Aggregate, parts_of
 
 _WINDOW = "so_far"
 _BEFORE = -1
-"""The epoch that stands for all that was before a batch."""
+"""Epoch number for everything before the current batch."""
 
 
 def totals(
@@ -30,7 +30,7 @@ def totals(
     where: str,
     by_epoch: bool = True,
 ) -> str:
-    """The query for aggregates of a view's rows by keys; without `by_epoch`, of all epochs as one.
+    """Query for aggregates of a view's rows by key; over all epochs unless `by_epoch`.
 
     `where` names the verb and the user's line, for errors.
     """
@@ -46,8 +46,7 @@ def totals(
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """A view over a batch that comes after others, and over a state: the query for it, for the state after it, and for that
-    before the first."""
+    """Queries for one batch after others: output, next state, initial state."""
 
     sql: str
     after: str
@@ -62,7 +61,7 @@ def continued(
     aggregates: Mapping[str, Aggregate],
     where: str,
 ) -> Continued:
-    """Running totals over the rows of a view, which are of one epoch, and the view `state` of what was before.
+    """Running totals over one epoch's rows and the earlier totals in view `state`.
 
     They are those over an epoch for all that was before, and this one: what comes out at the first of the two is left out.
     """
@@ -75,7 +74,7 @@ def continued(
 
 
 class Added:
-    """Parts of aggregates by keys: of the rows of a view, which are of one epoch, and those that the view `state` has."""
+    """Partial aggregates by key: of one epoch's rows, and of earlier ones in `state`."""
 
     def __init__(
         self, view: str, state: str, schema: pl.Schema, keys: Sequence[str], aggregates: Mapping[str, Aggregate]
@@ -112,7 +111,7 @@ def _results(
     running: bool,
     where: str,
 ) -> str:
-    """The query for aggregates of their parts; of running ones those that are new or have changed."""
+    """Query for aggregates from their parts; if running, new or changed ones only."""
     key_list = listed(*map(quoted, keys))
     results = listed(
         *(f"{finished(aggregate, parts, where)} as {quoted(name)}" for name, aggregate in aggregates.items())
@@ -131,7 +130,10 @@ def _results(
 
 
 def check_keys(keys: Sequence[str], schema: pl.Schema) -> Sequence[str]:
-    """The keys. Raises Refused for types of which some values are equal for one engine and not for the other."""
+    """Check key types; Refused for types compared differently by the two engines.
+
+    Some values of these are equal for one engine and not for the other. Returns the keys.
+    """
     for key in keys:
         if schema[key].base_type() in FLOATS:
             raise Refused(f"a key of type {schema[key]}")
@@ -164,7 +166,7 @@ class _Part:
         return [quoted(half + self._name) for half in halves]
 
     def of_rows(self) -> Iterator[tuple[str, str]]:
-        """Its columns, and what they are of rows."""
+        """Its columns, with SQL to compute them from rows."""
         match self.kind:
             case "rows":
                 values = ["count(1)"]
@@ -182,7 +184,7 @@ class _Part:
         return zip(self.names, values, strict=True)
 
     def combined(self, over: str) -> Iterator[tuple[str, str]]:
-        """Its columns, and what they are of those of several epochs, which are of a group, or in the window `over`."""
+        """Its columns, with SQL to combine them over epochs, by group or in window `over`."""
         for name in self.names:
             yield name, self._least_or_greatest(name, over) if self.kind in ("min", "max") else f"sum({name}){over}"
 
@@ -220,5 +222,5 @@ ERROR_BEGIN, ERROR_END = "falkirk{{", "}}falkirk"
 
 
 def raised(why: str) -> str:
-    """An expression that fails with a message."""
+    """Expression for an error with a message."""
     return f"raise_error({text(ERROR_BEGIN + why + ERROR_END)})"

@@ -50,12 +50,12 @@ def _carried(kind: Any) -> tuple[str, pa.DataType]:
 
 
 def spark_type(kind: Any) -> str:
-    """The type that has the values of a type of Polars. Raises Refused if there is none."""
+    """Spark's type for the values of a Polars type; Refused if there is none."""
     return _carried(kind)[0]
 
 
 def arrow_schema(schema: pl.Schema) -> pa.Schema:
-    """The Arrow types in which rows go to Spark and come back."""
+    """Arrow types of rows on their way to Spark and back."""
     return pa.schema([(name, _carried(kind)[1]) for name, kind in schema.items()])
 
 
