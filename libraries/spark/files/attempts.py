@@ -1,4 +1,4 @@
-"""The numbers of attempts at an epoch: each is given once, whoever asks, and whoever of those before has died.
+"""Unique attempt numbers for an epoch, across workers and failures.
 
 A file stands for each, among the input files of the epoch (`libraries.spark.files.parquet`), and goes with them.
 

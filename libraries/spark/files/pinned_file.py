@@ -9,7 +9,7 @@ class PinnedFile(NamedTuple):
     """A file of a table, as it was when it was listed."""
 
     base: str
-    """The folder below which a folder `name=value` is a column."""
+    """Base folder of partition columns: `name=value` folders lie below it."""
     path: str
     size: int
     """In bytes."""

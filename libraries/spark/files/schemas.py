@@ -1,4 +1,4 @@
-"""The columns of files, as they travel to Spark's process and stand beside a table: a serialized Arrow schema."""
+"""Serialized Arrow schemas: in messages to Spark's process, and beside tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def write_schema(schema: pa.Schema) -> bytes:
 
 
 def read_schema(data: bytes) -> pa.Schema:
-    """The schema that `write_schema` was given.
+    """Schema from the bytes of `write_schema`.
 
     Raises:
         SparkError: if it is none.

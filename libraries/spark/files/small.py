@@ -11,7 +11,7 @@ SMALL = 1 << 20
 """Bytes of rows, as Arrow holds them, that a message may carry."""
 
 Written: TypeAlias = tuple[tuple[str, int], ...] | bytes
-"""The result of a run: files, in order, each with its rows; or, of a small one, the rows."""
+"""Result of a run: files in order, each with its row count; or few rows as bytes."""
 
 
 def packed(table: pa.Table) -> bytes:
