@@ -1,4 +1,4 @@
-"""Spark, as the process that needs it sees it: in a process of its own, watched, killed, and taken anew.
+"""Spark for a worker process: started on demand, supervised, killed, restarted.
 
 All regions of a worker process with equal options share one. It is started when it is first wanted, in the background. Its Java
 stays until the job ends (`libraries.spark.process.keeper`).
@@ -54,17 +54,17 @@ _KILL_SECONDS = 10.0
 _LAST_LINES = 6
 _KEPT = 50
 _SLOW_SECONDS = 2.0
-"""Seconds for which Spark may start before a stream says that it does."""
+"""Seconds of a slow start of Spark before a stream notifies the user."""
 
 _TELLING = re.compile(r"OutOfMemory|[Ee]xception|[Ee]rror|ERROR|Terminating")
 _REFUSAL = re.compile(r'^(Exception in thread "main"|Error: )', re.MULTILINE)
 _NOISE = re.compile(
     r"WARN|Setting Spark log level|[Pp]y4[Jj]|ERROR:root|During handling|ConnectionResetError|BrokenPipeError"
 )
-"""Lines that tell only that Java is gone, or nothing that is wrong."""
+"""Output lines without information about a fault, or only about the loss of Java."""
 
 _MOST_ATTEMPTS = 20
-"""Attempts at a run, those counted that ended because another run had Spark killed."""
+"""Most attempts at a run, those ended by the fault of another run included."""
 
 
 class Given(SparkError):
@@ -73,7 +73,7 @@ class Given(SparkError):
 
 @dataclass(slots=True)
 class _Waiting:
-    """A run that is under way."""
+    """State of a run under way."""
 
     over: threading.Event = field(default_factory=threading.Event)
     done: int = 0
@@ -104,22 +104,22 @@ class SparkHost:
         self._process: _SparkProcess | None = None
         self._numbers = itertools.count()
         self._note: Callable[[str], None] = lambda text: None
-        """Takes what Spark prints: that of the last who wanted something."""
+        """Callback for Spark's output, from the latest caller."""
         self._page: str | None = None
-        """The address of Spark's page, of which it was told."""
+        """Last known address of Spark's page."""
         self._said = False
-        """True once it was told of settings that do not hold."""
+        """True once the user was notified of ignored settings."""
         self._losses = Losses()
         self.starts = 0
-        """Number of processes that were started so far."""
+        """Number of processes started so far."""
 
     def warm(self) -> None:
-        """Begin to start Spark, unless it is there, and return at once. What goes wrong is told by the next `run`."""
+        """Start Spark in the background unless it runs; errors surface in the next `run`."""
         threading.Thread(target=self._warm, daemon=True).start()
 
     @property
     def pid(self) -> int | None:
-        """The process id of Spark's Java process; None while there is none on this machine."""
+        """Process id of Spark's Java; None while there is none on this machine."""
         process = self._process
         return process.ready.jvm if process is not None and process.ready is not None and not process.ended else None
 
@@ -131,7 +131,7 @@ class SparkHost:
         note: Callable[[str], None] = lambda text: None,
         claim: Callable[[], int] | None = None,
     ) -> tuple[Written, Read]:
-        """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
+        """Run a task to its end, with retries in fresh sessions after transient failures.
 
         Args:
             task: what to do. Its number is given here, and each attempt has a number and an output folder of its own.
@@ -170,7 +170,7 @@ class SparkHost:
             process.leave()
 
     def _count(self, tries: Tries, error: SparkLost) -> None:
-        """Count what has gone wrong. Raises SparkError if that was enough."""
+        """Count a failure; SparkError if there were too many."""
         with self._lock:
             match error:
                 case _Innocent():
@@ -205,7 +205,7 @@ class SparkHost:
         note: Callable[[str], None],
         report: Callable[[str, int | None, int], None] = lambda what, batch, rows: None,
     ) -> None:
-        """Have a streaming query run until it ends; started again when it fails in a way that may pass.
+        """Run a streaming query to its end, restarted after transient failures.
 
         Args:
             task: the query. Its number is given here.
@@ -331,7 +331,10 @@ class SparkHost:
 
 
 class _SparkProcess:
-    """One process that speaks to Spark, until it ends. Raises SparkError if there can be none."""
+    """Connection to one Spark client process, until it ends.
+
+    Raises SparkError if there can be none.
+    """
 
     def __init__(
         self, number: int, options: SparkOptions, show: Callable[[str], None], note: Callable[[str], None]
@@ -370,7 +373,7 @@ class _SparkProcess:
         self.tell(task)
 
     def outcome(self, waiting: _Waiting) -> tuple[Written, Read]:
-        """The result of a task that is over. Raises the error with which it failed."""
+        """Result of a finished task, or its error raised."""
         if waiting.result is not None:
             return waiting.result
         assert waiting.failure is not None
@@ -388,23 +391,26 @@ class _SparkProcess:
             self._waiting.pop(number, None)
 
     def kill(self, why: str) -> None:
-        """End it, Java and all; first, for whoever hears that it has ended begins another one."""
+        """Kill Spark, with its Java, and fail all its runs.
+
+        Java ends first, for whoever learns of the end begins another one.
+        """
         self.own_death = False
         self._ask(END)
         self._end(RunFailed(-1, f"Spark's process was ended: {why}", again=True))
 
     def leave(self) -> None:
-        """End it, and all that was started for it."""
+        """End the process, and everything started for it."""
         self.own_death = False
         self._ask(LEAVE)
         self._end(RunFailed(-1, "Spark's process was ended: it was stopped", again=True))
 
     def last_words(self) -> str:
-        """The end of what was printed until now, for an error message."""
+        """End of the output so far, for an error message."""
         return _last_words("\n".join(self._printed))
 
     def _ask(self, what: bytes) -> None:
-        """Ask the keeper for something that is done when it closes the connection."""
+        """Send the daemon a request and wait until it closes the connection."""
         with suppress(OSError), connect(self._options, what, start=False) as sock:
             sock.settimeout(_KILL_SECONDS)
             sock.recv(1)
@@ -481,13 +487,13 @@ _hosts_lock = threading.Lock()
 
 
 def host_of(options: SparkOptions) -> SparkHost:
-    """The Spark of this process that has these options."""
+    """Spark with these options in this process."""
     with _hosts_lock:
         return _hosts.setdefault(options, SparkHost(options))
 
 
 def stop() -> None:
-    """End all Sparks that regions in this process have started; they are started again when they are needed."""
+    """Stop all Sparks started by regions in this process; they restart on demand."""
     for host in list(_hosts.values()):
         host.stop()
 

@@ -1,4 +1,7 @@
-"""The Sparks that a keeper has: a Java of its own, or sessions on a server (`libraries.spark.process.keeper`)."""
+"""Sparks owned by the Spark daemon: a Java, a Sail, or sessions on a server.
+
+The daemon is `libraries.spark.process.keeper`.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ from runtime.scratch import Scratch
 _CHUNK = 1 << 16
 _PIPE_BYTES = 1 << 20
 _SIGNALS = 128
-"""The code with which a shell ends, less the number of the signal that has ended what it had started."""
+"""Offset in a shell's exit code, added to the signal number of a killed command."""
 
 
 class Kept:
-    """A Spark to which children speak, and what they and it print."""
+    """Spark owned by the daemon, with the output of its processes."""
 
     def __init__(self) -> None:
         self.printed = Printed()
@@ -49,7 +52,7 @@ class Kept:
 
     @property
     def files(self) -> list[int]:
-        """Descriptors that can be read when there is something to look at."""
+        """Descriptors, readable on new output or state."""
         return [] if self.ended else [self._output]
 
     @property
@@ -62,11 +65,14 @@ class Kept:
         raise NotImplementedError
 
     def greeting(self, root: str) -> FromKeeper | None:
-        """The message by which a child with this root finds it; None while it is not up."""
+        """Message with its address for a client with this root; None while it is not up."""
         raise NotImplementedError
 
     def farewell(self, root: str, count: int) -> FromKeeper | None:
-        """The message by which another child cleans up after one that opened so many sessions; None: none need do so."""
+        """Message for the cleanup of sessions after a client; None if there are none.
+
+        The client has opened `count` sessions.
+        """
         return None
 
     def how_it_ended(self) -> SparkEnded:
@@ -74,7 +80,7 @@ class Kept:
         raise NotImplementedError
 
     def look(self) -> None:
-        """Take in what was printed, whether it is up, and whether it has ended."""
+        """Update the output, and the state: up, or ended."""
         with suppress(BlockingIOError):
             while not self.ended and (data := os.read(self._output, _CHUNK)):
                 self.printed.add(data)
@@ -91,23 +97,23 @@ class Kept:
         os.close(self.input)
 
     def clear(self) -> None:
-        """Take away what it has left, when it has ended."""
+        """Remove its leftover files, after its end."""
 
 
 def end_of(pid: int) -> int | None:
-    """A descriptor that can be read when this child of ours has ended; None where the system has none."""
+    """Descriptor, readable after the end of this child process; None if unsupported."""
     return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
 
 
 class Start(NamedTuple):
-    """The command and the environment of a Java, as the system knows them, with `FOLDER` in the place of its folder."""
+    """Command line and environment of a Java, with `FOLDER` for its folder."""
 
     arguments: list[str]
     environment: dict[str, str]
 
     @classmethod
     def of(cls, pid: int, folder: str) -> Start | None:
-        """That of a process; None where the system does not tell."""
+        """Command line and environment of a process; None if the system hides them."""
         try:
             texts = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
         except OSError:
@@ -125,7 +131,10 @@ class Start(NamedTuple):
 
 
 class KeptServer(Kept):
-    """The sessions of this job on a Spark Connect server. It is up from the first: children wait for the server."""
+    """Sessions of this job on a Spark Connect server; up from the start.
+
+    Children wait for the server.
+    """
 
     def __init__(self, orders: ServerOrders) -> None:
         super().__init__()
@@ -145,7 +154,7 @@ class KeptServer(Kept):
 
 
 class KeptProcess(Kept):
-    """A process that the keeper has started, which ends with its standard input, and its folder."""
+    """Process started by the daemon, with a folder; it ends with its standard input."""
 
     called: str
     process: subprocess.Popen[bytes]
@@ -250,7 +259,7 @@ class KeptJava(KeptProcess):
         folder = self._scratch.path
         self._gateway = folder / "gateway"
         self._used = False
-        """True once a child was told of it."""
+        """True once its address was sent to a client."""
         settings = {name: value.replace(FOLDER, str(folder)) for name, value in orders.settings.items()}
         own = "SPARK_HOME" not in os.environ and settings["spark.master"].startswith("local[")  # executors need it
         home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder, installed=own)

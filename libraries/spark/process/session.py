@@ -1,4 +1,4 @@
-"""Making a Spark session: options, the environment of the process that Spark runs in, and its settings.
+"""Creation of Spark sessions: options, process environment and settings.
 
 Nothing here starts a process. Whoever wants Spark sets `environment(...)` for a process and calls `open_session(...)` in it:
 regions do so in a child process of their own (`libraries.spark.process.host`), others may do it where they are.
@@ -34,23 +34,26 @@ if TYPE_CHECKING:
 _LOCAL = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
 _MOST_HEAP = 4 << 30
 _STARTED_BY_EXECUTOR = "PYTHON_WORKER_FACTORY_"
-"""Environment variables by which a Python process knows that an executor of Spark has started it."""
+"""Environment variables set for Python processes started by a Spark executor."""
 
 _OF_EXECUTORS = (
     *("PYTHON_WORKER_", "PYTHON_DAEMON_", "SPARK_PYTHON_RUNTIME", "SPARK_ENV_LOADED", "SPARK_EXECUTOR_"),
     *("SPARK_LOCAL_DIRS", "SPARK_JOB_", "SPARK_LOG_URL_"),
 )
-"""Variables that executors set for their Python processes, and that would mislead a Spark that these start."""
+"""Executor variables to remove, misleading for a Spark started from there."""
 
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
-"""A heap that is full otherwise leaves Spark alive and of no use; so it ends, and is started anew."""
+"""Java option to end Spark on a full heap; otherwise it would live on, useless."""
 
 _LATER = "-XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=120000"
-"""Java's second compiler waits eight times as long as usual: most of what a start of Spark calls often is not called later."""
+"""Java options to delay the second compiler, useless for most startup code.
+
+It waits eight times as long as usual.
+"""
 
 _SERVER = re.compile(r"sc://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(?::\d{1,5})?(?:/(?:;.*)?)?")
 _PUBLIC = ("use_ssl", "user_id", "session_id", "user_agent")
-"""Parameters of a server's address that are not secret."""
+"""Public parameters of a server's address."""
 
 _CONNECT_SECONDS = 3.0
 
@@ -201,7 +204,7 @@ def settings(options: SparkOptions, folder: Path, level: str = "ERROR") -> dict[
 
 
 def left_out(options: SparkOptions) -> list[str]:
-    """The settings of the user's own Spark that do not hold for one with these options, which would be others there."""
+    """User's Spark settings without effect on a Spark with these options."""
     made = settings(options, Path())
     found = {**read_defaults(_conf_folder(os.environ)), **submitted_settings()}
     return sorted(
@@ -240,7 +243,7 @@ def session_settings(options: SparkOptions) -> dict[str, str]:
 def environment(
     options: SparkOptions, java_home: Path, environ: Mapping[str, str] = os.environ, java_options: str = ""
 ) -> dict[str, str]:
-    """The environment of a process that Spark is to run in. `java_options` come before those that `environ` has."""
+    """Environment for a process with Spark; `java_options` precede those of `environ`."""
     made = dict(environ)
     if any(name.startswith(_STARTED_BY_EXECUTOR) for name in made):
         # A worker on a cluster: its pyspark belongs to the Spark that has started it.
@@ -264,7 +267,10 @@ def environment(
 
 
 def _brings_pyspark(home: str | None) -> bool:
-    """True if the pyspark of this process is in this SPARK_HOME, as in a program that `spark-submit` runs (in an archive)."""
+    """True if this process's pyspark is in this SPARK_HOME.
+
+    That is so in a program that `spark-submit` runs (in an archive).
+    """
     found = find_spec("pyspark") if home else None
     if home is None or found is None or found.origin is None:
         return False
@@ -272,7 +278,7 @@ def _brings_pyspark(home: str | None) -> bool:
 
 
 def python_path() -> str:
-    """The places at which another Python process finds what this one does."""
+    """This process's import path, for another Python process."""
     return os.pathsep.join(path for path in sys.path if path)
 
 
@@ -315,7 +321,7 @@ def open_session(made: Mapping[str, str]) -> SparkSession:
 
 
 def attach(up: JavaUp, seconds: float) -> SparkSession:
-    """A session, in this process, on the Spark of a Java that listens. What others had running on it, who are gone, is over.
+    """Session in this process on a running Java; earlier clients' work there is ended.
 
     A Java on which there is a Spark already, and which does not answer, or goes on with that, for so many seconds, is killed.
     """
@@ -347,7 +353,7 @@ def attach(up: JavaUp, seconds: float) -> SparkSession:
 
 
 def _memory() -> int:
-    """The memory of this machine, or of the control group that this process is in, in bytes."""
+    """Memory of this machine, or of this process's control group, in bytes."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
