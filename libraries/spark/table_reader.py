@@ -1,4 +1,6 @@
-"""A data source for Spark: tables of `spark.write`, of Delta and of Iceberg, read by Python, without packages for Java.
+"""Spark data source for `spark.write`, Delta and Iceberg tables, read in Python.
+
+It needs no packages for Java.
 
     spark.readStream.format("falkirk").option("delta", "out").load()
 
@@ -27,7 +29,7 @@ from timely.io.tables.iceberg_source import Iceberg
 from timely.io.tables.source import Log, TablePartition
 
 _MOST = 16
-"""Tasks that read one version, at most."""
+"""Most tasks to read one version."""
 
 
 class FalkirkTables(DataSource):
@@ -49,7 +51,7 @@ class FalkirkTables(DataSource):
 
 
 def _log(options: Mapping[str, str]) -> Log:
-    """The versions of the table that the options name."""
+    """Version log of the table named by the options."""
     match [name for name in ("table", "delta", "iceberg") if name in options]:
         case ["table"]:
             return EpochTable(options["table"])
@@ -116,12 +118,12 @@ class _Versions(_Reading, DataSourceReader):
 
 
 class _NewVersions(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what versions add, so many of them in a micro-batch as `per_batch` says."""
+    """Reads new versions of a table, `per_batch` of them in a micro-batch."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         super().__init__(options, schema)
         self._upto: int | None = None
-        """The version with which a query that ends does."""
+        """Last version to read for a query over available data."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"after": _number(self._options, "after", -1)}
