@@ -25,9 +25,9 @@ class Access(Protocol):
 
     version: str
     jvm: int | None
-    """The process of its Java on this machine."""
+    """Process id of its Java on this machine; None if it is elsewhere."""
     page: str | None
-    """The address of Spark's own page, if it has one."""
+    """Address of Spark's own page, if it has one."""
     own_options: dict[str, str]
     """Options of the files written by Spark for a job.
 
@@ -35,10 +35,10 @@ class Access(Protocol):
     """
 
     def new_session(self) -> SparkSession:
-        """A session of its own: views and settings are not shared."""
+        """New session with its own views and settings."""
 
     def release(self, session: SparkSession) -> None:
-        """Nobody uses this session any more."""
+        """Release a session after its last use."""
 
     def leave(self) -> None:
         """Release all sessions at once, after the loss of the Spark daemon."""
@@ -62,7 +62,7 @@ class Access(Protocol):
         """
 
     def read_table(self, session: SparkSession, name: str, files: Sequence[PinnedFile]) -> DataFrame:
-        """The rows of the files of the table `name`; folders `name=value` are columns."""
+        """Rows of the files of table `name`; folders `name=value` are columns."""
 
     def write(self, frame: DataFrame, output: str, rows: int) -> None:
         """Write files `part-*.parquet` of at most `rows` rows into a new folder `output`.
@@ -101,5 +101,5 @@ def group_of(number: int) -> str:
 
 @cache
 def _unique(process: int) -> str:
-    """Of each process, forks too, a word that no other one has."""
+    """Unique token of a process, forks included."""
     return uuid.uuid4().hex

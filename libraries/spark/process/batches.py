@@ -11,19 +11,19 @@ from pathlib import Path
 from libraries.spark.errors import SparkError
 
 CHECKPOINT = "checkpoint"
-"""Spark's own part of the folder."""
+"""Subfolder for Spark's checkpoint."""
 
 _END = "end"
 _BATCH = "batch-"
 
 
 def batch_folder(folder: Path, number: int) -> Path:
-    """The folder of a micro-batch."""
+    """Folder of a micro-batch."""
     return folder / f"{_BATCH}{number:012}"
 
 
 def share_folder(batch: Path, worker: int) -> Path:
-    """The share of `worker` in a micro-batch."""
+    """Folder with the share of `worker` in a micro-batch."""
     return batch / f"w{worker:03}"
 
 

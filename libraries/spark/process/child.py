@@ -69,7 +69,7 @@ class SparkChild:
         self._sending = threading.Lock()
         self._up: JavaUp | ServerUp | None = None
         self._heard = threading.Event()
-        """Spark is up, or has ended."""
+        """Set once Spark is up, or has ended."""
         self._ended = False
         self._ending = threading.Lock()
         self._access: Access | None = None
@@ -96,7 +96,7 @@ class SparkChild:
         threading.Event().wait()  # the worker knows that nothing goes on here, and closes the connection
 
     def tell(self, message: FromSpark) -> None:
-        """Say something to the worker."""
+        """Send the worker a message."""
         with self._sending, suppress(OSError):
             send_bytes(self._control, encode(message))
 
@@ -177,7 +177,7 @@ class SparkChild:
                 self.tell(RunFailed(task.number, self._told(error), again=not hopeless(error)))
 
     def _is_gone(self, error: Exception) -> bool:
-        """True if all is lost, whatever runs, as the worker hears."""
+        """True after an error due to the loss of Spark; the worker is notified."""
         access = self._access
         if access is not None and access.gone(error):
             if access.jvm is not None:

@@ -1,4 +1,4 @@
-"""The access to a Spark behind a Spark Connect server, over gRPC.
+"""Access to a Spark Connect server, over gRPC.
 
 The server may see the job's files or not. If it does, names of files go to it, as to a Spark of one's own; if not, rows go
 there and come back as Arrow, and the files are read and written here. So for everybody else a run is from files to files.
@@ -102,11 +102,11 @@ class ConnectAccess:
         """
         self._running: dict[int, Any] = {}
         self._stages: dict[str, dict[int, tuple[int, int]]] = {}
-        """Of each session the tasks of its stages that are done, and all."""
+        """Completed and total tasks of each session's stages."""
         self._lock = threading.Lock()
         self._waits = waits
         self._over = False
-        """The server has ended, or is about to."""
+        """True once the server has ended, or is about to."""
         self.version = self._first()
         self.jvm = up.pid
         self.page: str | None = None
@@ -236,7 +236,7 @@ class ConnectAccess:
         return True
 
     def _first(self) -> str:
-        """The version of Spark, from a first session, when there can be one."""
+        """Wait for the server and open a first session; its Spark version."""
         where = self._server.url.partition("/;")[0]
         deadline = time.monotonic() + self._server.seconds
         said = False
@@ -373,12 +373,12 @@ def _session(server: ServerOrders, identity: str) -> Any:
 
 
 def _silent(error: BaseException) -> bool:
-    """True for the error of a call to a server that does not answer."""
+    """True for the error of a call to an unreachable server."""
     return bool(_status(error) == grpc.StatusCode.UNAVAILABLE)
 
 
 def _stopping(error: BaseException) -> bool:
-    """True for an error of a server that is about to end."""
+    """True for an error of a stopping server."""
     return isinstance(error, SparkConnectGrpcException) and _STOPPING.search(str(error)) is not None
 
 
@@ -390,7 +390,7 @@ def _status(error: BaseException) -> Any:
 
 
 def _all(frames: Iterator[DataFrame]) -> DataFrame:
-    """The rows of all. Of so many that a plan gets deep, pairs are joined first."""
+    """Union of DataFrames, as a balanced tree to keep the plan shallow."""
     found = list(frames)
     while len(found) > 1:
         found = [functools.reduce(DataFrame.union, found[at : at + 2]) for at in range(0, len(found), 2)]
@@ -398,7 +398,7 @@ def _all(frames: Iterator[DataFrame]) -> DataFrame:
 
 
 def _tables(frame: DataFrame, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of a DataFrame as they come."""
+    """Rows of a DataFrame, streamed as tables."""
     remote: Any = frame
     client = remote.sparkSession.client
     for each in client.to_table_as_iterator(remote._plan.to_proto(client), remote._plan.observations):

@@ -40,7 +40,7 @@ _OF_LOG4J = (".properties", ".xml", ".yaml", ".yml", ".json", ".jsn")
 
 
 def read_defaults(folder: str | None) -> dict[str, str]:
-    """The settings in `spark-defaults.conf` of a folder; none if it has no such file."""
+    """Settings in a folder's `spark-defaults.conf`; none without the file."""
     try:
         lines = [] if folder is None else (Path(folder) / "spark-defaults.conf").read_text().splitlines()
     except OSError:

@@ -39,7 +39,7 @@ class Desk:
 
     @property
     def function(self) -> Callable[[DataFrame, int], None]:
-        """The function for the server."""
+        """Function for the server to call with each micro-batch."""
         return on_the_server(str(self._folder), self._publisher.options, self._publisher.rows)
 
     def __enter__(self) -> Desk:

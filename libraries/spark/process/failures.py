@@ -40,7 +40,7 @@ _USELESS_CLASSES = (
     "IllegalArgumentException",
     "NumberFormatException",
 )
-"""Java's own errors for settings and names that are wrong."""
+"""Java exception classes for wrong settings and names."""
 
 _OF_SPARK = ("pyspark.errors.exceptions.captured", "pyspark.errors.exceptions.connect")
 
@@ -48,14 +48,14 @@ _OF_FUNCTIONS = "38000"
 """SQLSTATE of an exception in a user's function; not sent over Spark Connect."""
 
 _NAMED = re.compile(r"\(([\w.$]+)\) ")
-"""The class of an error of Java's, as Spark Connect tells it."""
+"""Pattern of a Java exception class in a Spark Connect error."""
 
 _DETAILS = re.compile(r'RPC that terminated with:.*?details = "(.*?)"\n', re.DOTALL)
-"""The part of an error of gRPC's that tells something."""
+"""Pattern of the informative part of a gRPC error."""
 
 _TRACE = "Traceback (most recent call last):"
 _RAISED = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
-"""The class of an exception, at the beginning of the line that tells it."""
+"""Pattern of an exception class at the start of a traceback's last line."""
 
 _PASSING = (OSError, MemoryError, EOFError)
 """Transient errors and their subclasses: memory, files, network, a lost Spark."""
@@ -64,7 +64,10 @@ _MOST_TEXT = 2000
 
 
 def told(error: BaseException) -> str:
-    """An error in a few lines: Spark's messages can be as long as a page."""
+    """Error message in a few lines.
+
+    Spark's messages can be as long as a page.
+    """
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     if isinstance(error, SparkError | SparkLost):
         return f"{error}{notes}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SERVES = "py4j.ClientServerConnection.run("
-"""A frame of the stack of each thread that serves a connection of Python's."""
+"""Stack frame of threads for Python's connections."""
 
 _OWN = "dumpAllThreads("
 """Stack frame of the thread used for the thread dump itself."""

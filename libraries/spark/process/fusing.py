@@ -50,7 +50,7 @@ _WAIT_MS = 2000
 
 
 class Apart(Exception):
-    """Two steps are not to be one query; why."""
+    """Fusion of two steps is impossible, with the reason."""
 
 
 def joined(frame: DataFrame, session: SparkSession, name: str) -> DataFrame:
@@ -144,7 +144,7 @@ def _known(name: str) -> str:
 
 
 def _by_keys(condition: Any) -> bool:
-    """True if a join's condition has an equality that must hold."""
+    """True if a join's condition requires an equality."""
     terms = [] if condition.isEmpty() else [condition.get()]
     while terms:
         term = terms.pop()

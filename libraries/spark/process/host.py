@@ -68,7 +68,7 @@ _MOST_ATTEMPTS = 20
 
 
 class Given(SparkError):
-    """Nobody waits for the run any more."""
+    """Run cancelled: its result is not needed any more."""
 
 
 @dataclass(slots=True)
@@ -84,11 +84,11 @@ class _Waiting:
 
 
 class _Innocent(SparkLost):
-    """Another run had the process killed."""
+    """Run ended by a kill of Spark on behalf of another run."""
 
 
 class _Killed(SparkLost):
-    """The process of this number was ended, by none of ours, and whatever runs there."""
+    """Loss of the Spark process with this number, not by a kill from here."""
 
     def __init__(self, text: str, process: int) -> None:
         super().__init__(text)
@@ -163,7 +163,7 @@ class SparkHost:
         raise SparkError(f"{_MOST_ATTEMPTS} attempts at the run have failed. The last time: {last}")
 
     def stop(self) -> None:
-        """End Spark. The next `run` starts it again."""
+        """Stop Spark; the next `run` starts it again."""
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
@@ -306,7 +306,7 @@ class SparkHost:
     def _ready(
         self, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
     ) -> _SparkProcess:
-        """Spark, once it has started, or has failed to."""
+        """Wait until Spark has started, or has failed to."""
         again = f", attempt {failed + 1}" if failed else ""
         process = self._there()
         limit = self.options.start_limit if not self.options.connect else None  # a server is waited for by others
@@ -340,11 +340,11 @@ class _SparkProcess:
         self, number: int, options: SparkOptions, show: Callable[[str], None], note: Callable[[str], None]
     ) -> None:
         self.up = threading.Event()
-        """Spark has started, or will never start."""
+        """Set once Spark has started, or will never start."""
         self.ready: Ready | None = None
         self.ended = False
         self.own_death = True
-        """True if it ended by itself, rather than by `kill`."""
+        """True if it ended by itself, not by `kill`."""
         self._number = number
         self._options = options
         self._show = show
@@ -358,12 +358,12 @@ class _SparkProcess:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def tell(self, message: ToSpark) -> None:
-        """Say something; when it is gone, `_listen` finds that out."""
+        """Send a message; a lost connection is detected by `_listen`."""
         with self._sending, suppress(OSError):
             send_bytes(self._control, encode(message))
 
     def begin(self, task: RunTask | Follow, waiting: _Waiting) -> None:
-        """Have a task run; `waiting` hears of it."""
+        """Start a task; `waiting` is updated with its progress and result."""
         with self._lock:
             if self.ended:
                 waiting.failure = self._failed
@@ -386,7 +386,7 @@ class _SparkProcess:
         raise SparkLost(waiting.failure.text)
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this run any more."""
+        """Drop the state of an abandoned run."""
         with self._lock:
             self._waiting.pop(number, None)
 
@@ -443,7 +443,7 @@ class _SparkProcess:
         self._end(RunFailed(-1, "the Python process that speaks to Spark has died", again=True, lost=True))
 
     def _give_up(self, failed: RunFailed) -> None:
-        """Spark has not started, or its Java has ended.
+        """End the process after a failed start of Spark, or the end of its Java.
 
         A Java without a session is ended before anybody hears of it: who does has another one started, that must live.
         """
@@ -476,7 +476,7 @@ class _SparkProcess:
 
 
 def _last_words(printed: str) -> str:
-    """The telling ones of the last lines that were printed, for an error message."""
+    """Informative lines at the end of the output, for an error message."""
     lines = [line for line in printed.splitlines() if _TELLING.search(line) and not _NOISE.search(line)]
     kept = lines[-_LAST_LINES:]
     return ". It printed:\n  " + "\n  ".join(kept) if kept else ""

@@ -158,7 +158,7 @@ def _bundled() -> tuple[str, Path | str]:
 
 
 def _run(program: Path, arguments: list[str]) -> str | None:
-    """Its output; None if it fails."""
+    """Output of a command; None if it fails."""
     try:
         done = subprocess.run(
             [program, *arguments],

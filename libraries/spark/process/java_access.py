@@ -35,7 +35,7 @@ _WARM_QUERY = "select k, count(*) as n, sum(v) as sum, max(v) as most from input
 
 
 class JavaAccess:
-    """Spark in a Java on this machine, which sees the job's files."""
+    """Spark in a Java on this machine, with access to the job's files."""
 
     def __init__(self, up: JavaUp) -> None:
         self._spark = attach(up, _ATTACH_SECONDS)
@@ -75,7 +75,7 @@ class JavaAccess:
         return self._spark.newSession()
 
     def release(self, session: SparkSession) -> None:
-        """Nothing else is left of it: it is collected."""
+        """Drop a session's tables; Java collects the rest."""
         self._tables.pop(session, None)
 
     def leave(self) -> None:
@@ -141,7 +141,7 @@ class JavaAccess:
 
 
 def lost_java(error: BaseException) -> bool:
-    """True for an error of a connection to Java."""
+    """True for an error due to the loss of the connection to Java."""
     return isinstance(error, ConnectionError | EOFError) or type(error).__module__.startswith("py4j")
 
 

@@ -157,7 +157,7 @@ class Keeper:
         gc.freeze()
 
     def keep(self) -> None:
-        """Do so until the job is over."""
+        """Serve until the job is over."""
         while self._wanted and not self._over():
             heard: list[socket.socket | int] = [
                 self._listener,
@@ -178,7 +178,7 @@ class Keeper:
             self._look()
 
     def close(self) -> None:
-        """End all. May be called again."""
+        """End all client processes and Spark; repeatable."""
         self._listener.close()
         for child in [child for child in self._children if not child.cleans]:
             self._end(child)
@@ -231,7 +231,7 @@ class Keeper:
         self._bury(child)
 
     def _bury(self, child: _Child) -> None:
-        """A child has ended: another one cleans up after it."""
+        """Forget a dead client process, and fork another one to clean up after it."""
         with suppress(OSError):
             while child.heard():
                 pass
@@ -303,7 +303,7 @@ class Keeper:
             self._fork(None)
 
     def _replace(self) -> None:
-        """Another one in the place of a Java that has ended."""
+        """Replace an ended Java, by the spare one if there is one."""
         ended = self._kept
         self._kept = self._spare if self._spare is not None and not self._spare.ended else ended.again()
         self._spare = None
@@ -377,7 +377,7 @@ def _take_name(name: str) -> None:
 
 
 def main() -> int:
-    """Keep Spark for a job."""
+    """Run the Spark daemon of a job."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which this process ends with
     _take_name(NAME)
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -73,7 +73,7 @@ def connect(options: SparkOptions, wanted: bytes, start: bool = True) -> socket.
 
 
 def let_go() -> None:
-    """This process ends, and so do its own keepers."""
+    """End the Spark daemons of this process, when it ends."""
     with _lock:
         while _own:
             _own.pop().close()

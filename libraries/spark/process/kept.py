@@ -57,11 +57,11 @@ class Kept:
 
     @property
     def starts(self) -> bool:
-        """True as long as it may come up at any moment, of which no descriptor tells."""
+        """True while it starts up, without a descriptor for the event."""
         return False
 
     def again(self) -> Kept:
-        """Another one like it, in its place."""
+        """Replacement of the same kind."""
         raise NotImplementedError
 
     def greeting(self, root: str) -> FromKeeper | None:
@@ -76,7 +76,7 @@ class Kept:
         return None
 
     def how_it_ended(self) -> SparkEnded:
-        """Its end."""
+        """Message about its end."""
         raise NotImplementedError
 
     def look(self) -> None:
@@ -92,7 +92,7 @@ class Kept:
             self.let_go()
 
     def let_go(self) -> None:
-        """Close the ends of its files."""
+        """Close its pipes."""
         os.close(self._output)
         os.close(self.input)
 
@@ -125,7 +125,7 @@ class Start(NamedTuple):
         return cls(arguments, {name: value for name, _, value in pairs})
 
     def in_folder(self, java: str, folder: str) -> tuple[list[str], dict[str, str]]:
-        """Command and environment of another one, in a folder of its own."""
+        """Command and environment for another process, in its own folder."""
         arguments = [each.replace(FOLDER, folder) for each in self.arguments]
         return [java, *arguments], {name: value.replace(FOLDER, folder) for name, value in self.environment.items()}
 
@@ -186,7 +186,7 @@ class KeptProcess(Kept):
             super().end()
 
     def end(self) -> None:
-        """Kill it, unless it has ended, and take its files away."""
+        """Kill it unless it has ended, and remove its files."""
         if not self.ended:
             self.process.kill()
             self.process.wait()
@@ -213,7 +213,7 @@ class KeptProcess(Kept):
 
 
 class KeptSail(KeptProcess):
-    """One Sail, and the sessions of this job there."""
+    """Sail process, with the sessions of this job on it."""
 
     called = "Sail's process"
 
@@ -244,7 +244,7 @@ class KeptSail(KeptProcess):
 
 
 class KeptJava(KeptProcess):
-    """One Java with Spark in it, started as PySpark does it in `launch_gateway`.
+    """Java process with Spark, started as by PySpark's `launch_gateway`.
 
     PySpark starts a shell, and that a Java that says how the one of Spark is to be started. One in the place of another, whose
     `start` is given, is started as that one was, without these.

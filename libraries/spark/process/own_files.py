@@ -1,4 +1,4 @@
-"""Options of Parquet files written by Spark for a job, not by user functions."""
+"""Writing of a job's own Parquet files by Spark, with options of their own."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _NOISE = re.compile(
     r"WARNING: (A terminally deprecated method|sun\.misc\.Unsafe|Please consider reporting|A restricted method|"
     r"java\.lang\.System::load|Use --enable-native-access|Restricted methods|Using incubator modules)|Picked up JAVA_"
 )
-"""Lines of Java about itself."""
+"""Pattern of Java's messages about itself."""
 
 
 class Printed:
@@ -30,7 +30,7 @@ class Printed:
         self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def add(self, data: bytes) -> None:
-        """More was printed."""
+        """Add output."""
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         if len(self._unfinished) > _UNFINISHED:
             lines.append(self._unfinished)

@@ -26,11 +26,11 @@ ASKS, OPENS, SETTLED = b"?", b"+", b"!"
 """Bytes to the daemon: request for last output; session to open; session open."""
 
 FOLDER = "{falkirk-folder}"
-"""The placeholder, in the settings, for the folder of a Java."""
+"""Placeholder for the folder of a Java, in settings."""
 
 
 class Frames(msgspec.Struct, frozen=True):
-    """One input of a run: Parquet files, all of the serialized Arrow schema `schema`."""
+    """Input of a run: Parquet files, all with the serialized Arrow schema `schema`."""
 
     name: str
     schema: bytes
@@ -84,11 +84,10 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
 class Follow(msgspec.Struct, tag=True, frozen=True):
     """To the client: run the streaming query of `function`, batches go to `folder`.
 
-    `function` is a pickle.
-
-    `query` is SQL over it, or None. `mode` is Spark's output mode. `every` is the trigger's interval in seconds; `now`
-    ends the query when it has read all there is. Files hold at most `rows` rows, and are dealt out to `workers`. At most
-    `ahead` batches are there that were not read: those before `consumed` were. `durable`: what is published is synced.
+    `function` is a pickle. `query` is SQL over it, or None. `mode` is Spark's output mode. `every` is the trigger's
+    interval in seconds; `now` ends the query when it has read all there is. Files hold at most `rows` rows, and are
+    dealt out to `workers`. At most `ahead` batches are there that were not read: those before `consumed` were.
+    `durable`: what is published is synced.
     """
 
     number: int
@@ -107,14 +106,14 @@ class Follow(msgspec.Struct, tag=True, frozen=True):
 
 
 class Consumed(msgspec.Struct, tag=True, frozen=True):
-    """To the child: the batches before `batch` of a streaming query were read."""
+    """To the client: batches of a streaming query before `batch` were read."""
 
     number: int
     batch: int
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True):
-    """To the child: nobody waits for this run, or for more of this query, any more."""
+    """To the client: cancel a run, or a streaming query."""
 
     number: int
 
@@ -131,7 +130,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
 
 
 class Waits(msgspec.Struct, tag=True, frozen=True):
-    """From the child: Spark is not there yet; why."""
+    """From the client: Spark is not up yet, with the reason."""
 
     text: str
 
@@ -156,9 +155,7 @@ class QueryProgress(msgspec.Struct, tag=True, frozen=True):
 class Done(msgspec.Struct, tag=True, frozen=True):
     """From the client: a run is over; its result, and the columns used of its inputs.
 
-    The columns are there where they are known.
-
-    Of a streaming query nothing comes.
+    Of columns there are only those that are known. Of a streaming query nothing comes.
     """
 
     number: int
@@ -251,9 +248,7 @@ class JavaUp(msgspec.Struct, tag=True, frozen=True):
 class ServerUp(msgspec.Struct, tag=True, frozen=True):
     """From the daemon: address of the server; session ids derive from `root`.
 
-    See `session_id`.
-
-    `pid` is the process of one that the keeper has started.
+    See `session_id`. `pid` is the process of one that the keeper has started.
     """
 
     server: ServerOrders

@@ -44,7 +44,7 @@ _LOCK_SECONDS = 30.0
 
 
 class _Stopped(Exception):
-    """Nobody wants more of the query."""
+    """Query cancelled by the worker."""
 
 
 class Queries:
@@ -78,14 +78,14 @@ class Queries:
         return ()
 
     def consumed(self, number: int, batch: int) -> None:
-        """The batches before `batch` were read."""
+        """Record the batches before `batch` as read."""
         with self._lock:
             publisher = self._running.get(number)
         if publisher is not None:
             publisher.read(batch)
 
     def look(self) -> list[QueryProgress]:
-        """The changes in the progress of queries since the last look."""
+        """Changes in the progress of queries since the last call."""
         with self._lock:
             running = list(self._running.items())
         found = []
@@ -189,13 +189,13 @@ class Publisher:
         self._changed = threading.Condition()
         self._synced: dict[str, int] = {}
         self._waits = False
-        """A batch waits to be read."""
+        """True while a batch waits for earlier ones to be read."""
         self.stopped = False
         self.error: Exception | None = None
-        """The error of a batch: Spark tells it with much around it."""
+        """Original error of a batch; Spark wraps it in much text."""
 
     def begun(self, query: StreamingQuery) -> None:
-        """The query runs."""
+        """Record the start of the query; stop it if it is cancelled already."""
         with self._changed:
             self._query = query
             stopped = self.stopped
@@ -203,7 +203,7 @@ class Publisher:
             query.stop()
 
     def read(self, batch: int) -> None:
-        """The batches before `batch` were read."""
+        """Record the batches before `batch` as read."""
         with self._changed:
             self._consumed = max(self._consumed, batch)
             self._changed.notify_all()
@@ -226,7 +226,7 @@ class Publisher:
         return batch, "waits for new input", rows
 
     def pause(self, seconds: float) -> bool:
-        """Wait for a time; False as soon as nobody wants more of the query."""
+        """Wait for a time; False at once if the query is cancelled."""
         with self._changed:
             return not self._changed.wait_for(lambda: self.stopped, seconds)
 
@@ -253,7 +253,7 @@ class Publisher:
     def turn(self, number: int) -> bool:
         """Wait for permission to write a batch; False if it exists.
 
-        Raises an error if nobody wants it.
+        Raises an error if the query is cancelled.
         """
         if number <= last_batch(self.folder):
             self._tell(number + 1)

@@ -46,7 +46,7 @@ _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
 """Java option to end Spark on a full heap; otherwise it would live on, useless."""
 
 _LATER = "-XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=120000"
-"""Java options to delay the second compiler, useless for most startup code.
+"""Java options to delay the second compiler: startup code rarely runs again.
 
 It waits eight times as long as usual.
 """
@@ -60,7 +60,7 @@ _CONNECT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Options of a Spark session. Regions with equal options share one session.
+    """Options of a Spark session, shared by regions with equal options.
 
     Args:
         master: what Spark calls the master: local[*] for this machine, spark://host:port for a cluster. A cluster must see
@@ -134,12 +134,12 @@ class SparkOptions:
 
     @property
     def remote(self) -> bool:
-        """True if it is spoken to as a Spark Connect server, rather than as a Java."""
+        """True for a Spark Connect server, False for a Java."""
         return self.connect is not None or self.sail
 
     @property
     def server(self) -> str:
-        """The address of the Spark Connect server, without what is secret."""
+        """Address of the Spark Connect server, without secrets."""
         return (self.connect or "").partition("/;")[0]
 
     @property
@@ -154,7 +154,7 @@ def is_local(master: str) -> bool:
 
 
 def settings(options: SparkOptions, folder: Path, level: str = "ERROR") -> dict[str, str]:
-    """The settings of a session.
+    """Settings of a Spark session.
 
     Args:
         options: what the user has said.
@@ -220,7 +220,7 @@ def _conf_folder(environ: Mapping[str, str]) -> str | None:
 
 
 def secrets(url: str) -> tuple[str, ...]:
-    """The values of the parameters of a server's address that may be secret.
+    """Possibly secret parameter values in a server's address.
 
     >>> secrets("sc://host:15002/;use_ssl=true;token=abc")
     ('abc',)
@@ -231,7 +231,7 @@ def secrets(url: str) -> tuple[str, ...]:
 
 
 def session_settings(options: SparkOptions) -> dict[str, str]:
-    """The settings of a session on a Spark that somebody else has started."""
+    """Settings of a session on a Spark started elsewhere."""
     return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -283,7 +283,7 @@ def python_path() -> str:
 
 
 def check_master(master: str) -> None:
-    """Raise SparkError at once for a master that cannot be, or that does not answer."""
+    """Raise SparkError for an invalid or unreachable master."""
     if _LOCAL.fullmatch(master) or master == "yarn" or master.startswith("k8s://"):
         return
     if master.startswith("sc://"):
@@ -309,7 +309,7 @@ def check_master(master: str) -> None:
 
 
 def open_session(made: Mapping[str, str]) -> SparkSession:
-    """A Spark session in this process, with the `settings` given."""
+    """Open a Spark session in this process, with the given settings."""
     from pyspark.conf import SparkConf
     from pyspark.sql import SparkSession
 

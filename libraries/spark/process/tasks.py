@@ -34,13 +34,13 @@ from libraries.spark.process.region_session import current
 from libraries.spark.versions import arrow_schema
 
 _TOO_MUCH = "spark.driver.maxResultSize"
-"""A word in Spark's refusal to give all rows at once."""
+"""Setting named in Spark's error for a too large result."""
 
 _WRITING_SECONDS = 30.0
 """Seconds for a cancelled sink function to end."""
 
 _PACKED = 4
-"""By about so much rows are larger than the files that they are in."""
+"""Approximate ratio of bytes in memory to bytes in files."""
 
 _CARRIED = (
     *(t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType),
@@ -78,7 +78,7 @@ class Tasks:
     def run(self, task: RunTask) -> tuple[Written, Read]:
         """Run a task: output files, or rows if few are expected; and the columns used.
 
-        The columns are there where they are known.
+        Of columns there are only those that are known.
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
@@ -226,15 +226,13 @@ class Tasks:
         return self._done(task, read, together=False)
 
     def _together(self, task: RunTask) -> bool:
-        """True if steps of the run are one query."""
+        """True if the steps of the run are fused into one query."""
         return bool(_fused(task)) and task.first and self._apart.get(task.region) != _steps(task)
 
     def _done(self, task: RunTask, read: dict[str, frozenset[str]], together: bool) -> Any:
         """Result of the last step, each run in its region's session; fills in `read`.
 
-        `read` is given the columns that are used.
-
-        Raises Apart if steps that are to be one query must not be, and _NoRows.
+        `read` is given the columns that are used. Raises Apart if steps that are to be one query must not be, and _NoRows.
         """
         read.clear()
         inputs = {each.name: _there(each) if each.name in task.learns else each for each in task.inputs}
@@ -437,7 +435,7 @@ def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
 
 
 def _steps(task: RunTask) -> tuple[Query, ...]:
-    """The steps of a run, as they are in all runs of its region."""
+    """Steps of a run, equal in all runs of its region."""
     return tuple(msgspec.structs.replace(each, kept="") for each in task.queries)
 
 
@@ -489,7 +487,7 @@ def _lost(type_: DataType) -> DataType | None:
 
 
 def described(function: Any) -> str:
-    """A function by its name and place."""
+    """Function's name and place, for error messages."""
     try:
         code = inspect.unwrap(function).__code__
         return f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"

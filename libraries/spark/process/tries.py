@@ -23,7 +23,7 @@ class Losses:
         return len(self._lost)
 
     def add(self, process: int) -> None:
-        """The process of this number was lost."""
+        """Record the loss of a process."""
         self._lost.add(process)
 
     def clear(self) -> None:
@@ -32,7 +32,7 @@ class Losses:
 
 
 class Tries:
-    """The tries of one query: it may fail `retries` times more than once.
+    """Retries of one query: at most `retries` after the first attempt.
 
     >>> losses = Losses()
     >>> tries = Tries(1, losses)
@@ -50,7 +50,7 @@ class Tries:
         self.failures = 0
 
     def failed(self, why: str) -> None:
-        """The query has failed. Raises SparkError if it is not to be tried again."""
+        """Count a failure of the query; SparkError after the last retry."""
         self.failures += 1
         if self.failures > self._retries:
             times = "once" if self.failures == 1 else f"{self.failures} times"
@@ -65,6 +65,6 @@ class Tries:
             )
 
     def done(self) -> None:
-        """Something new is done, and stays."""
+        """Reset the counts, after progress."""
         self.failures = 0
         self._losses.clear()
