@@ -20,7 +20,7 @@ _QUIET_SECONDS = 3.0
 _SAID_SECONDS = 30.0
 
 Work: TypeAlias = Callable[[Iterable[int]], Iterable[int]]
-"""The function of each task."""
+"""Function of each task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Ending:
 
 
 class StageAttempt:
-    """Submits `work` as a stage of `workers` tasks; `over` when Spark is done with it.
+    """Submission of a stage of `workers` tasks; `over` is set when it has ended.
 
     Args:
         group: the name of Spark's job group, to cancel it by.
@@ -54,13 +54,13 @@ class StageAttempt:
         self._cancelled = False
         self.over = threading.Event()
         self.ending: Ending | None = None
-        """Set when it has failed."""
+        """Reason for its failure; None without one."""
         self.refused: SparkError | None = None
-        """Set when it could not be submitted, or Spark itself is gone."""
+        """Error of a failed submission, or of the loss of Spark itself."""
         threading.Thread(target=self._run, name=f"falkirk-{group}", daemon=True).start()
 
     def cancel(self) -> None:
-        """End the tasks; `over` follows."""
+        """Cancel the tasks; `over` follows."""
         self._cancelled = True
         with suppress(Exception):  # Spark may be gone
             self._cluster.context.cancelJobGroup(self._group)

@@ -21,7 +21,7 @@ class Caller:
 
 
 class Calls:
-    """Listens at `host` for the tasks of `workers` workers, which know `token`."""
+    """Listener at `host` for the tasks of `workers` workers, authenticated by `token`."""
 
     def __init__(self, host: str, token: bytes, workers: int) -> None:
         self._token = token
@@ -44,8 +44,6 @@ class Calls:
         """Newly identified tasks with their connections; waits at most `seconds`.
 
         The caller of this function closes the connections.
-
-        Waits for news for at most `seconds`.
         """
         for late in self._strangers.overdue(time.monotonic()):
             self._hang_up(late)
@@ -59,7 +57,7 @@ class Calls:
         return known
 
     def close(self) -> None:
-        """Close everything."""
+        """Close all connections and the listener."""
         for caller in list(self.callers):
             self._hang_up(caller)
         self._acceptor.close()

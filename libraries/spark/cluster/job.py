@@ -1,11 +1,10 @@
 """Job on a Spark cluster: one barrier stage runs its workers, its store is shared.
 
-The store is a folder that all hosts share.
-
-The monitor runs beside this process, as for a job on one machine. A worker's process that dies is started again by its task,
-and the others keep what they have. When a task dies, with its executor perhaps, Spark ends all tasks of the stage, so that
-nobody's memory is left; the next attempt's workers go back to what each had persisted, as the monitor decides, and no further.
-Every process has a new incarnation, which fences the journal off from what may be left of earlier ones.
+The store is a folder that all hosts share. The monitor runs beside this process, as for a job on one machine. A worker's
+process that dies is started again by its task, and the others keep what they have. When a task dies, with its executor
+perhaps, Spark ends all tasks of the stage, so that nobody's memory is left; the next attempt's workers go back to what each
+had persisted, as the monitor decides, and no further. Every process has a new incarnation, which fences the journal off from
+what may be left of earlier ones.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _END_SECONDS = 30.0
 """Seconds for Spark to end a stage."""
 
 _LAST_WORDS_SECONDS = 1.0
-"""After an error in a task, so long is waited for the task to tell it."""
+"""Seconds to wait for a worker's report of an error, after an error in its task."""
 
 
 def cluster_job(
@@ -118,17 +117,17 @@ class BarrierStage:
         """Workers believed to have a process, connected or not."""
         self._attempt: StageAttempt | None = None
         self._first: tuple[int, ...] = ()
-        """The incarnations of the first processes of this attempt."""
+        """Incarnations of the first processes of this attempt."""
         self._incarnations: list[int] = []
         self._needed: set[int] = set()
         """Workers requested by the monitor since an attempt failed."""
         self._failed_at = 0.0
         self._called = False
-        """True if a process of this attempt has."""
+        """True once a process of this attempt has connected."""
         self._said: deque[str] = deque()
         """Notices of the attempt for the user, until they are passed on."""
         self._raised_at: float | None = None
-        """Time of the first sight of an end by an error in a task."""
+        """Detection time of a stage failure due to an error in a task; None before."""
         self._lost_at: float | None = None
         self._resources = ExitStack()
         try:
@@ -155,7 +154,7 @@ class BarrierStage:
         return {child.worker: child for child in self.processes}
 
     def begin(self) -> None:
-        """There is nothing to prepare."""
+        """No-op: there is nothing to prepare."""
 
     def needed(self, worker: int) -> None:
         """Begin a worker for the monitor: in its task, or with all others in a new stage."""
@@ -170,7 +169,10 @@ class BarrierStage:
         task.tell(Begin(worker, self._incarnations[worker], ()))
 
     def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
-        """End a process without reporting a loss; without its task, end the stage."""
+        """End a process without reporting a loss; without its task, end the stage.
+
+        Then all workers are lost.
+        """
         if self._attempt is None or incarnation not in (-1, self._incarnations[worker]):
             return []
         if worker not in self.tasks:
@@ -182,7 +184,7 @@ class BarrierStage:
         return []
 
     def gone(self, child: Child) -> list[Lost]:
-        """A process has ended, or hung, or a task has: then Spark ends the stage."""
+        """Handle the end of a process or task; a hung task ends the stage."""
         if self.tasks.get(child.worker) is child:
             del self.tasks[child.worker]
             return self._failed(f"the task of worker {child.worker} {child.hung}") if child.hung else []
@@ -200,7 +202,7 @@ class BarrierStage:
             self._lost_at = None
 
     def tell(self, message: ToChild) -> None:
-        """Tell all workers something."""
+        """Send a message to all connected workers."""
         for child in self.processes:
             child.tell(message)
 
@@ -215,7 +217,7 @@ class BarrierStage:
         self._resources.close()
 
     def turn(self) -> list[Lost]:
-        """Submit a stage if one is wanted; look at the one that is there."""
+        """Submit a stage if one is due, and check the current one."""
         self._meet()
         if self._attempt is None and self._wanted():
             self._submit()

@@ -52,7 +52,7 @@ _shipped: weakref.WeakKeyDictionary[SparkContext, Path] = weakref.WeakKeyDiction
 
 
 class SparkCluster:
-    """Spark, ready to run tasks; `close` ends it if it was started here.
+    """Running Spark for cluster tasks; `close` ends it if it was started here.
 
     Raises:
         SparkError: if there is no Java, the master does not answer, or the session cannot run a job.
@@ -74,7 +74,7 @@ class SparkCluster:
 
     @property
     def master(self) -> str:
-        """Its address."""
+        """Address of the master."""
         return str(self.context.master)
 
     @property

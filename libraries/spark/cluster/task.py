@@ -42,7 +42,7 @@ class Keeping(msgspec.Struct, frozen=True):
     """Orders of a task: the first incarnations, and the heartbeat interval."""
 
     incarnations: tuple[int, ...]
-    """Of the first process of each worker."""
+    """Incarnation of each worker's first process."""
     beat_seconds: float
 
 
@@ -53,7 +53,7 @@ class Kept(msgspec.Struct, frozen=True):
     """
 
     stage: bytes
-    """A `libraries.spark.cluster.worker.StageTask`, packed."""
+    """Packed `libraries.spark.cluster.worker.StageTask`."""
     index: int
     addresses: tuple[str, ...]
     public: tuple[str, ...]
@@ -66,7 +66,7 @@ def as_task(first: int) -> int:
 
 
 def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.socket, meeting: Meeting) -> None:
-    """Keep the process of worker `index`, to the end of the job.
+    """Run the process of worker `index` to the end of the job.
 
     Args:
         stage: a `libraries.spark.cluster.worker.StageTask`, packed.
@@ -125,11 +125,11 @@ class _Keeper:
         self._heard: Control[FromChild] | None = None
         """Connection from the process; closed when the process ends."""
         self._called = False
-        """True once a process has reached whoever runs the job."""
+        """True once a process has connected to the driver."""
         resources.callback(self._end)
 
     def run(self, incarnation: int) -> None:
-        """Keep a process until one has done its work, or nobody wants it any more."""
+        """Run processes one after the other, until success or the loss of the driver."""
         self._start(incarnation)
         while not self._control.ended:
             files = [self._control.sock, *([] if self._heard is None else [self._heard.sock])]

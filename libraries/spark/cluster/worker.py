@@ -51,12 +51,12 @@ keeps Python's lock must not look like a process that hangs.
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """The task of all workers of a stage. `source` is the text of the program's file."""
+    """Task of all workers of a stage; `source` is the text of the program's file."""
 
     task: WorkerTask
     source: bytes | None
     incarnations: tuple[int, ...]
-    """Of the first process of each worker."""
+    """Incarnation of each worker's first process."""
     beat_seconds: float
     driver: tuple[str, int]
     """Address of the driver, for peers with `token`."""
