@@ -66,7 +66,7 @@ def sink(
     options: SparkOptions | None = None,
     name: str | None = None,
 ) -> None:
-    """Have a function write a stream from Spark, when an epoch is complete.
+    """Write a stream by a user's function on Spark, at each complete epoch.
 
     An epoch that was written and then lost in a failure is written again: so the function had better use `epoch`, as what
     it names, replaces, or commits with its rows. What is safe is never written again.

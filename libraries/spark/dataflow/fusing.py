@@ -23,7 +23,7 @@ from timely.dataflow.graph import Graph, Region
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A region on Spark, as far as it may be fused with its neighbours."""
+    """Region on Spark, as a candidate for fusion with its neighbours."""
 
     name: str
     graph: Graph
@@ -31,9 +31,9 @@ class Step:
     """Region of the dataflow around it."""
     inputs: Mapping[str, Columns | View]
     queries: Sequence[Viewed]
-    """Its views, and itself at last, without a name."""
+    """Queries of its views, then its own, without a name."""
     given: Mapping[str, Any]
-    """Its tables, as they were given."""
+    """Tables, as given by the user."""
     paths: Mapping[str, str]
     """Tables given as paths."""
     others: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Step:
 
     @property
     def reads(self) -> bool:
-        """True if an operator of the dataflow takes its rows."""
+        """True if an operator of the dataflow reads its rows."""
         return any(edge.source.node == self.read for edge in self.graph.edges)
 
     def whole(self) -> Step:
@@ -112,6 +112,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Reading(Delivering):
-    """The factory of the *read* of a region: what is behind finds the region by it."""
+    """Factory of a region's *read*, for lookup of the region from downstream."""
 
     step: Step = field(kw_only=True)

@@ -38,7 +38,7 @@ class HandOn(Operator):
             ctx.start(lambda context, run=run: self._hand_on(context, epoch, worker, run, upto), context=True)
 
     def _hand_on(self, context: JobContext, epoch: int, worker: int, run: Manifested, upto: int) -> list[ManifestEntry]:
-        """In a thread of the driver."""
+        """Pass the files of a run on, in a thread of the driver."""
         entries = hand_on(context, self._consumer, epoch, worker, run)
         if context.durable:
             safe = Sweep(upto, self._calendar.needed_after(upto) if upto >= 0 else 0, None)

@@ -20,7 +20,7 @@ class LeftOut:
         self._times: dict[Time, list[Manifested]] = {}
 
     def note(self, time: Time, run: Manifested | None) -> None:
-        """At `time` a run was left out; None: one was done."""
+        """Record the run skipped at `time`; None: one was executed."""
         self._times[time] = [] if run is None else [run]
 
     def last(self) -> Manifested | None:
@@ -37,7 +37,7 @@ class LeftOut:
         return [Run(time, list(self._times[time])) for time in times[-1:] if time not in after]
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """One piece: the snapshot is small enough."""
+        """The snapshot as one piece: it is small enough."""
         yield from self.snapshot(upto, after)
 
     def restore(self, runs: Iterable[Run]) -> None:
@@ -52,11 +52,11 @@ class LeftOut:
         self._times = {time: run for time, run in self._times.items() if time in frontier}
 
     def compact(self, frontier: Frontier) -> None:
-        """Only the latest of the times in `frontier` counts."""
+        """Drop all but the latest of the times in `frontier`."""
         for time in sorted(time for time in self._times if time in frontier)[:-1]:
             del self._times[time]
 
     def size(self) -> StateSize:
-        """A file counts as a row."""
+        """Size with a file counted as a row."""
         rows = sum(len(run[1]) for runs in self._times.values() for run in runs)
         return StateSize(rows, 200 * rows, len(self._times))

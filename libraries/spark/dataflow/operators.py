@@ -1,4 +1,4 @@
-"""The processors of a batch region: spill, gather, compute, read.
+"""Operators of a batch region: spill, gather, compute, read.
 
     columns → spill (each worker) ⇉ gather (one worker) → compute (there) ⇉ read (each worker) → columns
 
@@ -56,7 +56,7 @@ class Runner(Protocol):
     """Interface to the executor of a region's function: Spark."""
 
     def warm(self) -> None:
-        """Begin to start it, and return at once."""
+        """Start Spark in the background."""
 
     def run(
         self,
@@ -92,7 +92,7 @@ class Spill(Operator):
         self._pending = TimedBatches()
         self._bytes: dict[Time, int] = {}
         self._pieces: dict[Time, int] = {}
-        """Of each time the number of files that it has so far."""
+        """Number of files written so far, by time."""
         self.state = self._pending
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -222,7 +222,7 @@ class Gather(Operator):
             capability.drop()
 
     def _merge(self, context: JobContext, ripe: list[Merge]) -> list[ManifestEntry]:
-        """In a thread of the driver."""
+        """Merge files, in a thread of the driver."""
         folder = context.folder(f"{self._region}/in")
         merged = []
         for number, (since, until, entries) in enumerate(ripe):
@@ -321,7 +321,7 @@ class Compute(Operator):
             ctx.notify_at((INF,))
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        """All input is over."""
+        """Execute the last skipped run, at the end of all input."""
         self._waiting.append((ctx.retain(), None))
         self._next(ctx)
 
@@ -383,7 +383,7 @@ class Compute(Operator):
         capability.start(job, context=True)
 
     def _run(self, context: JobContext, epoch: int, name: str, run: Manifested, worker: int, workers: int) -> Outcome:
-        """In a thread of the driver."""
+        """Execute a run, in a thread of the driver."""
         _, entries, schemas, pinned = run
         inputs = {name: (schema, [entry.path for entry in entries if entry.input == name]) for name, schema in schemas}
         output = context.folder(f"{self._region}/out") / files.output_name(epoch)
@@ -404,7 +404,7 @@ class Compute(Operator):
 
 
 class RunInterval:
-    """True if enough time has passed since the last run."""
+    """Rate limit for runs: at most one per period."""
 
     def __init__(self, period: float, clock: Callable[[], float]) -> None:
         self._period = period
@@ -412,7 +412,7 @@ class RunInterval:
         self._last: float | None = None
 
     def begin(self, always: bool) -> bool:
-        """True if a run may begin now; then the time counts from now on."""
+        """True if a run may begin now; the period then counts from now."""
         now = self._clock()
         if not always and self._last is not None and now < self._last + self._period:
             return False

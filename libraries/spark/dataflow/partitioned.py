@@ -49,7 +49,7 @@ class PartitionedSpill(Spill):
 
 
 def divided(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each combination of values, and the folder for them.
+    """Rows grouped by values of the columns `by`, each with its partition folder.
 
     Raises:
         SparkError: for a value that cannot be the name of a folder.

@@ -109,7 +109,7 @@ class Reading:
         return 0, *self._said, time.monotonic() - self._since
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the query."""
         self.stopped = True
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
@@ -117,7 +117,7 @@ class Reading:
     # The services that a run asks for: see `timely.operators.base.JobContext`.
 
     def folder(self, name: str, living: bool = False) -> Path:
-        """A folder of the source's."""
+        """Folder of the source."""
         return self._files.folder(name)
 
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
@@ -127,7 +127,7 @@ class Reading:
         self._said = what, done, total
 
     def note(self, text: str) -> None:
-        """Tell the user something."""
+        """Send the user a note."""
         self._files.note(f"{self._name}: {text}")
 
     def _read(self) -> None:
@@ -159,8 +159,6 @@ class Reading:
 
 def deal_out(folder: Path, per_epoch: int, workers: int, durable: bool) -> None:
     """Deal Spark's complete output out to `workers`, `per_epoch` partitions a batch.
-
-    Goes on with batches begun before. Raises SparkError if that was with another `per_epoch`.
 
     What was begun before is gone on with. Raises SparkError if that was with another `per_epoch`.
     """

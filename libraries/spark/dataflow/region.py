@@ -289,7 +289,7 @@ def _carried(schema: pa.Schema) -> pa.Schema:
 
 
 def _tables(tables: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """The paths among the tables, and all others in a form that travels."""
+    """Tables split into paths and others; the latter in serializable form."""
     paths = {name: os.fspath(what) for name, what in tables.items() if isinstance(what, str | os.PathLike)}
     for name, path in paths.items():
         try:

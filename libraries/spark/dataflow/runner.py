@@ -1,4 +1,4 @@
-"""A region's function or query, ready to be run by Spark."""
+"""Function or query of a region in executable form for Spark."""
 
 from __future__ import annotations
 

@@ -106,8 +106,7 @@ class Stream:
     ) -> Stream:
         """Stream of files arriving in a folder, each read once.
 
-        A batch has at most `per_batch` files. The rest is as for `Stream`. Raises SourceError for a column that
-        Spark cannot read.
+        A batch has at most `per_batch` files. The rest is as for `Stream`.
 
         Raises SourceError for a column that Spark cannot read.
         """
@@ -119,17 +118,17 @@ class Stream:
 
     @property
     def ends(self) -> bool:
-        """True if it ends when it has read what was there."""
+        """True if it ends once the available data is read."""
         return self._now
 
     def streaming(self, session: SparkSession) -> DataFrame:
-        """Its DataFrame, in a session. Raises SparkError if that is no stream."""
+        """Its DataFrame in a session; SparkError if that is not streaming."""
         from libraries.spark.process.queries import streaming
 
         return streaming(session, self._what, self._sql)
 
     def triggered(self, writer: DataStreamWriter) -> DataStreamWriter:
-        """The writer of a streaming DataFrame, as this source says: which rows, and when."""
+        """Writer of a streaming DataFrame with this source's output mode and trigger."""
         from libraries.spark.process.queries import triggered
 
         return triggered(writer, self._mode, self._now, self._every)
@@ -186,7 +185,7 @@ class Running(Protocol):
         """Its progress: see `timely.io.interface.TellingPartition`."""
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the query."""
 
 
 class StreamShare:
@@ -222,7 +221,7 @@ class StreamShare:
         return Chunk(batch, data, [self._batch, self._file], closes)
 
     def _nothing(self) -> Wait | End:
-        """The batch is not there: not yet, or never."""
+        """Result of a read without an available batch: wait, or the end."""
         last = end(self._folder)
         if last is not None and self._batch > last:
             return End()
@@ -299,7 +298,7 @@ class _Query:
             self._said, self._since = (batch, what, rows), time.monotonic()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the query and wait for its thread."""
         self._stopped = True
         if self._thread is not None:
             self._thread.join(_END_SECONDS)

@@ -38,7 +38,7 @@ from timely.io.file_sink import cannot_write
 from timely.time import INF
 
 LAST = (1 << 31) - 1
-"""Epoch of rows after the end of input, such as last windows: the greatest int."""
+"""Epoch of rows after the end of input, such as last windows: Spark's max int."""
 
 _REMEDY = "Name another folder, or remove this one. To go on with the job that wrote it, run that with its own store."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -113,7 +113,7 @@ class _TableSink:
         return same
 
     def open(self, worker: int, workers: int) -> _TableWriter:
-        """A writer; only one worker's has something to do.
+        """Open a writer; only one worker's has work to do.
 
         Raises SinkError if the folder cannot be written, or has the table of another job.
         """
@@ -191,7 +191,7 @@ class _TableWriter:
             )
 
     def _check(self, schema: bytes, epoch: int) -> None:
-        """The table's columns are those of its first epoch."""
+        """Check columns against those of the table's first epoch."""
         path = self._hidden / SCHEMA
         arrow = read_schema(schema)
         if self._column in arrow.names:
@@ -210,7 +210,7 @@ class _TableWriter:
             raise SparkError(changed(self._path.name, known, arrow, f"at epoch {epoch}"))
 
     def _sweep(self, upto: int) -> None:
-        """Remove files of epochs up to `upto` that no attempt which counts has written."""
+        """Remove hidden files of epochs up to `upto`, left over from failed attempts."""
         for path in self._hidden.glob("[0-9]*"):
             if epoch_of(path) <= upto:
                 with suppress(FileNotFoundError):
@@ -221,10 +221,10 @@ class _TableWriter:
         self._pending.clear()
 
     def close(self) -> None:
-        """The job is over: nothing hidden is needed any more, but for the schema."""
+        """Discard pending epochs, at the end of the job."""
         self._pending.clear()
 
 
 def _files(folder: Path) -> set[Path]:
-    """The files in a folder and below, from there."""
+    """Files in a folder and below, as relative paths."""
     return {Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A function of, or SQL over, streams: an input of `batch`. See `view`."""
+    """Function or SQL over streams, an input of `batch`; made by `view`."""
 
     inputs: Mapping[str, Columns | View]
     what: Callable[..., DataFrame] | str
@@ -28,7 +28,7 @@ def view(
     *,
     tables: Mapping[str, Any] | None = None,
 ) -> View:
-    """Reusable step over streams, an input of `batch` in the place of a stream.
+    """Step within regions' queries, an input of `batch` in the place of a stream.
 
     A region's rows are kept in files, so that they are never made again, and so that several may take them. A view's are not:
     Spark plans it with each region that takes it, as part of one query, and does it again when the region's run fails. The
@@ -82,7 +82,7 @@ class Taken(NamedTuple):
 
 
 def take_apart(inputs: Mapping[str, Columns | View], tables: Mapping[str, Any]) -> Taken:
-    """The streams behind a region's inputs, and what is done with them on the way.
+    """Take a region's inputs apart into streams, views and tables.
 
     The stream `input` of a view that the region knows as `orders` is called `orders_input`.
 
