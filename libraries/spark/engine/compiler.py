@@ -46,7 +46,7 @@ _STAY = ("exchange", "gather", "broadcast")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Rows with a name in SQL: their epoch, and these columns."""
+    """SQL view of rows: their epoch, and these columns."""
 
     name: str
     schema: pl.Schema
@@ -102,11 +102,11 @@ class Handed:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program for Spark: views, each over those before it, and what goes out."""
+    """Compiled program: views, each over earlier ones, and outputs."""
 
     views: tuple[Query | Read | Kept, ...]
     handed: tuple[Handed, ...]
-    """One for each capture and sink, in the order of the graph."""
+    """Outputs, one for each capture and sink, in the order of the graph."""
     shared: frozenset[str]
     """Views read several times, worth caching."""
     streamed: str | None = None
@@ -114,7 +114,7 @@ class Compiled:
 
 
 def compile_for_spark(flow: Dataflow, stream: Streamed | None = None) -> Compiled:
-    """The views of a program; with a `stream`, of what each of its micro-batches adds.
+    """Compile a program to views; with a `stream`, to views of one micro-batch.
 
     Raises:
         GraphError: for the first thing that Spark cannot do so that the answer is the same, with its name and the user's line.
@@ -209,7 +209,7 @@ class _Compiler:
         return self._query(" union all ".join(f"select {columns} from {view.name}" for view in views), views[0].schema)
 
     def _view(self, output: Output) -> View:
-        """The rows of an output as a view, which is made once."""
+        """Rows of an output as a view, made once."""
         if output not in self._seen:
             self._seen[output] = self._as_view(self._rows[output], self._graph.schema_of(output))
         return self._seen[output]
@@ -328,7 +328,7 @@ class _Compiler:
         self._put(node, sql, made)
 
     def _continue(self, node: Node, state: str, made: Continued, schema: pl.Schema, port: int = 0) -> View:
-        """A view over a micro-batch and a state."""
+        """Add a view over a micro-batch and a state."""
         self._views.append(Kept(state, made.first, made.after, str(node)))
         return self._put(node, made.sql, schema, port)
 
@@ -352,7 +352,7 @@ _WHAT = {
     "distinct": "distinct of records, or with a time to live (ttl=)",
     "event_times": "windows of pairs",
 }
-"""Names of kinds of nodes, for users."""
+"""Names of node kinds in error messages."""
 
 
 def _read_often(views: Sequence[Query | Read | Kept], handed: Sequence[Handed]) -> frozenset[str]:

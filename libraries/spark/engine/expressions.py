@@ -1,4 +1,4 @@
-"""Expressions of Polars as SQL of Spark.
+"""Translation of Polars expressions to Spark SQL.
 
 Polars resolves them over the columns that there are: selectors become columns, and casts are put in where types differ. The
 result is translated node by node, and only where both engines give the same for all values: nulls, NaN, zeros and what does not
@@ -186,7 +186,7 @@ _OF_ROWS = ("Agg", "Len", "Window", "Sort", "SortBy", "Gather", "Filter", "Slice
 
 
 def _keeps(before: Any, after: Any) -> bool:
-    """True if each value has one in the other type, and both engines agree which."""
+    """True if a cast keeps every value, in both engines alike."""
     into = after.base_type()
     whole = before in INTEGERS or before in UNSIGNED
     if before == pl.Boolean:
@@ -215,7 +215,10 @@ def _has_no_zone(kind: Any) -> bool:
 
 
 def _divided(a: str, b: str, minus_zero: bool) -> str:
-    """A quotient of floats by their standard. Spark itself divides nothing by zero."""
+    """IEEE quotient of floats in SQL.
+
+    Spark itself divides nothing by zero.
+    """
     infinity = "double('Infinity')"
     if minus_zero:
         infinity = f"(case when string({b}) = '-0.0' then - double('Infinity') else {infinity} end)"
@@ -234,7 +237,10 @@ def _floored(operator: str, a: str, b: str) -> str:
 
 
 def columns_of(plan: Any, exprs: Any) -> Iterator[tuple[str, str, Expressions]]:
-    """The names and the SQL of expressions of a node, at whose input the plan stands."""
+    """Names and SQL of a plan node's expressions.
+
+    The plan stands at that node's input.
+    """
     for each in exprs:
         inside = Expressions(plan)
         yield each.output_name, inside.sql(each.node), inside

@@ -36,7 +36,7 @@ _decoder = msgspec.json.Decoder(KeptProgram)
 
 
 def read_program(data: bytes) -> KeptProgram:
-    """A program as a store has it. Raises FalkirkError if it is none."""
+    """Decode a stored program; FalkirkError if it is invalid."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -61,7 +61,7 @@ class History(Protocol):
         """Mark the output of the last micro-batch as visible."""
 
     def check(self) -> None:
-        """Raise JobStopped if the run is not wanted any more."""
+        """Raise JobStopped if the run was cancelled."""
 
 
 class OfARun:
@@ -161,7 +161,7 @@ class InAStore:
             )
 
     def unwritten(self) -> pa.Table | None:
-        """The output of the last micro-batch, if nobody knows that it is visible."""
+        """Output of the last micro-batch, if it may not be visible yet; else None."""
         folder = self._of(self.last)
         if self.last < 0 or (folder / _WRITTEN).exists():
             return None

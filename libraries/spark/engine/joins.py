@@ -25,7 +25,9 @@ def join(
     how: str,
     running: bool,
 ) -> str:
-    """The query for a join of two views. Null keys match nothing.
+    """Query for a join of two views.
+
+    Null keys match nothing.
 
     Running, a pair comes out at the later of its two epochs, a row that has a match at its own or that of the first match, and
     a row that looks up others at its own, with those that are not later.
@@ -59,7 +61,7 @@ def join(
 
 
 Kept: TypeAlias = tuple[str, str]
-"""The queries of a state before any micro-batch, and after the one that there is."""
+"""Initial and next query of a state."""
 
 
 def continued(

@@ -24,7 +24,7 @@ from timely.io.interface import Chunk, End
 from timely.operators.stateless import Stage, stage_error
 
 Timed = tuple[int, Batch]
-"""An epoch, and a batch of it."""
+"""Batch with its epoch."""
 
 HANDED = f"`{EPOCH}` bigint, header binary, payload binary"
 """Columns of batches on their way out of the tasks."""
@@ -40,12 +40,18 @@ class Piped:
 
     @classmethod
     def of_source(cls, source: Any, called: str, stages: tuple[Stage, ...]) -> Self:
-        """The batches of a source. Raises SparkError for what cannot travel."""
+        """Pipe from a source.
+
+        Raises SparkError for what cannot be serialized.
+        """
         return cls(_packed(source, stages, called), called, None)
 
     @classmethod
     def behind(cls, columns: pl.Schema, stages: tuple[Stage, ...]) -> Self:
-        """The rows of a view. Raises SparkError for what cannot travel."""
+        """Pipe from the rows of a view.
+
+        Raises SparkError for what cannot be serialized.
+        """
         return cls(_packed(None, stages, "a function of the program"), "", columns)
 
     @cached_property
@@ -77,7 +83,7 @@ class Piped:
             yield from table.to_batches()
 
     def handed(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches as they leave Spark: encoded, with their epochs."""
+        """Encoded batches with their epochs, for the way out of Spark."""
         for epoch, batch in self._batches(given):
             header, payload = encode_batch(batch)
             yield pa.RecordBatch.from_pydict(
@@ -115,7 +121,7 @@ class Piped:
                 partition.close()
 
     def _through(self, batches: Iterable[Timed]) -> Iterator[Timed]:
-        """The batches, passed through the stages."""
+        """Batches after all stages."""
         _, stages = self._unpacked
         for epoch, batch in batches:
             for stage in stages:
@@ -130,7 +136,7 @@ class Piped:
 
 
 def _packed(source: Any, stages: tuple[Stage, ...], called: str) -> bytes:
-    """Both as bytes, with the functions of the program that they hold."""
+    """Serialized source and stages, with the program's functions by value."""
     held = [type(source), *getattr(source, "__dict__", {}).values()]
     for stage in stages:
         held += [cell.cell_contents for cell in getattr(stage.apply, "__closure__", None) or ()]

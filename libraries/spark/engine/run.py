@@ -1,4 +1,4 @@
-"""Running a compiled program on Spark."""
+"""Execution of a compiled program on Spark."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _read(view: Read, session: SparkSession) -> DataFrame:
 
 
 def _given(session: SparkSession, view: str | None) -> DataFrame:
-    """The rows of a view, or the numbers of tasks, one in each."""
+    """Rows of a view, or one row per task with its number."""
     if view is not None:
         return session.table(view)
     tasks = session.sparkContext.defaultParallelism
@@ -143,7 +143,7 @@ def _given(session: SparkSession, view: str | None) -> DataFrame:
 
 
 def explained(error: Exception) -> FalkirkError:
-    """The error of a program among the words of Spark."""
+    """Error of the user's program, extracted from Spark's message."""
     text = str(error)
     if ERROR_BEGIN in text:
         return OperatorError(text.partition(ERROR_BEGIN)[2].partition(ERROR_END)[0])
@@ -185,14 +185,14 @@ class Writers:
         self._do(node, lambda: self._writers[node.index].write(visible((epoch,))[0], batch))
 
     def commit(self) -> None:
-        """Make all epochs visible, in order, in one sink after the other."""
+        """Commit all epochs in order, sink by sink."""
         for index, epochs in self._epochs.items():
             for epoch in sorted(epochs):
                 self._do(self._nodes[index], lambda i=index, e=epoch: self._writers[i].commit(visible((e,))[0]))
         self._epochs.clear()
 
     def close(self) -> None:
-        """All is visible."""
+        """Close all sinks, after their commits."""
         for index, writer in self._writers.items():
             self._do(self._nodes[index], writer.close)
         self._writers.clear()

@@ -45,7 +45,7 @@ _END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A stream with its columns."""
+    """Streaming DataFrame with its source and columns."""
 
     of: Streamed
     frame: DataFrame
@@ -53,7 +53,10 @@ class Opened:
 
 
 def opened(node: Node, session: SparkSession) -> Opened:
-    """The stream of a source, in a session. Raises FalkirkError for what is none."""
+    """Open the stream of a source in a session.
+
+    Raises FalkirkError if it is not streaming.
+    """
     source = node.source
     assert isinstance(source, Stream)
     try:
@@ -75,7 +78,7 @@ def run_stream(
     note: Callable[[str], None],
     store: str | os.PathLike[str] | None,
 ) -> Writers:
-    """Run a program over a stream to its end, resumed from a `store`; its outputs.
+    """Run a program over a stream to its end, resumed from a `store`; its writers.
 
     Raises FalkirkError for what goes wrong.
     """
@@ -119,13 +122,13 @@ class MicroBatches:
         self._writers = writers
         self._history = history
         self._none: DataFrame | None = None
-        """A micro-batch without rows, in the session of the others; None before the first."""
+        """Empty micro-batch in the session of the others; None before the first."""
         self._error: Exception | None = None
         self._busy = Lock()
         self._over = False
 
     def run(self, stream: Opened) -> None:
-        """Run until the stream ends. Raises FalkirkError for what goes wrong."""
+        """Run until the stream ends; FalkirkError on failure."""
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
         writer = stream.source.triggered(stream.frame.writeStream)
         writer = writer.option("checkpointLocation", self._history.checkpoint).foreachBatch(self)

@@ -86,15 +86,15 @@ class Added:
         of_batch = f"select {by}, {of_rows} from {view} group by {by}"
         kept = listed(self.key_list, *(name for part in self.parts.values() for name in part.names))
         self.both = f"{of_batch} union all select {_BEFORE}L as {quoted(EPOCH)}, {kept} from {state}"
-        """The query for both, with epochs."""
+        """Union of both by epoch, as a query."""
         combined = listed(*(f"{sql} as {name}" for part in self.parts.values() for name, sql in part.combined("")))
         self.combined = f"select {listed(self.key_list, combined)} from ({self.both}) group by {self.key_list}"
-        """The query for both together, of each key."""
+        """Combination of both by key, as a query."""
         self.first = f"select {kept} from ({of_batch}) where false"
 
 
 def _so_far(query: str, by: str, key_list: str, parts: Mapping[Part, _Part]) -> str:
-    """The query for parts of all epochs so far, of those for parts of each epoch."""
+    """Query for running partial aggregates, from those of each epoch."""
     added = listed(*(f"{sql} as {name}" for part in parts.values() for name, sql in part.combined(f" over {_WINDOW}")))
     return (
         f"select {by}, {added} from ({query}) window {_WINDOW} as (partition by {key_list} order by {quoted(EPOCH)} "
@@ -141,7 +141,7 @@ def check_keys(keys: Sequence[str], schema: pl.Schema) -> Sequence[str]:
 
 
 class _Part:
-    """A part of an aggregate, in one column or two.
+    """Partial aggregate, in one or two columns.
 
     A sum of integers is two sums, of the upper and of the lower 32 bits of each, which 64 bits hold for four billion rows.
     """
@@ -161,7 +161,7 @@ class _Part:
 
     @property
     def names(self) -> list[str]:
-        """Its columns."""
+        """Names of its columns."""
         halves = ("high ", "low ") if self.kind == "sum" and self.whole else ("",)
         return [quoted(half + self._name) for half in halves]
 
@@ -196,7 +196,7 @@ class _Part:
 
 
 def finished(aggregate: Aggregate, parts: Mapping[Part, _Part], where: str) -> str:
-    """An aggregate, of the columns of its parts."""
+    """SQL for an aggregate, from the columns of its parts."""
     found = [parts[part] for part in aggregate.parts()]
     (column, *low) = found[-1].names
     if aggregate.kind == "mean":
@@ -218,7 +218,7 @@ def finished(aggregate: Aggregate, parts: Mapping[Part, _Part], where: str) -> s
 
 
 ERROR_BEGIN, ERROR_END = "falkirk{{", "}}falkirk"
-"""Marks of a message for the user among Spark's own words."""
+"""Delimiters of a message for the user within Spark's own text."""
 
 
 def raised(why: str) -> str:

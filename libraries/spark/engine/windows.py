@@ -1,4 +1,4 @@
-"""Windows of event time as queries.
+"""Event-time windows as queries.
 
 The watermark is a table, with a row for each epoch: the greatest event time up to there. Rows are late by that of the epoch
 before theirs, and a window closes at the first epoch that has come far enough, or when all input has ended.
@@ -19,7 +19,7 @@ from timely.time import INF
 
 _EPOCH = quoted(EPOCH)
 _MARK = "`mark()`"
-"""The column of a watermark, or of an event time that may raise it."""
+"""Column of a watermark, or of event times that raise it."""
 _BEFORE, _BACK, _AT, _END = "`before()`", "`back()`", "`at()`", "`end()`"
 
 BATCH = "micro_batch"
@@ -48,19 +48,19 @@ def event_time(column: str, schema: pl.Schema, where: str) -> str:
 
 
 def greatest(view: str, column: str, schema: pl.Schema, where: str) -> str:
-    """The query for the greatest event time of each epoch."""
+    """Query for the greatest event time of each epoch."""
     return f"select {_EPOCH}, max({event_time(column, schema, where)}) as {_MARK} from {view} group by {_EPOCH}"
 
 
 def watermarks(marks: str, allowed: int) -> str:
-    """The query for the watermark behind each epoch, and `before` it."""
+    """Query for the watermark after each epoch, and `before` it."""
     reached = f"max({_MARK}) over (order by {_EPOCH}) - {allowed}L"
     before = f"lag({_MARK}) over (order by {_EPOCH}) as {_BEFORE}"
     return f"select *, {before} from (select {_EPOCH}, {reached} as {_MARK} from {marks})"
 
 
 def watermarks_continued(marks: str, state: str, allowed: int) -> Continued:
-    """The same over a micro-batch, and the greatest event time before it."""
+    """Watermark queries for a micro-batch, with the greatest event time before it."""
     before = f"(select max({_MARK}) from {state})"
     reached = f"greatest({_MARK}, {before}) - {allowed}L"
     return Continued(
@@ -71,7 +71,7 @@ def watermarks_continued(marks: str, state: str, allowed: int) -> Continued:
 
 
 class Judged:
-    """Rows against the watermark before their epoch."""
+    """Queries for on-time and late rows, by the watermark before their epoch."""
 
     def __init__(
         self, rows: str, marks: str, schema: pl.Schema, column: str, length: int, every: int, where: str
