@@ -15,7 +15,7 @@ from libraries.spark.files.parquet import named_by, sync_folder
 
 
 def claim_attempt(folder: Path, epoch: int, durable: bool) -> int:
-    """The number of a new attempt at an epoch: one more than the last."""
+    """Claim the next attempt number of an epoch."""
     for number in count():
         try:
             os.close(

@@ -47,7 +47,7 @@ class Consumer:
     empty: bool = False
 
     def place(self, context: JobContext) -> Path:
-        """The folder for its files."""
+        """Folder for its files."""
         return self.folder or context.folder(f"{self.region}/in")
 
     def durable(self, context: JobContext) -> bool:
@@ -64,7 +64,7 @@ class Deliveries:
         self.consumers: list[Consumer] = []
 
     def add(self, graph: Graph, consumer: Consumer) -> Output:
-        """The port for one more."""
+        """Add a consumer; its port."""
         port = self._first + len(self.consumers)
         self.consumers.append(consumer)
         while graph.nodes[self._node].outputs <= port:
@@ -84,7 +84,7 @@ class Delivering:
     outputs: tuple[Output, ...] = ()
 
     def __call__(self) -> Operator:
-        """The operator."""
+        """Create the operator."""
         return self.make()
 
 

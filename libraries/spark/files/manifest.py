@@ -34,11 +34,11 @@ FAN = 8
 """Number of files of a magnitude to be merged into one."""
 
 LARGE = 32 << 20
-"""A file of so many bytes stays as it is."""
+"""Size in bytes of files too large for a merge."""
 
 
 class ManifestEntry(NamedTuple):
-    """A file with rows of an epoch, or of several."""
+    """File with rows of an epoch, or of several."""
 
     input: str
     path: str
@@ -48,9 +48,9 @@ class ManifestEntry(NamedTuple):
     """
     rows: int
     size: int
-    """In bytes."""
+    """File size in bytes."""
     schema: bytes
-    """Serialized, of Arrow."""
+    """Serialized Arrow schema."""
     replaced: tuple[str, ...] = ()
     """Files replaced by this one; it has their rows."""
     digest: int = 0
@@ -61,7 +61,7 @@ class ManifestEntry(NamedTuple):
     place: str = ""
     """Partition folder of a table's file, below the folder of its epoch."""
     since: int = 0
-    """The first epoch of its block, if it is a merge."""
+    """First epoch of its block, for a merge."""
 
 
 class Merge(NamedTuple):
@@ -115,7 +115,7 @@ class Calendar:
         return cls(every, widest, tuple(overs.items()) if len(set(overs.values())) > 1 else ())
 
     def of(self, name: str) -> Calendar:
-        """The calendar of an input."""
+        """Calendar of an input."""
         return Calendar(self.every, dict(self.inputs)[name]) if self.inputs else self
 
     def parts(self) -> list[tuple[Calendar, frozenset[str] | None]]:
@@ -128,7 +128,7 @@ class Calendar:
         ]
 
     def due(self, epoch: int) -> int:
-        """The first due epoch from `epoch` on.
+        """First due epoch at or after `epoch`.
 
         >>> Calendar(every=4).due(0), Calendar(every=4).due(3), Calendar(every=4).due(4), Calendar(every=INF).due(0) == INF
         (3, 3, 7, True)
@@ -172,7 +172,7 @@ class Manifest(TimedBatches):
         self._calendar = calendar
 
     def written_in(self, event: Event) -> None:
-        """Nothing: entries are added in events at their own times, and forgotten in none."""
+        """No-op: events change entries at their own times only."""
 
     def entries(self, first: int, last: int) -> list[ManifestEntry]:
         """Entries of the epochs from `first` to `last`, in order, without replaced ones.
@@ -182,7 +182,7 @@ class Manifest(TimedBatches):
         return [entry for _, entry in self._dated(first, last)]
 
     def _dated(self, first: int, last: int) -> list[tuple[int, ManifestEntry]]:
-        """The same, each with the last epoch that has rows in it."""
+        """Entries with the last epoch of their rows, for the same epochs."""
         firsts = {name: max(first, self._calendar.of(name).first(last)) for name, _ in self._calendar.inputs}
         found = [
             (time[0], entry)
@@ -219,7 +219,7 @@ class Manifest(TimedBatches):
         return merges
 
     def _alike(self, last: int, names: frozenset[str] | None) -> list[Merge]:
-        """Files of about the same size, whatever their epochs."""
+        """Merges of files of similar size, across epochs."""
         alike: defaultdict[tuple[str, int], list[ManifestEntry]] = defaultdict(list)
         for entry in self.entries(0, last):
             if entry.size < LARGE and (names is None or entry.input in names):
@@ -277,7 +277,7 @@ class Manifest(TimedBatches):
             known |= names
 
     def _settle(self, inside: Sequence[tuple[int, ...]]) -> None:
-        """Merges at these times are there for good: what they replaced is forgotten."""
+        """Drop files replaced by merges at these times, now permanent."""
         replaced = {path for time in inside for entry in self._at(time) for path in entry.replaced}
         if not replaced:
             return

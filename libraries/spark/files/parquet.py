@@ -43,7 +43,7 @@ Each is held in memory when it is written.
 """
 
 _FILE_BYTES = 64 << 20
-"""Size limit in bytes for output files written here instead of by Spark."""
+"""Target size in bytes of output files written here instead of by Spark."""
 
 _DIGITS = 20  # of an epoch, the one after all others too
 _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -142,7 +142,7 @@ def _digest(table: pa.Table) -> int:
 
 
 def add_up(digests: Iterable[int]) -> int:
-    """The digest of all rows of several files."""
+    """Digest of all rows of several files, from their digests."""
     return sum(digests) % (1 << 63)
 
 
@@ -157,7 +157,7 @@ def write_input(folder: Path, stem: str, tables: Sequence[pa.Table], durable: bo
 
 
 def input_stem(name: str, epoch: int, worker: int, which: str) -> str:
-    """The name of an input file, without its end."""
+    """Name of an input file, without its suffix."""
     return f"{named_by(epoch)}-{name}-{worker}-{which}"
 
 
@@ -242,7 +242,7 @@ def gathered(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _as(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches as one table."""
+    """Batches concatenated into one table of `schema`."""
     tables = [[batch.column(each.name).cast(each.type) for each in schema] for batch in batches]
     return pa.concat_tables([pa.Table.from_arrays(arrays, schema=schema) for arrays in tables])
 
@@ -269,12 +269,12 @@ def write_once(path: Path, content: bytes, durable: bool) -> bytes:
 
 
 def named_by(epoch: int) -> str:
-    """An epoch as the names of files begin with it."""
+    """File name prefix for an epoch."""
     return f"{epoch:0{_DIGITS}}"
 
 
 def epoch_of(path: Path) -> int:
-    """The epoch of an input file, or of an output folder, by its name."""
+    """Epoch in the name of an input file or output folder."""
     return int(path.name[:_DIGITS])
 
 
@@ -306,7 +306,7 @@ def read_output(path: str) -> pa.Table:
 
 
 def sound(rows: pa.Table) -> pa.Table:
-    """Check text columns for valid UTF-8; the rows.
+    """The rows, checked for valid UTF-8 in text columns.
 
     Spark takes any bytes for text, and later readers rely on UTF-8.
 
@@ -358,7 +358,7 @@ def _pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 def output_name(epoch: int) -> str:
-    """The name of a folder for the output of an epoch, which no other run has."""
+    """Unique name of an output folder for an epoch."""
     return f"{named_by(epoch)}-{uuid.uuid4().hex}"
 
 
@@ -392,7 +392,7 @@ def sweep_unfinished(folder: Path, upto: int) -> None:
 
 
 def remove_inputs(paths: Iterable[str]) -> None:
-    """Remove input files. Their folder stays: others write into it."""
+    """Remove input files, but not their shared folder."""
     for path in paths:
         with suppress(FileNotFoundError):
             os.unlink(path)
@@ -417,7 +417,7 @@ def remove(paths: Iterable[str]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, to make its names durable."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -69,7 +69,7 @@ def pin_once(folder: Path, epoch: int, tables: Mapping[str, str], durable: bool)
 
 
 def pin(name: str, path: str) -> list[PinnedFile]:
-    """Current files of the table `name`: of a path, a folder or a pattern.
+    """Current files of the table `name`: one file, a folder's, or a pattern's.
 
     Raises:
         SparkError: if there are none.
@@ -111,7 +111,7 @@ def _roots(path: str) -> list[str]:
 
 
 def _choices(pattern: str) -> Iterator[str]:
-    """Patterns without braces, for one with: {a,b} stands for a and for b."""
+    """Expand braces in a pattern: {a,b} stands for a and for b."""
     choice = _CHOICE.search(pattern)
     if choice is None:
         yield pattern

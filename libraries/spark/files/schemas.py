@@ -9,7 +9,7 @@ from timely.data.codec.typed import shown
 
 
 def write_schema(schema: pa.Schema) -> bytes:
-    """A schema as bytes."""
+    """Schema as bytes."""
     return bytes(schema.serialize())
 
 

@@ -64,7 +64,7 @@ class Sweep:
     inputs: frozenset[str] | None = None
 
     def takes(self, epoch: int, path: str) -> bool:
-        """True if a file of this epoch goes."""
+        """True if a file of this epoch is to be removed."""
         if epoch > self.upto or (self.inputs is not None and input_of(path) not in self.inputs):
             return False
         last = self.last
@@ -78,11 +78,11 @@ class Named:
         self._names: dict[int, Names] = {}
 
     def note(self, due: int, run: Manifested) -> None:
-        """A run is there."""
+        """Record the files of a run."""
         self._names[due] = named(due, run)
 
     def at(self, upto: int) -> Names | None:
-        """The last one up to `upto`, before which none will be asked for again."""
+        """Files of the last run up to `upto`; earlier ones are dropped."""
         over = sorted(due for due in self._names if due <= upto)
         for due in over[:-1]:
             del self._names[due]
