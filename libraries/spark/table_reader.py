@@ -33,7 +33,7 @@ _MOST = 16
 
 
 class FalkirkTables(DataSource):
-    """The format "falkirk"."""
+    """Spark data source of the format "falkirk"."""
 
     @classmethod
     def name(cls) -> str:
@@ -75,7 +75,7 @@ def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
 
 @dataclass
 class _Share(InputPartition):
-    """Some files of a version."""
+    """Part of a version's files, for one task."""
 
     version: int
     whole: bool
@@ -84,7 +84,7 @@ class _Share(InputPartition):
 
 
 class _Reading:
-    """The common part of both readers."""
+    """Common base of both readers."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = options
@@ -95,7 +95,7 @@ class _Reading:
         return [_Share(version, whole, share, shares) for share in range(shares)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a share."""
+        """Rows of a share."""
         reading = TablePartition(_log(self._options), partition.share, partition.shares, None, None, None, False, 1.0)
         reading.seek([partition.version, int(partition.whole), 0, 0])
         while isinstance(chunk := reading.read(), Chunk):
@@ -110,7 +110,7 @@ class _Reading:
 
 
 class _Versions(_Reading, DataSourceReader):
-    """Reads a table as of a version."""
+    """Reader of a table as of a version."""
 
     def partitions(self) -> list[InputPartition]:
         log = _log(self._options)
