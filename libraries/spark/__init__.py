@@ -1,4 +1,4 @@
-"""Spark: batch regions that run on it, its streams as sources, tables for it; and what finds, starts and watches it.
+"""Spark: batch regions, sources, sinks and tables, and its process management.
 
 >>> from libraries import spark
 >>> from timely.dataflow.dataflow import Dataflow

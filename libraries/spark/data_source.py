@@ -1,4 +1,4 @@
-"""The format "falkirk" for a user's own Spark session. PySpark is loaded when it is asked for."""
+"""Data source "falkirk" for a user's own Spark session; imports PySpark lazily."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
 
 def register(session: SparkSession) -> None:
-    """Make the format "falkirk" known to a session, for `spark.read` and `spark.readStream`.
+    """Register the format "falkirk" with a session, for reads in batch and streaming.
+
+    These are `spark.read` and `spark.readStream`.
 
     Options: `table`, the path of a table of `spark.write`; `delta`, the path of a table, or `iceberg`, its name, with the
     properties of its catalog as `catalog.type`, `catalog.uri` and so on. `version` for `spark.read` (the newest by default).

@@ -1,4 +1,4 @@
-"""Errors of Spark, as told to the user."""
+"""Spark errors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from timely.errors import FalkirkError
 
 
 class SparkError(FalkirkError):
-    """Spark, or what it was asked to do, has failed, and trying again would not help."""
+    """Permanent failure of Spark, or of a request to it."""
 
 
 class SparkLost(FalkirkError):
-    """Spark has failed in a way that may pass: its process died, a job was aborted, nothing came back in time."""
+    """Transient failure of Spark: a dead process, an aborted job, a time-out."""

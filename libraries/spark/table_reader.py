@@ -1,4 +1,6 @@
-"""A data source for Spark: tables of `spark.write`, of Delta and of Iceberg, read by Python, without packages for Java.
+"""Spark data source for `spark.write`, Delta and Iceberg tables, read in Python.
+
+It needs no packages for Java.
 
     spark.readStream.format("falkirk").option("delta", "out").load()
 
@@ -27,11 +29,11 @@ from timely.io.tables.iceberg_source import Iceberg
 from timely.io.tables.source import Log, TablePartition
 
 _MOST = 16
-"""Tasks that read one version, at most."""
+"""Most tasks to read one version."""
 
 
 class FalkirkTables(DataSource):
-    """The format "falkirk"."""
+    """Spark data source of the format "falkirk"."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,7 +51,7 @@ class FalkirkTables(DataSource):
 
 
 def _log(options: Mapping[str, str]) -> Log:
-    """The versions of the table that the options name."""
+    """Version log of the table named by the options."""
     match [name for name in ("table", "delta", "iceberg") if name in options]:
         case ["table"]:
             return EpochTable(options["table"])
@@ -73,7 +75,7 @@ def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
 
 @dataclass
 class _Share(InputPartition):
-    """Some files of a version."""
+    """Part of a version's files, for one task."""
 
     version: int
     whole: bool
@@ -82,7 +84,7 @@ class _Share(InputPartition):
 
 
 class _Reading:
-    """The common part of both readers."""
+    """Common base of both readers."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = options
@@ -93,7 +95,7 @@ class _Reading:
         return [_Share(version, whole, share, shares) for share in range(shares)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of a share."""
+        """Rows of a share."""
         reading = TablePartition(_log(self._options), partition.share, partition.shares, None, None, None, False, 1.0)
         reading.seek([partition.version, int(partition.whole), 0, 0])
         while isinstance(chunk := reading.read(), Chunk):
@@ -108,7 +110,7 @@ class _Reading:
 
 
 class _Versions(_Reading, DataSourceReader):
-    """Reads a table as of a version."""
+    """Reader of a table as of a version."""
 
     def partitions(self) -> list[InputPartition]:
         log = _log(self._options)
@@ -116,12 +118,12 @@ class _Versions(_Reading, DataSourceReader):
 
 
 class _NewVersions(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what versions add, so many of them in a micro-batch as `per_batch` says."""
+    """Reads new versions of a table, `per_batch` of them in a micro-batch."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         super().__init__(options, schema)
         self._upto: int | None = None
-        """The version with which a query that ends does."""
+        """Last version to read for a query over available data."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"after": _number(self._options, "after", -1)}

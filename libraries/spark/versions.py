@@ -1,4 +1,4 @@
-"""The versions of PySpark with which this works, and where they differ."""
+"""Supported versions of PySpark, and their differences."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OLDEST, BEFORE = (4, 0), (4, 4)
-"""The first version that there is support for, and the first that there is none for."""
+"""First supported version, and the first unsupported one after it."""
 
 SAIL_BEFORE = (4, 3)
-"""The first version with which Sail's server does not start."""
+"""First version incompatible with Sail's server."""
 
 _VERSION = re.compile(r'__version__.*=\s*["\'](\d+)\.(\d+)')
 
 
 def installed() -> tuple[int, int] | None:
-    """The version of the PySpark that this process would import, which takes its time; None if it does not say."""
+    """Version of the installed PySpark, found without an import; None if unknown."""
     spec = find_spec("pyspark")
     try:
         text = Path(spec.origin).with_name("version.py").read_text() if spec is not None and spec.origin else ""
@@ -34,7 +34,7 @@ def installed() -> tuple[int, int] | None:
 
 
 def check_version(version: tuple[int, int] | None, whose: str = "this Python has") -> None:
-    """Raise SparkError for a version that there is no support for.
+    """Raise SparkError for an unsupported version.
 
     >>> check_version((4, 0))
     >>> check_version((3, 5))
@@ -48,7 +48,10 @@ def check_version(version: tuple[int, int] | None, whose: str = "this Python has
 
 
 def arrow_schema(schema: Any) -> pa.Schema:
-    """A schema of Spark's as Arrow has it, with times in UTC: 4.0 has no others, and no argument for it."""
+    """Arrow schema of a Spark schema, with times in UTC.
+
+    4.0 has no others, and no argument for it.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     function: Any = to_arrow_schema

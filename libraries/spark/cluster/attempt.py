@@ -1,4 +1,4 @@
-"""One attempt at a job on a cluster: one barrier stage, from when it is submitted until Spark says how it ended."""
+"""One attempt at a cluster job: a barrier stage, from submission to its end."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from libraries.spark.errors import SparkError
 
 _LOOK_SECONDS = 0.1
 _QUIET_SECONDS = 3.0
-"""Seconds for which executors may be missing before that is said."""
+"""Seconds without enough executors before the user is notified."""
 
 _SAID_SECONDS = 30.0
 
 Work: TypeAlias = Callable[[Iterable[int]], Iterable[int]]
-"""The function of each task."""
+"""Function of each task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The reason for a stage to end before the job was done. `raised`: by an error in Python, rather than by a loss."""
+    """Reason for a stage's premature end; `raised`: a Python error, not a loss."""
 
     reason: str
     raised: bool
 
 
 class StageAttempt:
-    """Submits `work` as a stage of `workers` tasks; `over` when Spark is done with it.
+    """Submission of a stage of `workers` tasks; `over` is set when it has ended.
 
     Args:
         group: the name of Spark's job group, to cancel it by.
@@ -50,17 +50,17 @@ class StageAttempt:
         self._patience = patience
         self._note = note
         self.began: float | None = None
-        """The moment from which on Spark could launch all tasks."""
+        """Time of submission, once the cluster had slots for all tasks; None before."""
         self._cancelled = False
         self.over = threading.Event()
         self.ending: Ending | None = None
-        """Set when it has failed."""
+        """Reason for its failure; None without one."""
         self.refused: SparkError | None = None
-        """Set when it could not be submitted, or Spark itself is gone."""
+        """Error of a failed submission, or of the loss of Spark itself."""
         threading.Thread(target=self._run, name=f"falkirk-{group}", daemon=True).start()
 
     def cancel(self) -> None:
-        """End the tasks; `over` follows."""
+        """Cancel the tasks; `over` follows."""
         self._cancelled = True
         with suppress(Exception):  # Spark may be gone
             self._cluster.context.cancelJobGroup(self._group)
@@ -107,13 +107,13 @@ class StageAttempt:
 
 
 def ending_of(error: Exception) -> Ending | None:
-    """Spark's reason for the end of a job that failed; None if it was not Spark that spoke."""
+    """Spark's reason for a job failure; None if the error is not from Spark."""
     said = said_by_java(error)
     return None if said is None else read_ending(said)
 
 
 def read_ending(text: str) -> Ending:
-    """The reason in Spark's message: what ends a Python traceback, or what names the loss."""
+    """Reason in Spark's message: the last Python exception, or the kind of loss."""
     text = re.split(r"\n\s*at [\w.$]+\(|\n\tat ", text)[0]
     trace = re.search(r"PythonException: .*Traceback \(most recent call last\):\n(.*)", text, re.DOTALL)
     if trace is not None:

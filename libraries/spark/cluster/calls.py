@@ -1,4 +1,4 @@
-"""The connections that tasks on the cluster make to whoever runs the job, until they have said which workers they are."""
+"""Incoming connections of cluster tasks, until each has identified its worker."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from timely.io.acceptor import Acceptor
 
 @dataclass(eq=False, slots=True)
 class Caller:
-    """Whoever has connected, and has still to say the secret (`greeting`), or which worker it is."""
+    """Peer still to authenticate (`greeting`) or to name its worker."""
 
     control: Control[FromChild]
     greeting: Greeting | None
 
 
 class Calls:
-    """Listens at `host` for the tasks of `workers` workers, which know `token`."""
+    """Listener at `host` for the tasks of `workers` workers, authenticated by `token`."""
 
     def __init__(self, host: str, token: bytes, workers: int) -> None:
         self._token = token
@@ -32,18 +32,18 @@ class Calls:
         self.callers: list[Caller] = []
 
     def fileno(self) -> int:
-        """The file that is readable when there is news."""
+        """File descriptor; readable on new connections or messages."""
         return self._selector.fileno()
 
     @property
     def port(self) -> int:
-        """The port to which tasks connect."""
+        """Port for connections of tasks."""
         return int(self._acceptor.listener.getsockname()[1])
 
     def wait(self, seconds: float) -> list[tuple[Here, Control[FromChild]]]:
-        """The tasks that have said who they are, with their connections, to be closed by the caller of this function.
+        """Newly identified tasks with their connections; waits at most `seconds`.
 
-        Waits for news for at most `seconds`.
+        The caller of this function closes the connections.
         """
         for late in self._strangers.overdue(time.monotonic()):
             self._hang_up(late)
@@ -57,7 +57,7 @@ class Calls:
         return known
 
     def close(self) -> None:
-        """Close everything."""
+        """Close all connections and the listener."""
         for caller in list(self.callers):
             self._hang_up(caller)
         self._acceptor.close()
@@ -86,7 +86,7 @@ class Calls:
             self._hang_up(oldest)
 
     def _hear(self, caller: Caller) -> Here | None:
-        """The first message of a task that knows the secret. Anything else is the end of the connection."""
+        """Read a task's first message after authentication; hang up on anything else."""
         if caller.greeting is not None:
             known = caller.greeting.hear(caller.control.sock)
             if known is False:

@@ -1,9 +1,10 @@
-"""A whole job on a Spark cluster: the tasks of one barrier stage keep its workers, its store is a folder that all hosts share.
+"""Job on a Spark cluster: one barrier stage runs its workers, its store is shared.
 
-The monitor runs beside this process, as for a job on one machine. A worker's process that dies is started again by its task,
-and the others keep what they have. When a task dies, with its executor perhaps, Spark ends all tasks of the stage, so that
-nobody's memory is left; the next attempt's workers go back to what each had persisted, as the monitor decides, and no further.
-Every process has a new incarnation, which fences the journal off from what may be left of earlier ones.
+The store is a folder that all hosts share. The monitor runs beside this process, as for a job on one machine. A worker's
+process that dies is started again by its task, and the others keep what they have. When a task dies, with its executor
+perhaps, Spark ends all tasks of the stage, so that nobody's memory is left; the next attempt's workers go back to what each
+had persisted, as the monitor decides, and no further. Every process has a new incarnation, which fences the journal off from
+what may be left of earlier ones.
 """
 
 from __future__ import annotations
@@ -38,18 +39,24 @@ from runtime.supervisor.processes import WORKER, Child, Children
 from runtime.supervisor.supervisor import HEARTBEAT_TIMEOUT, Job
 
 _LAUNCH_SECONDS = 120.0
-"""Seconds that the tasks of a stage may take to be launched and to call: other jobs of a session may have their places."""
+"""Seconds for the launch and first connection of a stage's tasks.
+
+Other jobs of a session may have their places.
+"""
 
 _TASK = "libraries.spark.cluster.task"
 
 _ASKED_SECONDS = 5.0
-"""A monitor that was replaced in the wrong moment may not ask for a worker that it has not heard of; this long it may take."""
+"""Seconds until resubmission without the monitor's request for every worker.
+
+A monitor that was replaced in the wrong moment may not ask for a worker unknown to it.
+"""
 
 _END_SECONDS = 30.0
-"""Seconds that Spark may take to end a stage."""
+"""Seconds for Spark to end a stage."""
 
 _LAST_WORDS_SECONDS = 1.0
-"""After an error in a task, so long is waited for the task to tell it."""
+"""Seconds to wait for a worker's report of an error, after an error in its task."""
 
 
 def cluster_job(
@@ -89,7 +96,9 @@ def cluster_job(
 
 
 class BarrierStage:
-    """Workers that the tasks of one barrier stage keep: all are there, or none. See `runtime.supervisor.placement.Placement`.
+    """Placement of workers in one barrier stage: all tasks run, or none.
+
+    See `runtime.supervisor.placement.Placement`.
 
     Raises:
         SparkError: if the cluster cannot be used.
@@ -101,24 +110,24 @@ class BarrierStage:
         self.attempts = 0
         """Number of submitted stages."""
         self.tasks: dict[int, Child] = {}
-        """The tasks of the current one that have called, by worker."""
+        """Connected tasks of the current attempt, by worker."""
         self.processes: dict[Child, Here] = {}
-        """The workers' processes that have called."""
+        """Connected worker processes."""
         self._begun: set[int] = set()
-        """The workers that have a process, as far as is known, whether or not it has called."""
+        """Workers believed to have a process, connected or not."""
         self._attempt: StageAttempt | None = None
         self._first: tuple[int, ...] = ()
-        """The incarnations of the first processes of this attempt."""
+        """Incarnations of the first processes of this attempt."""
         self._incarnations: list[int] = []
         self._needed: set[int] = set()
-        """The workers that the monitor has asked for since an attempt failed."""
+        """Workers requested by the monitor since an attempt failed."""
         self._failed_at = 0.0
         self._called = False
-        """True if a process of this attempt has."""
+        """True once a process of this attempt has connected."""
         self._said: deque[str] = deque()
-        """What an attempt has to say while it waits."""
+        """Notices of the attempt for the user, until they are passed on."""
         self._raised_at: float | None = None
-        """The time at which this attempt was seen to have ended by an error in a task."""
+        """Detection time of a stage failure due to an error in a task; None before."""
         self._lost_at: float | None = None
         self._resources = ExitStack()
         try:
@@ -141,14 +150,14 @@ class BarrierStage:
 
     @property
     def workers(self) -> dict[int, Child]:
-        """The workers whose processes have called."""
+        """Connected worker processes, by worker."""
         return {child.worker: child for child in self.processes}
 
     def begin(self) -> None:
-        """There is nothing to prepare."""
+        """No-op: there is nothing to prepare."""
 
     def needed(self, worker: int) -> None:
-        """The monitor wants a worker: from its task, or, where there is none, with a new stage when it wants all."""
+        """Begin a worker for the monitor: in its task, or with all others in a new stage."""
         if worker in self._begun:
             return  # its process is on the way: the monitor was replaced, and has not heard of it
         task = self.tasks.get(worker)
@@ -160,7 +169,10 @@ class BarrierStage:
         task.tell(Begin(worker, self._incarnations[worker], ()))
 
     def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
-        """End a process at once, which is no loss to be told of. Where its task has not even called, all are given up."""
+        """End a process without reporting a loss; without its task, end the stage.
+
+        Then all workers are lost.
+        """
         if self._attempt is None or incarnation not in (-1, self._incarnations[worker]):
             return []
         if worker not in self.tasks:
@@ -172,7 +184,7 @@ class BarrierStage:
         return []
 
     def gone(self, child: Child) -> list[Lost]:
-        """A process has ended, or hung, or a task has: then Spark ends the stage."""
+        """Handle the end of a process or task; a hung task ends the stage."""
         if self.tasks.get(child.worker) is child:
             del self.tasks[child.worker]
             return self._failed(f"the task of worker {child.worker} {child.hung}") if child.hung else []
@@ -184,18 +196,18 @@ class BarrierStage:
         return [Lost(child.worker, child.incarnation, f"process {here.pid} on {here.host} {child.hung or 'has ended'}")]
 
     def restored(self) -> None:
-        """Say how long it took."""
+        """Note the duration of the recovery."""
         if self._lost_at is not None:
             self._note(f"the job goes on, {time.monotonic() - self._lost_at:.1f} s after the loss")
             self._lost_at = None
 
     def tell(self, message: ToChild) -> None:
-        """Tell all workers something."""
+        """Send a message to all connected workers."""
         for child in self.processes:
             child.tell(message)
 
     def left(self) -> bool:
-        """True if the stage is over, and what its tasks have said is heard."""
+        """True if the stage is over and all messages of its processes are processed."""
         self._meet()
         return self._attempt is None or (self._attempt.over.is_set() and not self.processes)
 
@@ -205,7 +217,7 @@ class BarrierStage:
         self._resources.close()
 
     def turn(self) -> list[Lost]:
-        """Submit a stage if one is wanted; look at the one that is there."""
+        """Submit a stage if one is due, and check the current one."""
         self._meet()
         if self._attempt is None and self._wanted():
             self._submit()
@@ -214,7 +226,10 @@ class BarrierStage:
     # Attempts
 
     def _wanted(self) -> bool:
-        """True if the monitor has asked for all workers, rather than given the job up; it need not ask for the first time."""
+        """True if a new stage is due: the first, all workers requested, or a time-out.
+
+        If the monitor has given the job up, it does not ask for all workers.
+        """
         if self.attempts == 0 or self._needed == set(range(self._task.workers)):
             return True
         return time.monotonic() > self._failed_at + _ASKED_SECONDS
@@ -237,7 +252,7 @@ class BarrierStage:
         self._attempt = StageAttempt(self._cluster, work, workers, group, self._cluster.patience, self._said.append)
 
     def _meet(self) -> None:
-        """Have those heard that have called: tasks of this attempt, and their processes."""
+        """Register newly connected tasks and worker processes of this attempt."""
         for here, control in self._calls.wait(0):
             task = self._attempt is not None and here.incarnation == as_task(self._first[here.worker])
             if self._attempt is None or not (task or here.incarnation == self._incarnations[here.worker]):
@@ -252,12 +267,15 @@ class BarrierStage:
                 self.processes[child] = here
 
     def _dismiss(self, child: Child) -> None:
-        """A process must not go on: it ends with its connection, or by its task when the next one begins."""
+        """Disconnect a process to make it end.
+
+        Its task ends it at the latest when the next process begins.
+        """
         del self.processes[child]
         self._children.end(child)
 
     def _end_attempt(self) -> None:
-        """End what is left of it; what it still says counts no more."""
+        """End the current attempt; ignore later messages from it."""
         attempt, self._attempt = self._attempt, None
         for child in (*self.processes, *self.tasks.values()):
             self._children.end(child)
@@ -269,7 +287,10 @@ class BarrierStage:
             attempt.over.wait(_END_SECONDS)
 
     def _failed(self, reason: str) -> list[Lost]:
-        """Some task is lost, and so are all workers: the monitor decides to where each worker goes back in the next attempt."""
+        """Give up the attempt and report all workers lost.
+
+        The monitor decides to which frontier each worker goes back in the next attempt.
+        """
         self._end_attempt()
         self._needed.clear()
         self._failed_at = time.monotonic()
@@ -294,7 +315,7 @@ class BarrierStage:
         return []
 
     def _ended(self, attempt: StageAttempt, now: float) -> list[Lost]:
-        """Spark says that the stage has ended. A task that failed by an error has told it, perhaps after that."""
+        """Act on the end of the stage, with a grace period for errors reported by workers."""
         if attempt.refused is not None:
             raise attempt.refused
         ending = attempt.ending

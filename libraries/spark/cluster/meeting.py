@@ -1,4 +1,4 @@
-"""The first steps of a task on the cluster: it calls whoever runs the job, and begins to meet the other workers.
+"""First steps of a cluster task: connect to the driver, exchange worker addresses.
 
 Spark takes a second to gather what the tasks say, and a Python that has just been started about as long to load the rest of
 what a worker is. So this module travels by value, needs nothing of ours, and both happen at the same time.
@@ -23,7 +23,10 @@ _CONNECT_SECONDS = 10.0
 
 
 class Met(NamedTuple):
-    """The workers of an attempt: addresses and public keys, in order, this one's secret key and listening socket."""
+    """Workers of an attempt: addresses, public keys; this worker's secret and socket.
+
+    Addresses and public keys are in the order of workers.
+    """
 
     addresses: tuple[str, ...]
     public: tuple[str, ...]
@@ -32,7 +35,7 @@ class Met(NamedTuple):
 
 
 class Meeting:
-    """Gathers where all workers are. `host` is the address of this one."""
+    """Exchange of all workers' addresses; `host` is the address of this one."""
 
     def __init__(self, context: BarrierTaskContext, host: str) -> None:
         public, secret = zmq.curve_keypair()
@@ -48,7 +51,10 @@ class Meeting:
         self._thread.start()
 
     def wait(self) -> Met:
-        """The addresses and keys of all workers, once all have begun. Raises ConnectionError if Spark fails to gather them."""
+        """Addresses and keys of all workers; blocks until all have begun.
+
+        Raises ConnectionError if Spark fails to gather them.
+        """
         self._thread.join()
         if self._error is not None:
             raise ConnectionError(f"Spark did not bring the workers together: {self._error}")
@@ -63,7 +69,7 @@ class Meeting:
 
 
 def begin(driver: tuple[str, int], token: bytes, stage: bytes, orders: bytes, numbers: Iterable[int]) -> Iterable[int]:
-    """Keep the worker that this task's number says, to the end of the job.
+    """Run the worker for this task's partition number until the job ends.
 
     Args:
         driver: where whoever runs the job listens, for who knows `token`.

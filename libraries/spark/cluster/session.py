@@ -1,4 +1,4 @@
-"""A Spark cluster that is to run the workers of a job: the session, how many tasks fit at once, and our own code on it."""
+"""Spark cluster for the workers of a job: session, free task slots, shipped code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 On: TypeAlias = "SparkSession | SparkOptions | str"
-"""The cluster of a job: a session that is there, or the master that a new one is to use (with options)."""
+"""Cluster of a job: an existing session, or a master (with options) for a new one."""
 
 _BARRIER = {
     # A stage whose tasks do not fit is refused by Spark at once, should an executor be lost in the wrong moment.
@@ -41,7 +41,10 @@ _BARRIER = {
     "spark.python.task.killTimeout": "1s",
 }
 _EXECUTOR_SECONDS = 300.0
-"""Seconds for which one more executor is waited for, by default: a cluster may have to find machines first."""
+"""Default seconds to wait for one more executor.
+
+A cluster may have to find machines first.
+"""
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -49,7 +52,7 @@ _shipped: weakref.WeakKeyDictionary[SparkContext, Path] = weakref.WeakKeyDiction
 
 
 class SparkCluster:
-    """Spark, ready to run tasks; `close` ends it if it was started here.
+    """Running Spark for cluster tasks; `close` ends it if it was started here.
 
     Raises:
         SparkError: if there is no Java, the master does not answer, or the session cannot run a job.
@@ -61,7 +64,7 @@ class SparkCluster:
             options = SparkOptions(master=on) if isinstance(on, str) else on
             limit = options.start_limit if isinstance(options, SparkOptions) else None
             self.patience = _EXECUTOR_SECONDS if limit is None else limit
-            """Seconds for which one more executor is waited for."""
+            """Seconds to wait for one more executor."""
             self.session = _open(options, self._resources, _BARRIER) if isinstance(options, SparkOptions) else options
             self.context = _context_of(self.session)
             _ship(self.context)
@@ -71,31 +74,31 @@ class SparkCluster:
 
     @property
     def master(self) -> str:
-        """Its address."""
+        """Address of the master."""
         return str(self.context.master)
 
     @property
     def host(self) -> str:
-        """The address at which executors reach this process."""
+        """Address of this process for executors."""
         return str(self.context.getConf().get("spark.driver.host"))
 
     @property
     def bind(self) -> str:
-        """The address at which this process must listen for that."""
+        """Local address to listen at for executors."""
         return str(self.context.getConf().get("spark.driver.bindAddress") or self.host)
 
     def slots(self) -> int:
-        """Number of tasks that could run at the same time, if nothing else did."""
+        """Number of tasks an idle cluster can run at the same time."""
         spark: Any = self.context._jsc.sc()  # what Spark's own check of barrier stages asks
         return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
 
     def close(self) -> None:
-        """End what was started."""
+        """End the session if it was started here."""
         self._resources.close()
 
 
 def driver(on: On | None, resources: ExitStack) -> SparkSession:
-    """The session of a program that runs on Spark alone: what is given, what this process has already, or a new one.
+    """Session for a program on Spark: given, current in this process, or new.
 
     What is made here ends with `resources`.
     """
@@ -115,7 +118,7 @@ def driver(on: On | None, resources: ExitStack) -> SparkSession:
 
 
 def _open(options: SparkOptions, resources: ExitStack, more: dict[str, str]) -> SparkSession:
-    """A new session in this process, which is stopped in the end."""
+    """New session in this process, stopped with `resources`."""
     check_version(installed())
     from pyspark.sql import SparkSession
 
@@ -137,7 +140,10 @@ def _open(options: SparkOptions, resources: ExitStack, more: dict[str, str]) -> 
 
 
 def _opened(options: SparkOptions, made: dict[str, str]) -> SparkSession:
-    """A new session. It is made in a thread of its own: Spark would take Ctrl-C over in the main one."""
+    """New session, opened in another thread.
+
+    Spark would take Ctrl-C over in the main one.
+    """
     found: list[SparkSession] = []
     errors: list[Exception] = []
 
@@ -162,7 +168,7 @@ def _opened(options: SparkOptions, made: dict[str, str]) -> SparkSession:
 
 
 def said_by_java(error: Exception) -> str | None:
-    """The message of the exception in Java that `error` stands for; None if there is none, or Java is gone."""
+    """Message of the Java exception behind `error`; None without one, or without Java."""
     java = getattr(error, "java_exception", None)
     try:
         return None if java is None else str(java.getMessage())
@@ -187,7 +193,7 @@ def _context_of(session: Any) -> SparkContext:
 
 
 def _ship(context: SparkContext) -> None:
-    """Have every executor's Python find the code that runs here, whether or not it has some version of it."""
+    """Ship this code to every executor's Python, even over an installed version."""
     from pyspark import cloudpickle
 
     if context in _shipped:
@@ -208,7 +214,10 @@ def _ship(context: SparkContext) -> None:
 
 
 def _on_this_machine(master: str) -> bool:
-    """True if all masters that the address names are here, so that nothing has to listen to other machines."""
+    """True if all masters in the address are on this machine.
+
+    Then nothing has to listen to other machines.
+    """
     if not master.startswith("spark://"):
         return False
     return {urlsplit(f"spark://{each}").hostname for each in master.removeprefix("spark://").split(",")} <= _LOOPBACK
@@ -216,7 +225,7 @@ def _on_this_machine(master: str) -> bool:
 
 @contextmanager
 def _variables(made: dict[str, str]) -> Iterator[None]:
-    """The environment that Spark is started in; it reads it once."""
+    """Replace the environment while Spark starts; it reads it once."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(made)

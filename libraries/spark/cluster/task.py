@@ -1,4 +1,4 @@
-"""A task of a Spark barrier stage, which keeps the process of one worker on the cluster.
+"""Task of a Spark barrier stage: runs the process of one worker on the cluster.
 
 All tasks of the stage are there or none. They find each other (`meeting`), with keys drawn for this stage alone. A worker's
 process that dies is replaced by its task, when whoever runs the job says so, while the other workers keep what they have in
@@ -39,18 +39,21 @@ _END_SECONDS = 5.0
 
 
 class Keeping(msgspec.Struct, frozen=True):
-    """The orders of a task: which process it begins with, and how often to give signs of life."""
+    """Orders of a task: the first incarnations, and the heartbeat interval."""
 
     incarnations: tuple[int, ...]
-    """Of the first process of each worker."""
+    """Incarnation of each worker's first process."""
     beat_seconds: float
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The file that a task hands to each process of worker `index`, beside the socket at which that listens."""
+    """Input file of each process of worker `index`: the stage, and all workers' keys.
+
+    The task hands it over beside the socket at which the process listens.
+    """
 
     stage: bytes
-    """A `libraries.spark.cluster.worker.StageTask`, packed."""
+    """Packed `libraries.spark.cluster.worker.StageTask`."""
     index: int
     addresses: tuple[str, ...]
     public: tuple[str, ...]
@@ -58,12 +61,12 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def as_task(first: int) -> int:
-    """The number by which a task calls itself, whose first process has this incarnation: nobody else has it."""
+    """Incarnation number of a task: its worker's first incarnation, negated."""
     return -first
 
 
 def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.socket, meeting: Meeting) -> None:
-    """Keep the process of worker `index`, to the end of the job.
+    """Run the process of worker `index` to the end of the job.
 
     Args:
         stage: a `libraries.spark.cluster.worker.StageTask`, packed.
@@ -97,7 +100,10 @@ def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.s
 
 
 class _Keeper:
-    """Starts the process of a worker, and the next one when it is told so. What it opens goes with `resources`."""
+    """Starts a worker's process, and replacements on request.
+
+    What it opens goes with `resources`.
+    """
 
     def __init__(
         self,
@@ -117,13 +123,13 @@ class _Keeper:
         self._private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
         self._process: Forked | subprocess.Popen[bytes] | None = None
         self._heard: Control[FromChild] | None = None
-        """The connection from the process, over which that says that it is there. It ends when the process does."""
+        """Connection from the process; closed when the process ends."""
         self._called = False
-        """True once a process has reached whoever runs the job."""
+        """True once a process has connected to the driver."""
         resources.callback(self._end)
 
     def run(self, incarnation: int) -> None:
-        """Keep a process until one has done its work, or nobody wants it any more."""
+        """Run processes one after the other, until success or the loss of the driver."""
         self._start(incarnation)
         while not self._control.ended:
             files = [self._control.sock, *([] if self._heard is None else [self._heard.sock])]
@@ -146,7 +152,7 @@ class _Keeper:
         self._heard = Control(mine, FROM_CHILD)
 
     def _end(self) -> int | None:
-        """End the process if it has not ended, and say how it did; its exit code, None if there is none to end."""
+        """Kill the process if it runs, report a failure; its exit code, None without one."""
         process, heard = self._process, self._heard
         self._process = self._heard = None
         if process is None or heard is None:

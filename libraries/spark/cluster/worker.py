@@ -1,4 +1,4 @@
-"""The process of a worker on a cluster: `libraries.spark.cluster.worker`, started by the task that keeps it, only.
+"""Process of a worker on a cluster, started by its task only.
 
 It reaches the monitor and whoever runs the job over TCP, and the other workers over ZeroMQ, at the address and with the key
 that its task drew for this stage. It ends when its task does, and when nobody runs the job any more.
@@ -42,26 +42,29 @@ from timely.errors import FalkirkError, WorkerLost
 _LOOK_SECONDS = 0.2
 
 PATIENCE = 3
-"""A process is given up after so many time-outs of silence, by whoever runs the job as by the other workers. Its processor time
-is not known there, so a call into C that keeps Python's lock must not look like a process that hangs."""
+"""Heartbeat time-outs before a process of the cluster counts as dead.
+
+This holds for the driver as for the other workers. The process's CPU time is not known there, so a call into C that
+keeps Python's lock must not look like a process that hangs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """The task of all workers of a stage. `source` is the text of the program's file."""
+    """Task of all workers of a stage; `source` is the text of the program's file."""
 
     task: WorkerTask
     source: bytes | None
     incarnations: tuple[int, ...]
-    """Of the first process of each worker."""
+    """Incarnation of each worker's first process."""
     beat_seconds: float
     driver: tuple[str, int]
-    """The address at which whoever runs the job listens, for who knows `token`."""
+    """Address of the driver, for peers with `token`."""
     token: bytes
 
 
 def main() -> int:
-    """Be one incarnation of a worker, to the end of the job; the exit code is 0 unless it failed."""
+    """Run one incarnation of a worker to the end of the job; exit code 0 on success."""
     to_task = socket.socket(fileno=int(sys.argv[1]))
     private, incarnation = sys.argv[3], int(sys.argv[6])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -122,7 +125,10 @@ def _work(
 
 
 def _end_with(control: Control[ToChild], left: threading.Event) -> None:
-    """End this process at once when whoever runs the job is gone, or has given it up: the next one needs its place."""
+    """End this process at once on loss of the driver, or on its dismissal.
+
+    The next process needs its place.
+    """
     poll = select.poll()
     poll.register(control.sock.fileno(), getattr(select, "POLLRDHUP", 0))
     while not left.is_set():
@@ -131,7 +137,10 @@ def _end_with(control: Control[ToChild], left: threading.Event) -> None:
 
 
 def _link(kept: Kept, listener: socket.socket, again: bool, silence: float) -> ZmqLink | None:
-    """The link to the other workers; `again`: they are at work, or are being replaced as well. `silence`: see `Timing`."""
+    """Link to the other workers; None for a single worker.
+
+    `again`: the other workers are at work, or are being replaced as well. `silence`: see `Timing`.
+    """
     if len(kept.addresses) == 1:
         return None
     keys = Keys(kept.secret, kept.public)
@@ -147,7 +156,7 @@ def _link(kept: Kept, listener: socket.socket, again: bool, silence: float) -> Z
 
 
 def _program(program: Program, source: bytes | None) -> Program:
-    """The program as it can be built here: from its own file where that is there, from what was sent otherwise."""
+    """Program from its own file if unchanged here, else from the shipped source."""
     if program.path is None or source is None:
         return program
     path = Path(program.path)

@@ -1,4 +1,4 @@
-"""`source` and `sink`: what Spark reads by itself, and what it writes by itself, an epoch at a time."""
+"""`source` and `sink`: reads and writes by Spark's own connectors, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def source(
     options: SparkOptions | None = None,
     name: str | None = None,
 ) -> Columns:
-    """A DataFrame as a stream of columns: a table, a query of a catalogue or of a lakehouse.
+    """Stream of columns from a DataFrame: a table, a catalogue or lakehouse query.
 
     It is read once: after a failure, again from what Spark wrote, unless that was not durable yet.
 
@@ -66,7 +66,7 @@ def sink(
     options: SparkOptions | None = None,
     name: str | None = None,
 ) -> None:
-    """Have a function write a stream from Spark, when an epoch is complete.
+    """Write a stream by a user's function on Spark, at each complete epoch.
 
     An epoch that was written and then lost in a failure is written again: so the function had better use `epoch`, as what
     it names, replaces, or commits with its rows. What is safe is never written again.

@@ -1,4 +1,4 @@
-"""Steps that are fused: a region whose rows only the next region takes is done as part of that one's query.
+"""Fusion of regions: a region with a single consumer runs within its query.
 
 All processors of both regions are there, with their names. In the place of its *compute* the first has *hand on*
 (`libraries.spark.dataflow.handing_on`), which gives the files of a run to the gather behind, in the place of those that would
@@ -23,42 +23,42 @@ from timely.dataflow.graph import Graph, Region
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A region on Spark, as far as it may be fused with its neighbours."""
+    """Region on Spark, as a candidate for fusion with its neighbours."""
 
     name: str
     graph: Graph
     around: Region | None
-    """The region of the dataflow that it is in."""
+    """Region of the dataflow around it."""
     inputs: Mapping[str, Columns | View]
     queries: Sequence[Viewed]
-    """Its views, and itself at last, without a name."""
+    """Queries of its views, then its own, without a name."""
     given: Mapping[str, Any]
-    """Its tables, as they were given."""
+    """Tables, as given by the user."""
     paths: Mapping[str, str]
-    """Those that are paths."""
+    """Tables given as paths."""
     others: Mapping[str, Any]
-    """All others, in a form that travels."""
+    """All other tables, in a serializable form."""
     streams: Sequence[str]
-    """The names of the streams that it is over."""
+    """Names of its input streams."""
     learns: Mapping[str, Reads]
-    """Of those of which Spark may say which columns are read, where that is noted."""
+    """Column usage of streams, for those with usage reported by Spark."""
     calendar: Calendar
     options: SparkOptions
     plain: bool
-    """False for one that is not just a function or SQL over what is new, each time that so many epochs are complete."""
+    """True for a function or SQL over new rows only, after a fixed number of epochs."""
     keep: bool
-    """What comes of it is to be kept in files."""
+    """True if its results are to be kept in files."""
     read: int
-    """The index of the node by which its rows come back."""
+    """Index of the node for reading its rows back."""
     handed: Deliveries
 
     @property
     def reads(self) -> bool:
-        """True if an operator of the dataflow takes its rows."""
+        """True if an operator of the dataflow reads its rows."""
         return any(edge.source.node == self.read for edge in self.graph.edges)
 
     def whole(self) -> Step:
-        """This step with all that are fused with it: over the streams of the first."""
+        """This step with all steps fused with it, over the streams of the first."""
         (name,) = self.inputs if len(self.inputs) == 1 else ("",)
         before = self._before(name)
         if before is None:
@@ -85,7 +85,7 @@ class Step:
         )
 
     def fused_with(self) -> Consumer | None:
-        """The region, as it takes this one's rows, that does this step, too."""
+        """Consumer region with this step in its query; None if there is none."""
         steps = [node.factory.step for node in self.graph.nodes if isinstance(node.factory, Reading)]
         for each in self.handed.consumers:
             if any(step.name == each.region and step._before(each.input) is self for step in steps):
@@ -93,7 +93,7 @@ class Step:
         return None
 
     def _before(self, name: str) -> Step | None:
-        """The step that is fused with this one, which is over its rows alone, as `name`."""
+        """Step fused with this one as its only input `name`; None if there is none."""
         stream = self.inputs.get(name)
         if not isinstance(stream, Columns) or len(self.inputs) > 1 or len(stream.outputs) > 1:
             return None
@@ -101,7 +101,7 @@ class Step:
         return factory.step if isinstance(factory, Reading) and factory.step._suits(self) else None
 
     def _suits(self, then: Step) -> bool:
-        """True if `then` does this step, too: nobody else sees what comes of it, and both are done alike, and together."""
+        """True if `then` can run this step too: as only consumer, configured alike."""
         alone = len(self.handed.consumers) == 1 and not self.reads
         alike = (self.around, self.calendar, self.options) == (then.around, then.calendar, then.options)
         told = any(each.empty for each in then.handed.consumers)  # of runs, of which there would be more
@@ -112,6 +112,6 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Reading(Delivering):
-    """The factory of the *read* of a region: what is behind finds the region by it."""
+    """Factory of a region's *read*, for lookup of the region from downstream."""
 
     step: Step = field(kw_only=True)

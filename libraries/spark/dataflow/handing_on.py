@@ -1,4 +1,4 @@
-"""*Hand on*, in the place of *compute* where the only region that takes a region's rows does its step, too."""
+"""*Hand on*: replaces *compute* in a region fused with its only consumer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timely.time import Frontier, Time
 
 
 class HandOn(Operator):
-    """Gives the files of each run to the one consumer, each under a name there. On one worker.
+    """Passes the files of each run to the one consumer, renamed; runs on one worker.
 
     Port 0, for *read*, has nothing. What the files of this region are needed for is over with that: the consumer's names for
     them go by its rules.
@@ -38,7 +38,7 @@ class HandOn(Operator):
             ctx.start(lambda context, run=run: self._hand_on(context, epoch, worker, run, upto), context=True)
 
     def _hand_on(self, context: JobContext, epoch: int, worker: int, run: Manifested, upto: int) -> list[ManifestEntry]:
-        """In a thread of the driver."""
+        """Pass the files of a run on, in a thread of the driver."""
         entries = hand_on(context, self._consumer, epoch, worker, run)
         if context.durable:
             safe = Sweep(upto, self._calendar.needed_after(upto) if upto >= 0 else 0, None)

@@ -1,4 +1,4 @@
-"""The processors of a batch region: spill, gather, compute, read.
+"""Operators of a batch region: spill, gather, compute, read.
 
     columns → spill (each worker) ⇉ gather (one worker) → compute (there) ⇉ read (each worker) → columns
 
@@ -46,14 +46,17 @@ from timely.state import TimedBatches
 from timely.time import INF, Frontier, Time, visible
 
 SPILL_BYTES = 64 << 20
-"""Bytes that are kept in memory before they are written: an epoch of any size passes through."""
+"""Bytes buffered in memory before a file is written.
+
+An epoch of any size passes through.
+"""
 
 
 class Runner(Protocol):
-    """The interface of what runs a region's function: Spark."""
+    """Interface to the executor of a region's function: Spark."""
 
     def warm(self) -> None:
-        """Begin to start it, and return at once."""
+        """Start Spark in the background."""
 
     def run(
         self,
@@ -73,8 +76,10 @@ class Runner(Protocol):
 
 
 class Spill(Operator):
-    """Writes each epoch's columns into files, and tells each of `consumers` which are its. One file is written at a time,
-    outside the worker."""
+    """Writes each epoch's columns into files and announces them to `consumers`.
+
+    One file is written at a time, outside the worker.
+    """
 
     transient = ("_warmed",)
     repeats = True
@@ -87,7 +92,7 @@ class Spill(Operator):
         self._pending = TimedBatches()
         self._bytes: dict[Time, int] = {}
         self._pieces: dict[Time, int] = {}
-        """Of each time the number of files that it has so far."""
+        """Number of files written so far, by time."""
         self.state = self._pending
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -136,7 +141,7 @@ class Spill(Operator):
 
 
 class Gather(Operator):
-    """Keeps the manifest, and sends the files of each run when its epoch is complete. On one worker.
+    """Keeps the manifest and sends the files of each complete run; on one worker.
 
     What is to be merged is merged before, outside the worker, where the files of `tables` (paths by name) are listed, too. The
     runs that are due meanwhile wait: so no run that is sent later names a file whose place another has taken for good.
@@ -160,9 +165,9 @@ class Gather(Operator):
         self._tables = dict(tables)
         self._declared = {name: (-1, schema) for name, schema in schemas.items()}
         self._preparing: Time | None = None
-        """The time of the run that is prepared."""
+        """Time of the run under preparation."""
         self._waiting: deque[Capability] = deque()
-        """Of what is due meanwhile."""
+        """Capabilities of due runs, waiting for the run under preparation."""
         self._manifest = Manifest(calendar)
         self.state = self._manifest
 
@@ -201,7 +206,7 @@ class Gather(Operator):
         self._next()
 
     def _next(self) -> None:
-        """Prepare the run that has waited longest, unless one is prepared already."""
+        """Prepare the longest waiting run, unless one is being prepared already."""
         if self._waiting and self._preparing is None:
             capability = self._waiting.popleft()
             self._preparing = capability.time
@@ -217,7 +222,7 @@ class Gather(Operator):
             capability.drop()
 
     def _merge(self, context: JobContext, ripe: list[Merge]) -> list[ManifestEntry]:
-        """In a thread of the driver."""
+        """Merge files, in a thread of the driver."""
         folder = context.folder(f"{self._region}/in")
         merged = []
         for number, (since, until, entries) in enumerate(ripe):
@@ -263,7 +268,7 @@ class Gather(Operator):
 
 
 class Compute(Operator):
-    """Has Spark run what is due, one run after the other, and says which files came out. On one worker.
+    """Has Spark execute due runs one by one and announces their files; on one worker.
 
     Port 0 is for *read*, where somebody `reads` the rows; each of `consumers`, who take the files, has one of the next.
 
@@ -292,7 +297,10 @@ class Compute(Operator):
         self._consumers = tuple(consumers)
         self._pace = RunInterval(period, clock) if period is not None else None
         self._waiting: deque[tuple[Capability, Manifested | None]] = deque()
-        """The runs that are due while one is under way; None: the end, for which the run that was left out last is made up."""
+        """Runs due while one is under way; None for the end of input.
+
+        At the end the run that was left out last is made up for.
+        """
         self._busy = False
         self._named = Named()
         self._upto = -1
@@ -313,7 +321,7 @@ class Compute(Operator):
             ctx.notify_at((INF,))
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        """All input is over."""
+        """Execute the last skipped run, at the end of all input."""
         self._waiting.append((ctx.retain(), None))
         self._next(ctx)
 
@@ -375,7 +383,7 @@ class Compute(Operator):
         capability.start(job, context=True)
 
     def _run(self, context: JobContext, epoch: int, name: str, run: Manifested, worker: int, workers: int) -> Outcome:
-        """In a thread of the driver."""
+        """Execute a run, in a thread of the driver."""
         _, entries, schemas, pinned = run
         inputs = {name: (schema, [entry.path for entry in entries if entry.input == name]) for name, schema in schemas}
         output = context.folder(f"{self._region}/out") / files.output_name(epoch)
@@ -396,7 +404,7 @@ class Compute(Operator):
 
 
 class RunInterval:
-    """True if enough time has passed since the last run."""
+    """Rate limit for runs: at most one per period."""
 
     def __init__(self, period: float, clock: Callable[[], float]) -> None:
         self._period = period
@@ -404,7 +412,7 @@ class RunInterval:
         self._last: float | None = None
 
     def begin(self, always: bool) -> bool:
-        """True if a run may begin now; then the time counts from now on."""
+        """True if a run may begin now; the period then counts from now."""
         now = self._clock()
         if not always and self._last is not None and now < self._last + self._period:
             return False
@@ -413,7 +421,7 @@ class RunInterval:
 
 
 class Read(Operator):
-    """Brings what is for this worker back as columns, each at the time of its run."""
+    """Reads this worker's share of results back as columns, at the time of the run."""
 
     transient = ("_upto",)
     repeats = True
@@ -446,7 +454,7 @@ class Read(Operator):
 
 
 def changed(name: str, before: pa.Schema, now: pa.Schema, when: str) -> str:
-    """That the columns of an input are not what they were, and in what."""
+    """Message about a change of an input's columns."""
     gone = [each for each in before.names if each not in now.names]
     new = [each for each in now.names if each not in before.names]
     other = [

@@ -1,4 +1,4 @@
-"""A table whose rows are in folders by the values of some columns: whoever writes them divides them.
+"""Tables with Hive-style partition folders by column values, divided on writing.
 
     PATH/epoch=0000000012/shop=north/day=2024-05-06/<file>.parquet
 
@@ -25,7 +25,7 @@ from timely.operators.base import JobContext
 
 
 class PartitionedSpill(Spill):
-    """Writes a file for each combination of values of the columns `by` that its rows have; the entry says in which folder."""
+    """Writes a file per combination of values of columns `by`; entries name folders."""
 
     def __init__(self, consumers: Sequence[Consumer], by: Sequence[str]) -> None:
         super().__init__(consumers)
@@ -49,7 +49,7 @@ class PartitionedSpill(Spill):
 
 
 def divided(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each combination of values, and the folder for them.
+    """Rows grouped by values of the columns `by`, each with its partition folder.
 
     Raises:
         SparkError: for a value that cannot be the name of a folder.

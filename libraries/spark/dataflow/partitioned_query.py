@@ -1,4 +1,4 @@
-"""A query of Spark that is read once, so many of its partitions an epoch.
+"""Batch query of Spark read once, a fixed number of partitions per epoch.
 
     FOLDER/whole/                        what Spark has written, durable before any of it is read, less what was dealt out
     FOLDER/dealt-<number>/               a batch that is being made of it
@@ -41,7 +41,7 @@ _END_SECONDS = 10.0
 
 
 class PartitionedQuery:
-    """A DataFrame that is no stream, read by all workers. `per_epoch` partitions of it are an epoch.
+    """DataFrame read by all workers, `per_epoch` partitions an epoch; not streaming.
 
     The position of a worker is the epoch, and the file of it.
 
@@ -80,7 +80,7 @@ class PartitionedQuery:
 
 
 class Reading:
-    """The query, which runs on Spark while a thread waits for it and then deals its partitions out."""
+    """Query run on Spark by a thread, which then deals its partitions out."""
 
     def __init__(
         self, runner: SparkRunner, files: Files, name: str, folder: Path, per_epoch: int, workers: int
@@ -95,7 +95,7 @@ class Reading:
         self._since = time.monotonic()
 
     def run(self, consumed: int, over: bool) -> None:
-        """See to it that it runs, unless it is `over`. Raises SourceError if it has failed for good."""
+        """Start the query if needed, unless `over`; SourceError if it has failed for good."""
         if self._error is not None:
             raise SourceError(str(self._error))
         if self._thread is None and not over:
@@ -103,13 +103,13 @@ class Reading:
             self._thread.start()
 
     def working(self) -> tuple[int, str, int, int, float] | None:
-        """The epoch 0, what is done for it, tasks done and known, and for how many seconds."""
+        """Progress: epoch 0, the current activity, tasks done and known, seconds in it."""
         if self._thread is None or not self._thread.is_alive():
             return None
         return 0, *self._said, time.monotonic() - self._since
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the query."""
         self.stopped = True
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
@@ -117,17 +117,17 @@ class Reading:
     # The services that a run asks for: see `timely.operators.base.JobContext`.
 
     def folder(self, name: str, living: bool = False) -> Path:
-        """A folder of the source's."""
+        """Folder of the source."""
         return self._files.folder(name)
 
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
-        """Note how far Spark is."""
+        """Note the progress of Spark."""
         if what != self._said[0]:
             self._since = time.monotonic()
         self._said = what, done, total
 
     def note(self, text: str) -> None:
-        """Tell the user something."""
+        """Send the user a note."""
         self._files.note(f"{self._name}: {text}")
 
     def _read(self) -> None:
@@ -158,7 +158,7 @@ class Reading:
 
 
 def deal_out(folder: Path, per_epoch: int, workers: int, durable: bool) -> None:
-    """Make batches of what Spark has written whole, each of so many partitions, which are dealt out to `workers`.
+    """Deal Spark's complete output out to `workers`, `per_epoch` partitions a batch.
 
     What was begun before is gone on with. Raises SparkError if that was with another `per_epoch`.
     """
@@ -191,12 +191,12 @@ def deal_out(folder: Path, per_epoch: int, workers: int, durable: bool) -> None:
 
 
 def _partition(file: Path) -> int:
-    """The number of the partition that a file is of, by the name that Spark gives it."""
+    """Partition number in the name of a file written by Spark."""
     return int(file.name.split("-")[1].partition(".")[0])
 
 
 def _tidy(folder: Path, durable: bool) -> None:
-    """Leave the files that have rows, and make them durable."""
+    """Remove all but files with rows; make these durable."""
     for path in folder.iterdir():
         if not path.name.startswith("part-") or path.suffix != ".parquet" or not pq.read_metadata(path).num_rows:
             path.unlink()

@@ -1,4 +1,7 @@
-"""The placement of regions on Spark: gather and compute on one worker, which has Spark, and read on all."""
+"""Placement of regions on Spark: gather and compute on one worker, read on all.
+
+The one worker has Spark.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from itertools import count
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
 
 HOME = 0
-"""The routing key of the worker that has Spark."""
+"""Routing key of the worker with Spark."""
 
 
 def home(workers: int) -> int:
-    """The worker that has Spark: the same for all regions of a job."""
+    """Worker with Spark: the same for all regions of a job."""
     return _owner(HOME, workers)
 
 
 @cache
 def keys_of(workers: int) -> tuple[int, ...]:
-    """For each worker a routing key that it owns."""
+    """A routing key owned by each worker, in the order of workers."""
     keys: dict[int, int] = {}
     for key in count():
         keys.setdefault(_owner(key, workers), key)

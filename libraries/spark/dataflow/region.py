@@ -1,4 +1,4 @@
-"""`batch`: a part of a dataflow that runs on Spark, each time when an epoch is complete."""
+"""`batch`: a part of a dataflow run on Spark at each complete epoch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def batch(
     name: str | None = None,
     runner: Runner | None = None,
 ) -> Columns:
-    """Run `what` on Spark when an epoch is complete; what comes out is a stream of columns, at the epoch's time.
+    """Run a function or SQL on Spark per complete epoch; a stream of result columns.
+
+    The rows have the time of that epoch.
 
     The other operators go on meanwhile. Each worker writes its part of the input into Parquet files, Spark reads them, and
     what Spark writes is dealt out among the workers, in files of at most 65,536 rows, where an operator takes it; a region
@@ -116,7 +118,10 @@ def _region(
     moves: bool = False,
     keep: bool = False,
 ) -> Columns:
-    """The operators of a region. `moves`: it has a run also where its input, a region, has had one that gave no rows."""
+    """The operators of a region.
+
+    `moves`: it has a run also if its input, a region, has had one that gave no rows.
+    """
     streams, views, all_tables = take_apart(inputs, tables or {})
     first = next(iter(streams.values()))
     period, calendar = _calendar(every, over, inputs)
@@ -194,7 +199,10 @@ def _behind_a_region(graph: Graph, streams: Mapping[str, Columns]) -> bool:
 
 
 def _all_sql(steps: Sequence[Viewed], stream: str) -> bool:
-    """True if the steps that take this stream are SQL, of which Spark knows the columns that they read."""
+    """True if all steps over this stream are SQL.
+
+    Spark knows the columns that SQL reads.
+    """
     return all(isinstance(each.what, str) for each in steps if stream in dict(each.inputs).values())
 
 
@@ -236,7 +244,7 @@ def _checked(
 def _calendar(
     every: Every, over: Over | Mapping[str, Over], inputs: Mapping[str, Columns | View]
 ) -> tuple[float | None, Calendar]:
-    """The period of a region in seconds, if it has one, and which runs there are, over what."""
+    """Period of a region in seconds, or None, and the calendar of its runs."""
     if not isinstance(over, Mapping):
         return _calendar_of(every, over, f"over={over!r}")
     if unknown := [name for name in over if name not in inputs]:
@@ -281,7 +289,7 @@ def _carried(schema: pa.Schema) -> pa.Schema:
 
 
 def _tables(tables: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """The paths among the tables, and all others in a form that travels."""
+    """Tables split into paths and others; the latter in serializable form."""
     paths = {name: os.fspath(what) for name, what in tables.items() if isinstance(what, str | os.PathLike)}
     for name, path in paths.items():
         try:

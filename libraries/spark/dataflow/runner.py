@@ -1,4 +1,4 @@
-"""A region's function or query, ready to be run by Spark."""
+"""Function or query of a region in executable form for Spark."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ from libraries.spark.process.session import SparkOptions
 from timely.operators.base import JobContext
 
 _packing = threading.Lock()
-"""Guards packing: what is packed whole is known for the whole process, and regions are packed in threads of their own."""
+"""Guards packing: registration of modules by value is global to the process.
+
+Regions are packed in threads of their own.
+"""
 
 
 class SparkRunner:
-    """Runs `what`, a function or SQL text, with `tables` by name, on the Spark that has `options`.
+    """Runs a function or SQL text on Spark, with `tables` by name and `options`.
 
     `whole` gives it with its views, and the steps that are fused with it, which have tables, too; by default it is the only
     one, over all that there are files of, in their order.
@@ -58,7 +61,7 @@ class SparkRunner:
         self._whole = whole
         self._packed: tuple[list[Query], bytes] | None = None
         self._reads: dict[str, Reads] = {}
-        """Of streams, where the columns that the run reads are noted."""
+        """Column usage notes of the streams observed by the run."""
         self._noted: dict[str, tuple[bytes, tuple[str, ...]]] = {}
         self._asks = False
         """True if a function asks for the number of its attempt."""
@@ -80,7 +83,10 @@ class SparkRunner:
         output: str,
         rows: int,
     ) -> Written:
-        """Run it over the files of `inputs` and `tables`. Raises SparkError if that cannot be done."""
+        """Run it over the files of `inputs` and `tables`.
+
+        Raises SparkError if that cannot be done.
+        """
         if self._packed is None:  # not before: what the functions refer to may be defined after the dataflow
             if self._whole is None:
                 steps = [Viewed("", tuple((name, name) for name in inputs), self._what, (*self._tables, *tables))]
@@ -124,7 +130,7 @@ class SparkRunner:
                     shutil.rmtree(each.kept, ignore_errors=True)
 
     def _note(self, context: JobContext, inputs: Mapping[str, tuple[bytes, list[str]]], read: Read) -> None:
-        """Note the columns that were read, unless that is known."""
+        """Note the columns read by the run, unless they are known."""
         for stream, columns in read:
             known = inputs[stream][0], columns
             if self._noted.get(stream) != known:
@@ -147,7 +153,7 @@ def _query(each: Viewed) -> Query:
 
 
 def pack(what: Any, called: str, functions: Iterable[Any] = ()) -> bytes:
-    """A pickle that Spark's processes can read, wherever they run: with the program's own functions in it, not their names.
+    """Pickle for Spark's processes, with the program's own functions by value.
 
     `functions` are those within `what`, where that is neither a function nor a dict of them. Raises SparkError for what cannot
     be pickled.
@@ -171,7 +177,7 @@ def _functions(what: Any) -> list[Any]:
 
 
 def _own_module(function: Any) -> ModuleType | None:
-    """The module of a function that is part of the user's program, not of an installed package."""
+    """Module of a function in the user's program; None for an installed package."""
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     if module is None or file is None or module.__name__ == "__main__" or "site-packages" in file:

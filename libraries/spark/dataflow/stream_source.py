@@ -38,7 +38,9 @@ _END_SECONDS = 10.0
 
 
 class Stream:
-    """A streaming DataFrame, read one epoch a micro-batch, by all workers. Its batch numbers are the epochs.
+    """Streaming DataFrame read by all workers, a micro-batch per epoch.
+
+    Its batch numbers are the epochs.
 
     Args:
         what: a function from a SparkSession to a streaming DataFrame.
@@ -102,7 +104,9 @@ class Stream:
         per_batch: int | None = None,
         **arguments: Any,
     ) -> Stream:
-        """The files that come into a folder: each once, in batches of at most `per_batch` files. The rest is as for `Stream`.
+        """Stream of files arriving in a folder, each read once.
+
+        A batch has at most `per_batch` files. The rest is as for `Stream`.
 
         Raises SourceError for a column that Spark cannot read.
         """
@@ -114,17 +118,17 @@ class Stream:
 
     @property
     def ends(self) -> bool:
-        """True if it ends when it has read what was there."""
+        """True if it ends once the available data is read."""
         return self._now
 
     def streaming(self, session: SparkSession) -> DataFrame:
-        """Its DataFrame, in a session. Raises SparkError if that is no stream."""
+        """Its DataFrame in a session; SparkError if that is not streaming."""
         from libraries.spark.process.queries import streaming
 
         return streaming(session, self._what, self._sql)
 
     def triggered(self, writer: DataStreamWriter) -> DataStreamWriter:
-        """The writer of a streaming DataFrame, as this source says: which rows, and when."""
+        """Writer of a streaming DataFrame with this source's output mode and trigger."""
         from libraries.spark.process.queries import triggered
 
         return triggered(writer, self._mode, self._now, self._every)
@@ -169,20 +173,26 @@ class Stream:
 
 
 class Running(Protocol):
-    """A query that publishes batches for all workers, as the one that has it run knows it."""
+    """Control of a publishing query, used on the worker in charge of it."""
 
     def run(self, consumed: int, over: bool) -> None:
-        """See to it that it runs, unless it is `over`: batches before `consumed` were read. Raises SourceError if it failed."""
+        """Start the query if needed, unless it is `over`.
+
+        Batches before `consumed` were read. Raises SourceError if it failed.
+        """
 
     def working(self) -> tuple[int, str, int, int, float] | None:
         """Its progress: see `timely.io.interface.TellingPartition`."""
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the query."""
 
 
 class StreamShare:
-    """One worker's share of each micro-batch. The position is [batch, number of the file in it] of what comes next."""
+    """One worker's share of each micro-batch.
+
+    The position is [batch, number of the file in it] of what comes next.
+    """
 
     def __init__(self, name: str, folder: Path, worker: int, query: Running | None) -> None:
         self.name = name
@@ -192,10 +202,10 @@ class StreamShare:
         self._batch = 0
         self._file = 0
         self._files: list[Path] | None = None
-        """Those of the batch that is being read."""
+        """Files of the current batch; None if it is not open."""
 
     def read(self) -> Chunk | Wait | End:
-        """The next file of a batch that is there. Raises SourceError if there can be none any more."""
+        """Next file of an available batch; SourceError if there can be none any more."""
         if self._query is not None:
             self._query.run(self._batch, over=end(self._folder) is not None)
         if self._files is None:
@@ -211,7 +221,7 @@ class StreamShare:
         return Chunk(batch, data, [self._batch, self._file], closes)
 
     def _nothing(self) -> Wait | End:
-        """The batch is not there: not yet, or never."""
+        """Result of a read without an available batch: wait, or the end."""
         last = end(self._folder)
         if last is not None and self._batch > last:
             return End()
@@ -222,7 +232,7 @@ class StreamShare:
         return _WAIT
 
     def seek(self, position: Position) -> None:
-        """Go to a file of a batch. Raises SourceError if batches that were there before are gone."""
+        """Go to a file of a batch; SourceError if batches that were there are gone."""
         batch, file = _place_of(position, self.name)
         if batch > last_batch(self._folder) + 1:
             raise SourceError(
@@ -235,7 +245,7 @@ class StreamShare:
         self._batch, self._file, self._files = batch, file, None
 
     def ack(self, position: Position) -> None:
-        """Remove what was read for good."""
+        """Remove batches acknowledged as read."""
         forget(self._folder, _place_of(position, self.name)[0], self._worker)
 
     def working(self) -> tuple[int, str, int, int, float] | None:
@@ -249,7 +259,7 @@ class StreamShare:
 
 
 class _Query:
-    """The query, which runs on Spark while a thread watches it."""
+    """Streaming query on Spark, watched by a thread."""
 
     def __init__(self, host: SparkHost, task: Callable[[], Follow], note: Callable[[str], None]) -> None:
         self._note = note
@@ -263,7 +273,7 @@ class _Query:
         self._since = time.monotonic()
 
     def run(self, consumed: int, over: bool) -> None:
-        """See to it that it runs, unless it is `over`. Raises SourceError if it has failed for good."""
+        """Start the query if needed, unless `over`; SourceError if it has failed for good."""
         self._consumed = consumed
         if self._error is not None:
             raise SourceError(str(self._error))
@@ -276,7 +286,7 @@ class _Query:
             self._thread.start()
 
     def working(self) -> tuple[int, str, int, int, float] | None:
-        """The batch that it is at, what it does or waits for with the input rows of the last one, and for how many seconds."""
+        """Progress: current batch, activity and last batch's input rows, seconds in it."""
         if self._thread is None or not self._thread.is_alive():
             return None
         batch, what, rows = self._said
@@ -288,7 +298,7 @@ class _Query:
             self._said, self._since = (batch, what, rows), time.monotonic()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the query and wait for its thread."""
         self._stopped = True
         if self._thread is not None:
             self._thread.join(_END_SECONDS)

@@ -1,4 +1,4 @@
-"""`write`: a stream of columns as a table of Parquet files that Spark reads, an epoch at once or not at all.
+"""`write`: a stream as a Parquet table for Spark, each epoch published atomically.
 
     columns → spill (each worker) ⇉ publish (one worker)
 
@@ -38,7 +38,7 @@ from timely.io.file_sink import cannot_write
 from timely.time import INF
 
 LAST = (1 << 31) - 1
-"""The epoch of what comes when all input is over, such as the last windows: the greatest that Spark takes for an int."""
+"""Epoch of rows after the end of input, such as last windows: Spark's max int."""
 
 _REMEDY = "Name another folder, or remove this one. To go on with the job that wrote it, run that with its own store."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -53,7 +53,9 @@ def write(
     name: str | None = None,
     require: str | None = None,
 ) -> None:
-    """Publish a stream as a table in the folder `path`, for `spark.read.parquet(path)` and `spark.readStream`.
+    """Publish a stream as a table in folder `path`, for batch and streaming reads.
+
+    Spark reads it by `spark.read.parquet(path)` and `spark.readStream`.
 
     A reader sees whole epochs only, over all workers, also while the job runs; one that streams sees each once. The table
     has one more column, `column`, with the epoch. With a store an epoch comes exactly once, whatever fails. A folder
@@ -95,7 +97,7 @@ def write(
 
 
 class _TableSink:
-    """Publishes the files that it is told of."""
+    """Publishes the files named by its input."""
 
     exactly_once: ClassVar[bool] = True
 
@@ -111,7 +113,7 @@ class _TableSink:
         return same
 
     def open(self, worker: int, workers: int) -> _TableWriter:
-        """A writer; only one worker's has something to do.
+        """Open a writer; only one worker's has work to do.
 
         Raises SinkError if the folder cannot be written, or has the table of another job.
         """
@@ -131,7 +133,7 @@ class _TableSink:
         return _TableWriter(self._path, self._column, claim)
 
     def _epochs(self) -> list[str]:
-        """The folders of epochs that are there, in order."""
+        """Folders of published epochs, in order."""
         return sorted(name for name in os.listdir(self._path) if "=" in name and not name.startswith("."))
 
 
@@ -146,11 +148,11 @@ class _TableWriter:
         self._pending: dict[int, list[ManifestEntry]] = {}
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Remember the files whose entries are in `batch`."""
+        """Remember the files named by the entries in `batch`."""
         self._pending.setdefault(epoch, []).extend(entries_of(batch))
 
     def commit(self, epoch: int) -> None:
-        """Show the epoch. Raises SinkError if another one is there, or its columns are not those of the table."""
+        """Publish the epoch; SinkError if another is there, SparkError for other columns."""
         entries = [entry for entry in self._pending.pop(epoch, []) if entry.rows]
         try:
             if self._claim is not None:
@@ -189,7 +191,7 @@ class _TableWriter:
             )
 
     def _check(self, schema: bytes, epoch: int) -> None:
-        """The table's columns are those of its first epoch."""
+        """Check columns against those of the table's first epoch."""
         path = self._hidden / SCHEMA
         arrow = read_schema(schema)
         if self._column in arrow.names:
@@ -208,21 +210,21 @@ class _TableWriter:
             raise SparkError(changed(self._path.name, known, arrow, f"at epoch {epoch}"))
 
     def _sweep(self, upto: int) -> None:
-        """Remove files of epochs up to `upto` that no attempt which counts has written."""
+        """Remove hidden files of epochs up to `upto`, left over from failed attempts."""
         for path in self._hidden.glob("[0-9]*"):
             if epoch_of(path) <= upto:
                 with suppress(FileNotFoundError):
                     path.unlink()
 
     def abort(self) -> None:
-        """Leave what was not published hidden; the job may go on with it."""
+        """Discard pending epochs; their files stay hidden, for a job that goes on."""
         self._pending.clear()
 
     def close(self) -> None:
-        """The job is over: nothing hidden is needed any more, but for the schema."""
+        """Discard pending epochs, at the end of the job."""
         self._pending.clear()
 
 
 def _files(folder: Path) -> set[Path]:
-    """The files in a folder and below, from there."""
+    """Files in a folder and below, as relative paths."""
     return {Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names}

@@ -1,4 +1,4 @@
-"""`view`: a step before a region on Spark, which has no run and no files of its own: it is part of the region's query."""
+"""`view`: a step within the query of a region on Spark, without runs or files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A function of, or SQL over, streams: an input of `batch`. See `view`."""
+    """Function or SQL over streams, an input of `batch`; made by `view`."""
 
     inputs: Mapping[str, Columns | View]
     what: Callable[..., DataFrame] | str
@@ -28,7 +28,7 @@ def view(
     *,
     tables: Mapping[str, Any] | None = None,
 ) -> View:
-    """A step of a region on Spark, written by itself: `what` over streams, which `batch` takes in the place of a stream.
+    """Step within regions' queries, an input of `batch` in the place of a stream.
 
     A region's rows are kept in files, so that they are never made again, and so that several may take them. A view's are not:
     Spark plans it with each region that takes it, as part of one query, and does it again when the region's run fails. The
@@ -58,20 +58,23 @@ def view(
 
 
 class Viewed(NamedTuple):
-    """A view as a region has it: called `name`, over what is known as the second of each pair, and called the first in it."""
+    """View as part of a region: its name, and its inputs as (inner, outer) names."""
 
     name: str
     inputs: tuple[tuple[str, str], ...]
     what: Callable[..., DataFrame] | str
     tables: tuple[str, ...]
     region: str = ""
-    """The region whose step it is, in whose session it is done; by default that which has the run."""
+    """Region of origin, its session included; by default the region with the run."""
     kept: bool = False
-    """What comes of it is what would have come of a run of its region: it is kept where that matters."""
+    """True if its results are kept in files, like results of its region's own run.
+
+    That is done if it matters.
+    """
 
 
 class Taken(NamedTuple):
-    """The inputs of a region, taken apart: the streams by name, the views from the first to the last, and all tables."""
+    """Inputs of a region by kind: streams, views from first to last, tables."""
 
     streams: dict[str, Columns]
     views: list[Viewed]
@@ -79,7 +82,7 @@ class Taken(NamedTuple):
 
 
 def take_apart(inputs: Mapping[str, Columns | View], tables: Mapping[str, Any]) -> Taken:
-    """The streams behind a region's inputs, and what is done with them on the way.
+    """Take a region's inputs apart into streams, views and tables.
 
     The stream `input` of a view that the region knows as `orders` is called `orders_input`.
 

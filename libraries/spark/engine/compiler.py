@@ -1,4 +1,4 @@
-"""The compiler: the graph of a dataflow as views of SQL, before there is any Spark.
+"""The compiler: from a dataflow graph to SQL views, before Spark starts.
 
 Rows are known in one of three forms: as a view; as a source of which nothing but functions of whole batches came yet, which run
 in the tasks that read it; and as a view with such functions behind it, which run in the tasks that hand its rows over.
@@ -35,18 +35,18 @@ from timely.operators.stateless import Stage
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 
 OUT = ("capture", "sink")
-"""The kinds of nodes at which batches go out."""
+"""Kinds of output nodes."""
 
 _NAMED = re.compile(r"\brows_\d+\b")
-"""The views that a query names."""
+"""Views named in a query."""
 
 _STAY = ("exchange", "gather", "broadcast")
-"""Verbs that bring rows to other workers, of which there is one here."""
+"""Repartitioning verbs, without effect on the one worker here."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Rows with a name in SQL: their epoch, and these columns."""
+    """SQL view of rows: their epoch, and these columns."""
 
     name: str
     schema: pl.Schema
@@ -54,7 +54,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Batches of a source (where `of` is a node) or of a view, behind some stages."""
+    """Batches of a source (`of` a node) or of a view, behind some stages."""
 
     of: Node | View
     stages: tuple[Stage, ...] = ()
@@ -65,7 +65,7 @@ Rows: TypeAlias = View | Batches
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A view that is a query over those before it."""
+    """View defined by a query over earlier views."""
 
     name: str
     sql: str
@@ -73,7 +73,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A view of what a verb keeps of the micro-batches before: `first` before any, and `after` this one."""
+    """View of a verb's state: `first` before any micro-batch, `after` the current one."""
 
     name: str
     first: str
@@ -83,7 +83,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A view of what functions in Spark's tasks make, of a source's batches or of those of the view `of`."""
+    """View of batches made in Spark's tasks by functions, from a source or view `of`."""
 
     name: str
     piped: Piped
@@ -93,7 +93,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """Batches that go to a capture or a sink."""
+    """Output batches of a capture or a sink."""
 
     node: Node
     piped: Piped
@@ -102,19 +102,19 @@ class Handed:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program for Spark: views, each over those before it, and what goes out."""
+    """Compiled program: views, each over earlier ones, and outputs."""
 
     views: tuple[Query | Read | Kept, ...]
     handed: tuple[Handed, ...]
-    """One for each capture and sink, in the order of the graph."""
+    """Outputs, one for each capture and sink, in the order of the graph."""
     shared: frozenset[str]
-    """The views that would be read several times, and had better be kept."""
+    """Views read several times, worth caching."""
     streamed: str | None = None
-    """The view of a micro-batch, where the program is over a stream."""
+    """View of the micro-batch, for a program over a stream."""
 
 
 def compile_for_spark(flow: Dataflow, stream: Streamed | None = None) -> Compiled:
-    """The views of a program; with a `stream`, of what each of its micro-batches adds.
+    """Compile a program to views; with a `stream`, to views of one micro-batch.
 
     Raises:
         GraphError: for the first thing that Spark cannot do so that the answer is the same, with its name and the user's line.
@@ -124,7 +124,7 @@ def compile_for_spark(flow: Dataflow, stream: Streamed | None = None) -> Compile
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """The source of a program that is a stream of Spark, and its columns."""
+    """Source of a streaming program, with its columns."""
 
     node: Node
     schema: pl.Schema
@@ -197,7 +197,7 @@ class _Compiler:
     # ------------------------------------------------------------------------------------------ forms of rows
 
     def _input(self, node: Node, port: int = 0) -> Rows:
-        """The stream that reaches a port: of several, all their rows."""
+        """Rows at an input port; a union of several streams."""
         outputs = [edge.source for edge in self._incoming[node.index] if edge.target.port == port]
         if len(outputs) == 1:
             return self._rows[outputs[0]]
@@ -209,7 +209,7 @@ class _Compiler:
         return self._query(" union all ".join(f"select {columns} from {view.name}" for view in views), views[0].schema)
 
     def _view(self, output: Output) -> View:
-        """The rows of an output as a view, which is made once."""
+        """Rows of an output as a view, made once."""
         if output not in self._seen:
             self._seen[output] = self._as_view(self._rows[output], self._graph.schema_of(output))
         return self._seen[output]
@@ -328,7 +328,7 @@ class _Compiler:
         self._put(node, sql, made)
 
     def _continue(self, node: Node, state: str, made: Continued, schema: pl.Schema, port: int = 0) -> View:
-        """A view over a micro-batch and a state."""
+        """Add a view over a micro-batch and a state."""
         self._views.append(Kept(state, made.first, made.after, str(node)))
         return self._put(node, made.sql, schema, port)
 
@@ -352,11 +352,11 @@ _WHAT = {
     "distinct": "distinct of records, or with a time to live (ttl=)",
     "event_times": "windows of pairs",
 }
-"""Names of kinds of nodes, for users."""
+"""Names of node kinds in error messages."""
 
 
 def _read_often(views: Sequence[Query | Read | Kept], handed: Sequence[Handed]) -> frozenset[str]:
-    """The names of the views whose batches come from Python, and are wanted more than once."""
+    """Names of views of Python batches with more than one reader."""
     wanted = Counter(each.of for each in handed if each.of is not None)
     for view in views:
         if isinstance(view, Kept):

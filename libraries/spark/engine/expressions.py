@@ -1,4 +1,4 @@
-"""Expressions of Polars as SQL of Spark.
+"""Translation of Polars expressions to Spark SQL.
 
 Polars resolves them over the columns that there are: selectors become columns, and casts are put in where types differ. The
 result is translated node by node, and only where both engines give the same for all values: nulls, NaN, zeros and what does not
@@ -29,20 +29,32 @@ _BITS = {kind: 8 * size for kind, size in zip((*INTEGERS, *UNSIGNED), (1, 2, 4, 
 
 
 def resolved(frame: pl.LazyFrame) -> Any:
-    """A plan of Polars that can be walked through. It is not optimized: that there are no rows yet must not count."""
+    """Polars plan in a traversable form, not optimized.
+
+    An optimizer would see that there are no rows yet.
+    """
     return frame._ldf.with_optimizations(_NONE._pyoptflags).visit()
 
 
 class Expressions:
-    """Translates the expressions of one node of a plan; the plan stands at that node's input."""
+    """Translator for the expressions of one plan node.
+
+    The plan stands at that node's input.
+    """
 
     def __init__(self, plan: Any) -> None:
         self._plan = plan
         self.reads = False
-        """True if an expression that was translated reads a column: others give one row for each batch."""
+        """True if a translated expression reads a column.
+
+        Others give one row for each batch.
+        """
 
     def sql(self, number: int) -> str:
-        """An expression by its number in the plan. Raises Refused, naming the part that Spark does not have."""
+        """SQL of an expression by its number in the plan.
+
+        Raises Refused, naming the part that Spark does not have.
+        """
         try:
             node = self._plan.view_expression(number)
         except NotImplementedError as error:
@@ -174,7 +186,7 @@ _OF_ROWS = ("Agg", "Len", "Window", "Sort", "SortBy", "Gather", "Filter", "Slice
 
 
 def _keeps(before: Any, after: Any) -> bool:
-    """True if each value has one in the other type, and both engines agree which."""
+    """True if a cast keeps every value, in both engines alike."""
     into = after.base_type()
     whole = before in INTEGERS or before in UNSIGNED
     if before == pl.Boolean:
@@ -203,7 +215,10 @@ def _has_no_zone(kind: Any) -> bool:
 
 
 def _divided(a: str, b: str, minus_zero: bool) -> str:
-    """A quotient of floats by their standard. Spark itself divides nothing by zero."""
+    """IEEE quotient of floats in SQL.
+
+    Spark itself divides nothing by zero.
+    """
     infinity = "double('Infinity')"
     if minus_zero:
         infinity = f"(case when string({b}) = '-0.0' then - double('Infinity') else {infinity} end)"
@@ -211,7 +226,10 @@ def _divided(a: str, b: str, minus_zero: bool) -> str:
 
 
 def _floored(operator: str, a: str, b: str) -> str:
-    """Quotient and remainder of integers, rounded down; Spark's are rounded towards zero. Null where the divisor is 0."""
+    """Integer quotient or remainder rounded down; null for divisor 0.
+
+    Spark's are rounded towards zero.
+    """
     uneven = f"{a} % {b} <> 0 and ({a} % {b} < 0) <> ({b} < 0)"
     if operator == "Modulus":
         return f"(case when {uneven} then {a} % {b} + {b} else {a} % {b} end)"
@@ -219,7 +237,10 @@ def _floored(operator: str, a: str, b: str) -> str:
 
 
 def columns_of(plan: Any, exprs: Any) -> Iterator[tuple[str, str, Expressions]]:
-    """The names and the SQL of expressions of a node, at whose input the plan stands."""
+    """Names and SQL of a plan node's expressions.
+
+    The plan stands at that node's input.
+    """
     for each in exprs:
         inside = Expressions(plan)
         yield each.output_name, inside.sql(each.node), inside

@@ -1,4 +1,4 @@
-"""The program whose states a store has: who else may go on from them."""
+"""Compatibility of a program with states kept in a store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from timely.errors import FalkirkError
 
 
 class KeptProgram(msgspec.Struct, frozen=True):
-    """A program: its operators, the columns of its stream, and the query for each state. What functions do may change."""
+    """Identity of a program: operators, stream columns, and a query for each state.
+
+    What functions do may change.
+    """
 
     outline: dict[str, dict[str, Any]]
     columns: dict[str, str]
     states: dict[str, str]
 
     def changes(self, now: KeptProgram, verbs: dict[str, str]) -> Iterator[str]:
-        """The differences of another program, a line each; `verbs` are the names of those whose states these are."""
+        """Differences from another program, a line each; `verbs` names the states' verbs."""
         yield from differences(self.outline, now.outline)
         if self.columns != now.columns:
             yield f"the columns of the stream were {self.columns} and are {now.columns}"
@@ -33,7 +36,7 @@ _decoder = msgspec.json.Decoder(KeptProgram)
 
 
 def read_program(data: bytes) -> KeptProgram:
-    """A program as a store has it. Raises FalkirkError if it is none."""
+    """Decode a stored program; FalkirkError if it is invalid."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

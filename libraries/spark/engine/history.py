@@ -1,4 +1,4 @@
-"""The history of a program over a stream of Spark: the last micro-batch that it has gone through, for one run or in a store.
+"""History of a streaming program: its last micro-batch, in memory or in a store.
 
     STORE/spark-alone/program                what was kept of which verbs, to tell a program that has changed
     STORE/spark-alone/checkpoint/            what Spark knows: which input each micro-batch is of, and state of its own
@@ -40,29 +40,32 @@ _CHECKPOINT, _PROGRAM, _ROWS, _WRITTEN = "checkpoint", "program", "rows.parquet"
 
 
 class History(Protocol):
-    """The micro-batches so far. `last` is the number of the last one; -1 before the first, INF when all input is over."""
+    """Micro-batches processed so far.
+
+    `last` is the number of the last one; -1 before the first, INF when all input is over.
+    """
 
     last: int
 
     @property
     def checkpoint(self) -> str:
-        """The place for what Spark knows."""
+        """Location of Spark's checkpoint."""
 
     def state(self, name: str, first: DataFrame) -> DataFrame:
-        """The state that was kept under a name after the last micro-batch; `first` if there was none."""
+        """State kept under a name after the last micro-batch; `first` if there is none."""
 
     def keep(self, number: int, after: Mapping[str, DataFrame], rows: pa.Table) -> None:
-        """A micro-batch was gone through: keep the states after it, and the rows that go out."""
+        """Record a processed micro-batch: the states after it, and its output rows."""
 
     def written(self) -> None:
-        """Note that the output of the last micro-batch is visible."""
+        """Mark the output of the last micro-batch as visible."""
 
     def check(self) -> None:
-        """Raise JobStopped if the run is not wanted any more."""
+        """Raise JobStopped if the run was cancelled."""
 
 
 class OfARun:
-    """A history that ends with the run."""
+    """In-memory history, for one run."""
 
     def __init__(self, resources: ExitStack) -> None:
         self.last = -1
@@ -91,7 +94,7 @@ class OfARun:
 
 
 class InAStore:
-    """A history that is there for the next run of the program."""
+    """Durable history in a store, for later runs of the program."""
 
     def __init__(self, store: JobStore, graph: Graph) -> None:
         self._store = store
@@ -117,7 +120,10 @@ class InAStore:
         return (self._folder / _CHECKPOINT).as_uri()
 
     def begin(self, compiled: Compiled, streamed: Streamed, session: SparkSession) -> None:
-        """A program goes on. Raises FalkirkError if what was kept does not fit it, or Spark does not see this folder."""
+        """Begin a run; FalkirkError for a state or a store that does not fit.
+
+        Raises it if what was kept does not fit the program, or Spark does not see this folder.
+        """
         self._check_seen(session)
         states = [view for view in compiled.views if isinstance(view, Kept)]
         columns = {name: str(kind) for name, kind in streamed.schema.items()}
@@ -128,14 +134,14 @@ class InAStore:
         write_once(self._folder / _PROGRAM, msgspec.json.encode(now), durable=True)
 
     def _before(self) -> KeptProgram | None:
-        """The program that has kept what is here."""
+        """Program recorded in the store; None for a new store."""
         try:
             return read_program((self._folder / _PROGRAM).read_bytes())
         except FileNotFoundError:
             return None
 
     def _check_seen(self, session: SparkSession) -> None:
-        """Refuse a Spark whose executors write somewhere else."""
+        """Refuse a Spark cluster without access to this folder."""
         if str(session.sparkContext.master).startswith("local"):
             return
         tried = self._folder / f".batch-{uuid.uuid4().hex}"
@@ -155,7 +161,7 @@ class InAStore:
             )
 
     def unwritten(self) -> pa.Table | None:
-        """The output of the last micro-batch, if nobody knows that it is visible."""
+        """Output of the last micro-batch, if it may not be visible yet; else None."""
         folder = self._of(self.last)
         if self.last < 0 or (folder / _WRITTEN).exists():
             return None

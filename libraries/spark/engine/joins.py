@@ -25,7 +25,9 @@ def join(
     how: str,
     running: bool,
 ) -> str:
-    """The query for a join of two views. Null keys match nothing.
+    """Query for a join of two views.
+
+    Null keys match nothing.
 
     Running, a pair comes out at the later of its two epochs, a row that has a match at its own or that of the first match, and
     a row that looks up others at its own, with those that are not later.
@@ -59,13 +61,13 @@ def join(
 
 
 Kept: TypeAlias = tuple[str, str]
-"""The queries of a state before any micro-batch, and after the one that there is."""
+"""Initial and next query of a state."""
 
 
 def continued(
     left: str, right: str, schemas: tuple[pl.Schema, pl.Schema], on: Sequence[str], how: str, states: tuple[str, str]
 ) -> tuple[str, dict[str, Kept]]:
-    """A running join over the rows of two views, which are of one epoch, and over the views `states` of what was before.
+    """Running join of one epoch's rows with earlier rows, kept in the views `states`.
 
     Of an inner join rows of both sides are kept; where rows look up others only these; where they need a match, the rows that
     have none, and the keys that were there.
@@ -115,7 +117,7 @@ def _equal(on: Sequence[str]) -> list[str]:
 
 
 def _theirs(on: Sequence[str], schemas: tuple[pl.Schema, pl.Schema]) -> list[str]:
-    """The columns of the right side that are not keys, under names that the left side does not have."""
+    """Non-key columns of the right side, renamed on a clash with the left side."""
     return [
         f"b.{quoted(name)} as {quoted(f'{name}_right' if name in schemas[0] else name)}"
         for name in schemas[1]

@@ -1,4 +1,4 @@
-"""Batches in Python, within the tasks of Spark: read by the sources of a program, and passed through its functions.
+"""Batches in Python within Spark's tasks: read from sources, mapped by functions.
 
 A source's partitions are dealt out among tasks as they are among workers. It is read again whenever Spark wants its rows again.
 """
@@ -24,15 +24,15 @@ from timely.io.interface import Chunk, End
 from timely.operators.stateless import Stage, stage_error
 
 Timed = tuple[int, Batch]
-"""An epoch, and a batch of it."""
+"""Batch with its epoch."""
 
 HANDED = f"`{EPOCH}` bigint, header binary, payload binary"
-"""The columns of what tasks hand over."""
+"""Columns of batches on their way out of the tasks."""
 
 
 @dataclass(frozen=True)
 class Piped:
-    """A pipe of batches: a source, or the rows of a view with some columns, then stages. It travels as bytes."""
+    """Serializable pipe of batches: a source or a view's rows, followed by stages."""
 
     packed: bytes
     called: str
@@ -40,12 +40,18 @@ class Piped:
 
     @classmethod
     def of_source(cls, source: Any, called: str, stages: tuple[Stage, ...]) -> Self:
-        """The batches of a source. Raises SparkError for what cannot travel."""
+        """Pipe from a source.
+
+        Raises SparkError for what cannot be serialized.
+        """
         return cls(_packed(source, stages, called), called, None)
 
     @classmethod
     def behind(cls, columns: pl.Schema, stages: tuple[Stage, ...]) -> Self:
-        """The rows of a view. Raises SparkError for what cannot travel."""
+        """Pipe from the rows of a view.
+
+        Raises SparkError for what cannot be serialized.
+        """
         return cls(_packed(None, stages, "a function of the program"), "", columns)
 
     @cached_property
@@ -54,7 +60,7 @@ class Piped:
         return source, stages
 
     def schema(self) -> pl.Schema | None:
-        """The columns of the first batch that is not empty; None if it is one of records, or there is none."""
+        """Columns of the first non-empty batch; None for records, or without any batch."""
         source, stages = self._unpacked
         if not stages and hasattr(source, "columns_schema") and (known := source.columns_schema()) is not None:
             return known  # type: ignore[no-any-return]
@@ -63,7 +69,7 @@ class Piped:
         return None
 
     def rows(self, given: Iterable[pa.RecordBatch], schema: pl.Schema) -> Iterator[pa.RecordBatch]:
-        """The columns of `schema`, behind the epoch of each row. `given` are a view's rows, or numbers of tasks."""
+        """Rows as columns of `schema` with their epochs; input: a view, or task numbers."""
         arrow = arrow_schema(schema)
         for epoch, batch in self._batches(given):
             frame = as_polars(batch)
@@ -77,7 +83,7 @@ class Piped:
             yield from table.to_batches()
 
     def handed(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches as they leave Spark: encoded, with their epochs."""
+        """Encoded batches with their epochs, for the way out of Spark."""
         for epoch, batch in self._batches(given):
             header, payload = encode_batch(batch)
             yield pa.RecordBatch.from_pydict(
@@ -115,7 +121,7 @@ class Piped:
                 partition.close()
 
     def _through(self, batches: Iterable[Timed]) -> Iterator[Timed]:
-        """The batches, passed through the stages."""
+        """Batches after all stages."""
         _, stages = self._unpacked
         for epoch, batch in batches:
             for stage in stages:
@@ -130,7 +136,7 @@ class Piped:
 
 
 def _packed(source: Any, stages: tuple[Stage, ...], called: str) -> bytes:
-    """Both as bytes, with the functions of the program that they hold."""
+    """Serialized source and stages, with the program's functions by value."""
     held = [type(source), *getattr(source, "__dict__", {}).values()]
     for stage in stages:
         held += [cell.cell_contents for cell in getattr(stage.apply, "__closure__", None) or ()]

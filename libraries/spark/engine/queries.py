@@ -1,4 +1,4 @@
-"""Verbs of Polars as queries: `select`, `with_columns` and `filter`, of rows that have an epoch beside their columns."""
+"""Polars verbs `select`, `with_columns` and `filter` as SQL over rows with epochs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from libraries.spark.engine.types import EPOCH, listed, quoted, spark_type
 
 
 def query_of(plan: Callable[[Any], Any], view: str, schema: pl.Schema) -> tuple[str, pl.Schema]:
-    """The query of a verb over the rows of a view, and its columns.
+    """Query for a Polars verb over the rows of a view, with its columns.
 
     Raises:
         Refused: naming what Spark does not have.
@@ -27,7 +27,7 @@ def query_of(plan: Callable[[Any], Any], view: str, schema: pl.Schema) -> tuple[
 
 
 def mask_of(predicate: pl.Expr, schema: pl.Schema) -> str:
-    """A predicate in SQL."""
+    """Predicate in SQL."""
     plan = resolved(pl.LazyFrame(schema=schema).select(mask=predicate))
     (one,) = plan.view_current_node().expr
     plan.set_node(plan.get_inputs()[0])

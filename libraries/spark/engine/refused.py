@@ -1,7 +1,7 @@
-"""The refusal of what has no counterpart in Spark."""
+"""Refusal of operations without an equivalent in Spark."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """Something that Spark cannot do so that the answer is the same in all cases. The text names it."""
+    """Operation without an exact equivalent in Spark; the text names it."""

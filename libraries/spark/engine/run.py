@@ -1,4 +1,4 @@
-"""Running a compiled program on Spark."""
+"""Execution of a compiled program on Spark."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SETTINGS = {
 def run_on_spark(
     program: Program, on: On | None, note: Callable[[str], None], store: str | os.PathLike[str] | None = None
 ) -> Result:
-    """Run a program to its end, on Spark alone.
+    """Run a program to its end on Spark, without Falkirk's workers.
 
     Args:
         on: a session, a master, or options; None: the session that this process has, or one for this machine.
@@ -97,7 +97,7 @@ def rows_of(
     resources: ExitStack,
     state: Callable[[str, DataFrame], DataFrame] = lambda name, first: first,
 ) -> pa.Table:
-    """All that goes out, as `Writers.take` takes it. It is one query, so that parts are shared.
+    """All output of a program, computed in one query to share parts.
 
     `state` gives what was kept under a name, where `first` is for what was not.
     """
@@ -120,7 +120,7 @@ def rows_of(
 
 
 def private(session: SparkSession) -> SparkSession:
-    """A session with the settings that queries rest on; those of the user's own stay as they are."""
+    """New session with the settings required by the queries; the user's is unchanged."""
     made = session.newSession()
     for name, value in SETTINGS.items():
         made.conf.set(name, value)
@@ -128,14 +128,14 @@ def private(session: SparkSession) -> SparkSession:
 
 
 def _read(view: Read, session: SparkSession) -> DataFrame:
-    """The rows that functions in tasks make."""
+    """Rows made by Python functions in Spark's tasks."""
     piped, schema = view.piped, view.schema
     columns = listed(f"{quoted(EPOCH)} bigint", declared(schema))
     return _given(session, view.of).mapInArrow(lambda given: piped.rows(given, schema), columns)
 
 
 def _given(session: SparkSession, view: str | None) -> DataFrame:
-    """The rows of a view, or the numbers of tasks, one in each."""
+    """Rows of a view, or one row per task with its number."""
     if view is not None:
         return session.table(view)
     tasks = session.sparkContext.defaultParallelism
@@ -143,7 +143,7 @@ def _given(session: SparkSession, view: str | None) -> DataFrame:
 
 
 def explained(error: Exception) -> FalkirkError:
-    """The error of a program among the words of Spark."""
+    """Error of the user's program, extracted from Spark's message."""
     text = str(error)
     if ERROR_BEGIN in text:
         return OperatorError(text.partition(ERROR_BEGIN)[2].partition(ERROR_END)[0])
@@ -151,10 +151,13 @@ def explained(error: Exception) -> FalkirkError:
 
 
 class Writers:
-    """The sinks and captures of a program. What was not committed when it is left is dropped."""
+    """Sinks and captures of a program.
+
+    What was not committed when it is left is dropped.
+    """
 
     def __init__(self, graph: Graph, job: str) -> None:
-        """`job` is the identity by which sinks tell what this job has written."""
+        """`job` is the identity of this job, by which sinks recognize its earlier output."""
         self.captured: dict[str, list[tuple[Time, Batch]]] = {}
         self.written = 0
         self._epochs: dict[int, set[int]] = {}
@@ -168,7 +171,7 @@ class Writers:
                 self._writers[node.index] = self._do(node, lambda node=node: _opened(node, job))
 
     def take(self, rows: pa.Table, trusted: bool = True) -> None:
-        """Take rows that came from Spark; `trusted`: straight, and not from a store."""
+        """Add rows from Spark; `trusted`: received directly, not read from a store."""
         for row in rows.to_pylist():
             batch = decode_batch(row["header"], memoryview(row["payload"]), trusted=trusted)
             self._write(self._ends[row["number"]], row[EPOCH], batch)
@@ -182,14 +185,14 @@ class Writers:
         self._do(node, lambda: self._writers[node.index].write(visible((epoch,))[0], batch))
 
     def commit(self) -> None:
-        """Make all epochs visible, in order, in one sink after the other."""
+        """Commit all epochs in order, sink by sink."""
         for index, epochs in self._epochs.items():
             for epoch in sorted(epochs):
                 self._do(self._nodes[index], lambda i=index, e=epoch: self._writers[i].commit(visible((e,))[0]))
         self._epochs.clear()
 
     def close(self) -> None:
-        """All is visible."""
+        """Close all sinks, after their commits."""
         for index, writer in self._writers.items():
             self._do(self._nodes[index], writer.close)
         self._writers.clear()

@@ -1,4 +1,4 @@
-"""A compiled program over a stream of Spark: each micro-batch is an epoch, and running verbs keep their state in between.
+"""Compiled program over a Spark stream: an epoch per micro-batch, state kept.
 
 Structured Streaming decides what a micro-batch is. Its rows are a view, with the batch's number as their epoch, and the views
 of the program are what this epoch adds. A running verb has one view more, of its state before the batch; the state after it is
@@ -45,7 +45,7 @@ _END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A stream with its columns."""
+    """Streaming DataFrame with its source and columns."""
 
     of: Streamed
     frame: DataFrame
@@ -53,7 +53,10 @@ class Opened:
 
 
 def opened(node: Node, session: SparkSession) -> Opened:
-    """The stream of a source, in a session. Raises FalkirkError for what is none."""
+    """Open the stream of a source in a session.
+
+    Raises FalkirkError if it is not streaming.
+    """
     source = node.source
     assert isinstance(source, Stream)
     try:
@@ -75,7 +78,7 @@ def run_stream(
     note: Callable[[str], None],
     store: str | os.PathLike[str] | None,
 ) -> Writers:
-    """Run a program over the stream of a source to its end; with a `store` from where it was. What was written, and captured.
+    """Run a program over a stream to its end, resumed from a `store`; its writers.
 
     Raises FalkirkError for what goes wrong.
     """
@@ -99,7 +102,7 @@ def run_stream(
 
 
 def _writers(flow: Dataflow, kept: InAStore | None, resources: ExitStack) -> Writers:
-    """The sinks of a program, in which is what is kept of it."""
+    """Sinks of a program; the last output is written again if perhaps unpublished."""
     writers = resources.enter_context(Writers(flow.graph, uuid.uuid4().hex if kept is None else kept.job))
     if kept is not None and (rows := kept.unwritten()) is not None:
         writers.take(rows, trusted=False)
@@ -109,20 +112,23 @@ def _writers(flow: Dataflow, kept: InAStore | None, resources: ExitStack) -> Wri
 
 
 class MicroBatches:
-    """Runs a program over one micro-batch after the other. Spark calls it with each, as a function."""
+    """Runs a program micro-batch by micro-batch.
+
+    Spark calls it with each, as a function.
+    """
 
     def __init__(self, compiled: Compiled, writers: Writers, history: History) -> None:
         self._compiled = compiled
         self._writers = writers
         self._history = history
         self._none: DataFrame | None = None
-        """A micro-batch without rows, in the session of the others; None before the first."""
+        """Empty micro-batch in the session of the others; None before the first."""
         self._error: Exception | None = None
         self._busy = Lock()
         self._over = False
 
     def run(self, stream: Opened) -> None:
-        """Run until the stream ends. Raises FalkirkError for what goes wrong."""
+        """Run until the stream ends; FalkirkError on failure."""
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
         writer = stream.source.triggered(stream.frame.writeStream)
         writer = writer.option("checkpointLocation", self._history.checkpoint).foreachBatch(self)
@@ -189,7 +195,10 @@ class MicroBatches:
 
 @contextmanager
 def _settled(session: SparkSession) -> Iterator[None]:
-    """Inside, the session has the settings that queries rest on: its own are those under which the stream is read."""
+    """Apply the settings required by the queries within the context.
+
+    The session's own settings are those under which the stream is read.
+    """
     before: dict[str, Any] = {name: session.conf.get(name) for name in _SETTINGS}
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)

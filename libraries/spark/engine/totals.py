@@ -1,4 +1,4 @@
-"""Aggregates as queries: of each epoch by itself, or running over all epochs so far.
+"""Aggregates as queries: per epoch, or running over all epochs so far.
 
 Running totals are window functions in the order of epochs over what each epoch adds to a key. As on workers, a row comes out at
 each epoch at which the results of a key are new or change.
@@ -18,7 +18,7 @@ from timely.operators.agg import Aggregate, parts_of
 
 _WINDOW = "so_far"
 _BEFORE = -1
-"""The epoch that stands for all that was before a batch."""
+"""Epoch number for everything before the current batch."""
 
 
 def totals(
@@ -30,7 +30,7 @@ def totals(
     where: str,
     by_epoch: bool = True,
 ) -> str:
-    """The query for aggregates of a view's rows by keys; without `by_epoch`, of all epochs as one.
+    """Query for aggregates of a view's rows by key; over all epochs unless `by_epoch`.
 
     `where` names the verb and the user's line, for errors.
     """
@@ -46,8 +46,7 @@ def totals(
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """A view over a batch that comes after others, and over a state: the query for it, for the state after it, and for that
-    before the first."""
+    """Queries for one batch after others: output, next state, initial state."""
 
     sql: str
     after: str
@@ -62,7 +61,7 @@ def continued(
     aggregates: Mapping[str, Aggregate],
     where: str,
 ) -> Continued:
-    """Running totals over the rows of a view, which are of one epoch, and the view `state` of what was before.
+    """Running totals over one epoch's rows and the earlier totals in view `state`.
 
     They are those over an epoch for all that was before, and this one: what comes out at the first of the two is left out.
     """
@@ -75,7 +74,7 @@ def continued(
 
 
 class Added:
-    """Parts of aggregates by keys: of the rows of a view, which are of one epoch, and those that the view `state` has."""
+    """Partial aggregates by key: of one epoch's rows, and of earlier ones in `state`."""
 
     def __init__(
         self, view: str, state: str, schema: pl.Schema, keys: Sequence[str], aggregates: Mapping[str, Aggregate]
@@ -87,15 +86,15 @@ class Added:
         of_batch = f"select {by}, {of_rows} from {view} group by {by}"
         kept = listed(self.key_list, *(name for part in self.parts.values() for name in part.names))
         self.both = f"{of_batch} union all select {_BEFORE}L as {quoted(EPOCH)}, {kept} from {state}"
-        """The query for both, with epochs."""
+        """Union of both by epoch, as a query."""
         combined = listed(*(f"{sql} as {name}" for part in self.parts.values() for name, sql in part.combined("")))
         self.combined = f"select {listed(self.key_list, combined)} from ({self.both}) group by {self.key_list}"
-        """The query for both together, of each key."""
+        """Combination of both by key, as a query."""
         self.first = f"select {kept} from ({of_batch}) where false"
 
 
 def _so_far(query: str, by: str, key_list: str, parts: Mapping[Part, _Part]) -> str:
-    """The query for parts of all epochs so far, of those for parts of each epoch."""
+    """Query for running partial aggregates, from those of each epoch."""
     added = listed(*(f"{sql} as {name}" for part in parts.values() for name, sql in part.combined(f" over {_WINDOW}")))
     return (
         f"select {by}, {added} from ({query}) window {_WINDOW} as (partition by {key_list} order by {quoted(EPOCH)} "
@@ -112,7 +111,7 @@ def _results(
     running: bool,
     where: str,
 ) -> str:
-    """The query for aggregates of their parts; of running ones those that are new or have changed."""
+    """Query for aggregates from their parts; if running, new or changed ones only."""
     key_list = listed(*map(quoted, keys))
     results = listed(
         *(f"{finished(aggregate, parts, where)} as {quoted(name)}" for name, aggregate in aggregates.items())
@@ -131,7 +130,10 @@ def _results(
 
 
 def check_keys(keys: Sequence[str], schema: pl.Schema) -> Sequence[str]:
-    """The keys. Raises Refused for types of which some values are equal for one engine and not for the other."""
+    """Check key types; Refused for types compared differently by the two engines.
+
+    Some values of these are equal for one engine and not for the other. Returns the keys.
+    """
     for key in keys:
         if schema[key].base_type() in FLOATS:
             raise Refused(f"a key of type {schema[key]}")
@@ -139,7 +141,7 @@ def check_keys(keys: Sequence[str], schema: pl.Schema) -> Sequence[str]:
 
 
 class _Part:
-    """A part of an aggregate, in one column or two.
+    """Partial aggregate, in one or two columns.
 
     A sum of integers is two sums, of the upper and of the lower 32 bits of each, which 64 bits hold for four billion rows.
     """
@@ -159,12 +161,12 @@ class _Part:
 
     @property
     def names(self) -> list[str]:
-        """Its columns."""
+        """Names of its columns."""
         halves = ("high ", "low ") if self.kind == "sum" and self.whole else ("",)
         return [quoted(half + self._name) for half in halves]
 
     def of_rows(self) -> Iterator[tuple[str, str]]:
-        """Its columns, and what they are of rows."""
+        """Its columns, with SQL to compute them from rows."""
         match self.kind:
             case "rows":
                 values = ["count(1)"]
@@ -182,7 +184,7 @@ class _Part:
         return zip(self.names, values, strict=True)
 
     def combined(self, over: str) -> Iterator[tuple[str, str]]:
-        """Its columns, and what they are of those of several epochs, which are of a group, or in the window `over`."""
+        """Its columns, with SQL to combine them over epochs, by group or in window `over`."""
         for name in self.names:
             yield name, self._least_or_greatest(name, over) if self.kind in ("min", "max") else f"sum({name}){over}"
 
@@ -194,7 +196,7 @@ class _Part:
 
 
 def finished(aggregate: Aggregate, parts: Mapping[Part, _Part], where: str) -> str:
-    """An aggregate, of the columns of its parts."""
+    """SQL for an aggregate, from the columns of its parts."""
     found = [parts[part] for part in aggregate.parts()]
     (column, *low) = found[-1].names
     if aggregate.kind == "mean":
@@ -216,9 +218,9 @@ def finished(aggregate: Aggregate, parts: Mapping[Part, _Part], where: str) -> s
 
 
 ERROR_BEGIN, ERROR_END = "falkirk{{", "}}falkirk"
-"""Marks of a message for the user among Spark's own words."""
+"""Delimiters of a message for the user within Spark's own text."""
 
 
 def raised(why: str) -> str:
-    """An expression that fails with a message."""
+    """Expression for an error with a message."""
     return f"raise_error({text(ERROR_BEGIN + why + ERROR_END)})"

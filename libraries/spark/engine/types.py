@@ -1,4 +1,4 @@
-"""Types of columns, of Polars and of Spark, and literals of SQL."""
+"""Types of Polars and Spark, and SQL literals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from libraries.spark.engine.refused import Refused
 
 EPOCH = "epoch()"
-"""The column of a row's epoch."""
+"""Name of the epoch column."""
 
 _PLAIN: dict[Any, tuple[str, pa.DataType]] = {
     pl.Boolean: ("boolean", pa.bool_()),
@@ -50,22 +50,22 @@ def _carried(kind: Any) -> tuple[str, pa.DataType]:
 
 
 def spark_type(kind: Any) -> str:
-    """The type that has the values of a type of Polars. Raises Refused if there is none."""
+    """Spark's type for the values of a Polars type; Refused if there is none."""
     return _carried(kind)[0]
 
 
 def arrow_schema(schema: pl.Schema) -> pa.Schema:
-    """The Arrow types in which rows go to Spark and come back."""
+    """Arrow types of rows on their way to Spark and back."""
     return pa.schema([(name, _carried(kind)[1]) for name, kind in schema.items()])
 
 
 def declared(schema: pl.Schema) -> str:
-    """The columns as Spark's DDL."""
+    """Columns in Spark's DDL."""
     return ", ".join(f"{quoted(name)} {spark_type(kind)}" for name, kind in schema.items())
 
 
 def quoted(name: str) -> str:
-    """The name of a column in SQL.
+    """Quoted column name in SQL.
 
     >>> quoted("a`b")
     '`a``b`'
@@ -74,12 +74,12 @@ def quoted(name: str) -> str:
 
 
 def listed(*parts: str) -> str:
-    """Items of a list in SQL, without the empty ones."""
+    """Comma-separated SQL list of the non-empty items."""
     return ", ".join(part for part in parts if part)
 
 
 def literal(value: Any, kind: Any) -> str:
-    """A value of a type of Polars in SQL.
+    """SQL literal for a value of a Polars type.
 
     >>> literal(3, pl.Int8())
     'cast(3L as tinyint)'
@@ -107,17 +107,17 @@ def literal(value: Any, kind: Any) -> str:
 
 
 def instant(microseconds: str, kind: Any) -> str:
-    """The time, of type `kind`, so many microseconds after the beginning of 1970."""
+    """SQL time of type `kind`, from microseconds since 1970."""
     return f"cast(timestamp_micros({microseconds}) as {spark_type(kind)})"
 
 
 def microseconds(column: str) -> str:
-    """The number of microseconds from the beginning of 1970 to a time."""
+    """SQL for the microseconds of a time since 1970."""
     return f"unix_micros(cast({column} as timestamp))"
 
 
 def text(value: str) -> str:
-    """A string in SQL, whatever is in it.
+    """SQL string literal, safe for any content.
 
     >>> text("it's")
     "'it\\\\u0027s'"

@@ -1,4 +1,4 @@
-"""Windows of event time as queries.
+"""Event-time windows as queries.
 
 The watermark is a table, with a row for each epoch: the greatest event time up to there. Rows are late by that of the epoch
 before theirs, and a window closes at the first epoch that has come far enough, or when all input has ended.
@@ -19,17 +19,20 @@ from timely.time import INF
 
 _EPOCH = quoted(EPOCH)
 _MARK = "`mark()`"
-"""The column of a watermark, or of an event time that may raise it."""
+"""Column of a watermark, or of event times that raise it."""
 _BEFORE, _BACK, _AT, _END = "`before()`", "`back()`", "`at()`", "`end()`"
 
 BATCH = "micro_batch"
-"""The view with a row that says of a micro-batch its epoch, `number`, and whether all input `ended` before it."""
+"""One-row view about a micro-batch: its epoch `number`, and the flag `ended`.
+
+Then all input has ended before it.
+"""
 
 _DAY = 86_400_000_000
 
 
 def event_time(column: str, schema: pl.Schema, where: str) -> str:
-    """The event time of a row as an integer; nulls, and what is too far away to be added to, fail."""
+    """Event time of a row as an integer; fails for nulls and values too far from 0."""
     kind, name = schema[column], quoted(column)
     factor = _DAY if kind == pl.Date else 1
     if kind == pl.Date:
@@ -45,19 +48,19 @@ def event_time(column: str, schema: pl.Schema, where: str) -> str:
 
 
 def greatest(view: str, column: str, schema: pl.Schema, where: str) -> str:
-    """The query for the greatest event time of each epoch."""
+    """Query for the greatest event time of each epoch."""
     return f"select {_EPOCH}, max({event_time(column, schema, where)}) as {_MARK} from {view} group by {_EPOCH}"
 
 
 def watermarks(marks: str, allowed: int) -> str:
-    """The query for the watermark behind each epoch, and `before` it."""
+    """Query for the watermark after each epoch, and `before` it."""
     reached = f"max({_MARK}) over (order by {_EPOCH}) - {allowed}L"
     before = f"lag({_MARK}) over (order by {_EPOCH}) as {_BEFORE}"
     return f"select *, {before} from (select {_EPOCH}, {reached} as {_MARK} from {marks})"
 
 
 def watermarks_continued(marks: str, state: str, allowed: int) -> Continued:
-    """The same over a micro-batch, and the greatest event time before it."""
+    """Watermark queries for a micro-batch, with the greatest event time before it."""
     before = f"(select max({_MARK}) from {state})"
     reached = f"greatest({_MARK}, {before}) - {allowed}L"
     return Continued(
@@ -68,7 +71,7 @@ def watermarks_continued(marks: str, state: str, allowed: int) -> Continued:
 
 
 class Judged:
-    """Rows against the watermark before their epoch."""
+    """Queries for on-time and late rows, by the watermark before their epoch."""
 
     def __init__(
         self, rows: str, marks: str, schema: pl.Schema, column: str, length: int, every: int, where: str
@@ -84,7 +87,10 @@ class Judged:
         self._backs = f"sequence(0L, {ceil(length / every) - 1}L)"
 
     def on_time(self, kind: pl.DataType) -> str:
-        """The query for rows with the start of each of their windows that is open, as a column of type `kind`."""
+        """Query for rows on time, once for each open window, with its start.
+
+        The start is a column of type `kind`.
+        """
         start = instant(self._start, kind) if isinstance(kind, pl.Datetime) else f"bigint({self._start})"
         end = f"{self._start} + {self._length}L"
         return (
@@ -93,7 +99,7 @@ class Judged:
         )
 
     def late(self) -> str:
-        """The query for rows of which a window has closed."""
+        """Query for rows with a closed window."""
         end = f"{self._start} + {self._length}L"
         return (
             f"select {self._columns} from {self._rows} "
@@ -117,7 +123,7 @@ def windows(
     length: int,
     where: str,
 ) -> str:
-    """The query for aggregates of each window and key, at the epoch at which the window closes."""
+    """Query for aggregates by window and key, at the epoch of the window's close."""
     kind, start = schema[START], quoted(START)
     added = totals(rows, schema, [START, *keys], aggregates, False, where, by_epoch=False)
     of_start = microseconds(start) if isinstance(kind, pl.Datetime) else start
@@ -148,7 +154,10 @@ def windows_continued(
     length: int,
     where: str,
 ) -> Continued:
-    """The same over a micro-batch, and what was added to windows before it: those that close come out, the others are kept."""
+    """Aggregates of windows over a micro-batch and earlier parts in view `state`.
+
+    Windows that close come out, the others are kept.
+    """
     added = Added(rows, state, schema, [START, *keys], aggregates)
     kind, start = schema[START], quoted(START)
     end = f"({microseconds(start) if isinstance(kind, pl.Datetime) else start} + {length}L)"

@@ -1,4 +1,4 @@
-"""The numbers of attempts at an epoch: each is given once, whoever asks, and whoever of those before has died.
+"""Unique attempt numbers for an epoch, across workers and failures.
 
 A file stands for each, among the input files of the epoch (`libraries.spark.files.parquet`), and goes with them.
 
@@ -15,7 +15,7 @@ from libraries.spark.files.parquet import named_by, sync_folder
 
 
 def claim_attempt(folder: Path, epoch: int, durable: bool) -> int:
-    """The number of a new attempt at an epoch: one more than the last."""
+    """Claim the next attempt number of an epoch."""
     for number in count():
         try:
             os.close(

@@ -1,4 +1,4 @@
-"""Deliveries: rows that are written into files once, and are input of several regions and tables.
+"""Deliveries: files written once, as input of several regions and tables.
 
 Whoever writes such files (*spill*, and *compute* of a region whose output goes to others) has *consumers*. Each of them has a
 port, on which it is told of its files, and a folder, in which each file has a name of its own: a hard link, or a copy where the
@@ -32,9 +32,12 @@ from timely.operators.base import JobContext, Operator
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A region, whose `input` the files are, or a table. They go into the folder of `region`, or into `folder`, in which they
-    outlive the job. `warm` begins to start Spark. Of the columns those need be in them that it `reads`; None: all. If
-    `empty`, it is told of a run that gave no rows, by an entry without a path."""
+    """Reader of delivered files: the input `input` of a region, or a table.
+
+    The files go into the folder of `region`, or into `folder`, in which they outlive the job. `warm` begins to
+    start Spark. Of the columns those need be in the files that it `reads`; None: all. If `empty`, it receives an
+    entry without a path for a run that gave no rows.
+    """
 
     region: str
     input: str
@@ -44,16 +47,16 @@ class Consumer:
     empty: bool = False
 
     def place(self, context: JobContext) -> Path:
-        """The folder for its files."""
+        """Folder for its files."""
         return self.folder or context.folder(f"{self.region}/in")
 
     def durable(self, context: JobContext) -> bool:
-        """True if its files must be on the disk before it is told of them."""
+        """True if its files must be durable before they are announced to it."""
         return context.durable or self.folder is not None
 
 
 class Deliveries:
-    """The consumers of what `node` writes: a port for each, from `first` on."""
+    """Consumers of the files written by `node`: a port for each, from `first` on."""
 
     def __init__(self, node: int, first: int) -> None:
         self._node = node
@@ -61,7 +64,7 @@ class Deliveries:
         self.consumers: list[Consumer] = []
 
     def add(self, graph: Graph, consumer: Consumer) -> Output:
-        """The port for one more."""
+        """Add a consumer; its port."""
         port = self._first + len(self.consumers)
         self.consumers.append(consumer)
         while graph.nodes[self._node].outputs <= port:
@@ -71,7 +74,7 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True)
 class Delivering:
-    """The factory of a node whose outputs are files, or such as were: what is handed over is known by it.
+    """Factory of a node with files as output, for lookup of its consumers.
 
     `outputs` are those whose batches *spill* writes; of *read* there are none, as the files of its region are there already.
     """
@@ -81,7 +84,7 @@ class Delivering:
     outputs: tuple[Output, ...] = ()
 
     def __call__(self) -> Operator:
-        """The operator."""
+        """Create the operator."""
         return self.make()
 
 
@@ -92,7 +95,7 @@ def deliver(
     spill: Callable[[Sequence[Consumer]], Operator],
     alone: bool = False,
 ) -> Stream:
-    """The files that hold the stream's rows, for `consumer`: lists of manifest entries.
+    """Stream of manifest entries for the files with the stream's rows.
 
     The files of a region are handed over as they are. Other rows are written by a node with the name `name`, unless another
     consumer of the same stream has one already. Files for a consumer that is to be `alone` are not those of others.
@@ -136,7 +139,7 @@ def _spilled(
 def write_for(
     context: JobContext, consumers: Sequence[Consumer], epoch: int, worker: int, piece: int, tables: Sequence[pa.Table]
 ) -> list[list[ManifestEntry]]:
-    """Tables of one schema as a file for each of `consumers`, written once: of each its entries.
+    """Write tables once, as a file for each consumer; the entries by consumer.
 
     The file is the worker's `piece`-th of the epoch: two may have the same rows. Columns that no consumer reads are not in it.
     """
@@ -165,9 +168,12 @@ def hand_over(
     run: str,
     written: Sequence[tuple[str, int]],
 ) -> list[list[ManifestEntry]]:
-    """Files that Spark has written in the run of the name `run`, with their rows, as files of each of `consumers`: of each its
-    entries. Their names no other attempt has: its files may have other rows. What counts of a run is published, and never
-    changes: so the run and the number stand for the rows of a file."""
+    """Pass output files of a run to each of `consumers`; the entries by consumer.
+
+    `run` is the name of the run; the files have their rows beside them. Their names no other attempt has: its files
+    may have other rows. What counts of a run is published, and never changes: so the run and the number stand for
+    the rows of a file.
+    """
     if not written or not consumers:
         return [[ManifestEntry(each.input, "", 0, 0, b"")] if each.empty else [] for each in consumers]
     schema = write_schema(files.carried_schema(pq.read_schema(written[0][0])))
@@ -180,7 +186,7 @@ def hand_over(
 
 
 def hand_on(context: JobContext, consumer: Consumer, epoch: int, worker: int, run: Manifested) -> list[ManifestEntry]:
-    """The files of a run as those of `consumer`, which does the run's step itself: its entries for them.
+    """Pass a run's input files to the fused `consumer`; its entries for them.
 
     The run's input `name` is `INPUT_name` there, `INPUT` being the consumer's. Entries without a path tell the columns of those
     that have no rows.
@@ -207,7 +213,7 @@ def hand_on(context: JobContext, consumer: Consumer, epoch: int, worker: int, ru
 
 
 class _OpenFile(NamedTuple):
-    """A file that is open, what distinguishes its name, and what is in it."""
+    """Open file with the distinguishing part of its name, its rows and its digest."""
 
     file: BinaryIO
     which: str
@@ -216,7 +222,7 @@ class _OpenFile(NamedTuple):
 
 
 def _left_out(context: JobContext, consumers: Sequence[Consumer], columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns that none of `consumers` reads."""
+    """Columns read by none of `consumers`."""
     if any(each.reads is None for each in consumers):
         return ()
     unread = [each.reads.left_out(context, columns) for each in consumers if each.reads is not None]

@@ -1,4 +1,4 @@
-"""A table of `spark.write` as versions: each epoch is one, of the rows that are in its folder."""
+"""Table of `spark.write` as a log of versions: an epoch's folder is a version."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ from timely.errors import SourceError
 from timely.io.tables.source import DataFile, Log
 
 HIDDEN = ".falkirk"
-"""The folder in which a table has what its readers do not see, with the file `SCHEMA`."""
+"""Hidden folder of a table, invisible to its readers, with the file `SCHEMA`."""
 
 SCHEMA = "schema"
 
 BY = b"falkirk.partition_by"
-"""The key of the columns that the names of folders have, in what the schema of a table says about itself."""
+"""Metadata key in a table's schema for the list of partition columns."""
 
 _EPOCH = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(\d{10})")
 
 
 def partitioned_by(schema: pa.Schema) -> list[str]:
-    """The columns of a table that the names of folders have, in their order."""
+    """Partition columns of a table, in their order."""
     text = (schema.metadata or {}).get(BY, b"").decode()
     return text.split("\0") if text else []
 
 
 class EpochTable(Log):
-    """The table at `path`, a folder. Its epochs are shown in order: none comes later that is before one that is there."""
+    """The table in folder `path`; its epochs appear in order.
+
+    None comes later that is before one that is there.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
@@ -44,7 +47,7 @@ class EpochTable(Log):
         return max(self._epochs(), default=-1)
 
     def columns(self) -> pa.Schema:
-        """The columns of the files, then those that the names of folders have, that of the epoch first: as Spark has them."""
+        """Columns in Spark's order: those in the files, the epoch, then partition columns."""
         if self._known is None:
             try:
                 written = read_schema((self._path / HIDDEN / SCHEMA).read_bytes())
@@ -80,7 +83,7 @@ class EpochTable(Log):
         return [_EpochFile(self._path, path, schema) for path in sorted(folder.rglob("*.parquet"))]
 
     def _epochs(self) -> dict[int, Path]:
-        """The folders of the epochs that are there, each whole."""
+        """Folders of published epochs, each complete."""
         try:
             names = os.listdir(self._path)
         except OSError as error:
@@ -90,7 +93,10 @@ class EpochTable(Log):
 
 
 class _EpochFile:
-    """A Parquet file of an epoch, which is read as a whole: the job that writes it divides large epochs."""
+    """Parquet file of an epoch, read as a whole.
+
+    The job that writes it divides large epochs.
+    """
 
     def __init__(self, table: Path, path: Path, schema: pa.Schema) -> None:
         self.name = str(path.relative_to(table))

@@ -1,4 +1,4 @@
-"""The manifest of a region: the epochs of a run and the files that hold them. It is the state of *gather*.
+"""Manifest of a region, the state of *gather*: the files and epochs of its runs.
 
 A *due* epoch is one at whose completion the region runs. All of this is arithmetic on epochs, so that every attempt and every
 incarnation decides alike.
@@ -31,35 +31,41 @@ from timely.time import FINITE, INF, Frontier
 Over: TypeAlias = int | Literal["new", "all"]
 
 FAN = 8
-"""Number of files of a magnitude that are merged into one."""
+"""Number of files of a magnitude to be merged into one."""
 
 LARGE = 32 << 20
-"""A file of so many bytes stays as it is."""
+"""Size in bytes of files too large for a merge."""
 
 
 class ManifestEntry(NamedTuple):
-    """A file with rows of an epoch, or of several."""
+    """File with rows of an epoch, or of several."""
 
     input: str
     path: str
-    """Empty for an entry that says only that a run of the region before has given no rows, or which columns rows have."""
+    """Path of the file; empty if the entry has no rows.
+
+    Such an entry says only that a run of the region before has given no rows, or which columns rows have.
+    """
     rows: int
     size: int
-    """In bytes."""
+    """File size in bytes."""
     schema: bytes
-    """Serialized, of Arrow."""
+    """Serialized Arrow schema."""
     replaced: tuple[str, ...] = ()
-    """The files whose rows are in this one."""
+    """Files replaced by this one; it has their rows."""
     digest: int = 0
-    """A number for its rows, whoever wrote them in whatever order: see `libraries.spark.files.parquet.digest_of`."""
+    """Order-independent digest of its rows.
+
+    See `libraries.spark.files.parquet.digest_of`.
+    """
     place: str = ""
-    """Of a file of a table the folder, below that of its epoch, that stands for values of its rows."""
+    """Partition folder of a table's file, below the folder of its epoch."""
     since: int = 0
-    """The first epoch of its block, if it is a merge."""
+    """First epoch of its block, for a merge."""
 
 
 class Merge(NamedTuple):
-    """Files of one input that are to be merged into one, with rows of the epochs from `since` to `until`."""
+    """Files of one input to be merged, with rows of epochs `since` to `until`."""
 
     since: int
     until: int
@@ -67,8 +73,11 @@ class Merge(NamedTuple):
 
 
 Manifested: TypeAlias = tuple[int, list[ManifestEntry], list[tuple[str, bytes]], list[tuple[str, list[PinnedFile]]]]
-"""A run, as gather sends it to compute: its first epoch, the entries of its files, the schema of each input, and of each table
-that is a folder the files."""
+"""A run, as sent by gather to compute: first epoch, files, schemas, tables' files.
+
+The entries are those of its files; there is a schema for each input, and a list of files for each table that is a
+folder.
+"""
 
 
 def _reach(over: Over) -> int:
@@ -83,7 +92,7 @@ def _reach(over: Over) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """A run every `every` epochs, over what came since the last one ("new"), over everything, or over the last n epochs.
+    """Schedule of runs: one every `every` epochs, over new rows, all, or n epochs.
 
     With `every` INF there is one, when all input has ended. Where inputs differ, `inputs` has each of them, and `over` is that
     which reaches back furthest.
@@ -95,7 +104,7 @@ class Calendar:
 
     @classmethod
     def of_inputs(cls, every: int, overs: Mapping[str, Over]) -> Calendar:
-        """A calendar for inputs that differ.
+        """Calendar for inputs with different spans.
 
         >>> Calendar.of_inputs(2, {"facts": "new", "rates": "all"}).over, Calendar.of_inputs(2, {"a": "new", "b": 3}).over
         ('all', 3)
@@ -106,11 +115,11 @@ class Calendar:
         return cls(every, widest, tuple(overs.items()) if len(set(overs.values())) > 1 else ())
 
     def of(self, name: str) -> Calendar:
-        """The calendar of an input."""
+        """Calendar of an input."""
         return Calendar(self.every, dict(self.inputs)[name]) if self.inputs else self
 
     def parts(self) -> list[tuple[Calendar, frozenset[str] | None]]:
-        """The calendars of inputs, each with the names of those that it is for; None: for all."""
+        """Calendars by span, each with the names of its inputs; None for all inputs."""
         if not self.inputs:
             return [(self, None)]
         return [
@@ -119,7 +128,7 @@ class Calendar:
         ]
 
     def due(self, epoch: int) -> int:
-        """The first due epoch from `epoch` on.
+        """First due epoch at or after `epoch`.
 
         >>> Calendar(every=4).due(0), Calendar(every=4).due(3), Calendar(every=4).due(4), Calendar(every=INF).due(0) == INF
         (3, 3, 7, True)
@@ -131,7 +140,7 @@ class Calendar:
         return epoch - epoch % self.every + self.every - 1
 
     def first(self, due: int) -> int:
-        """The first epoch that the run at `due` is over.
+        """First epoch covered by the run at `due`.
 
         >>> Calendar(every=4).first(7), Calendar(over="all").first(7), Calendar(over=3).first(7)
         (4, 0, 5)
@@ -142,7 +151,7 @@ class Calendar:
         return max(0, due - length + 1)
 
     def needed_after(self, epoch: int) -> int:
-        """The first epoch that a run after `epoch` may be over.
+        """First epoch still needed by a run after `epoch`.
 
         >>> Calendar(every=2, over=3).needed_after(5)  # epochs 5 to 7, at 7
         5
@@ -151,7 +160,10 @@ class Calendar:
 
 
 class Manifest(TimedBatches):
-    """Time → the entries of its files. What no later run is over is forgotten once it can never come back."""
+    """Entries of files by time; entries needed by no later run are dropped.
+
+    That is done once they can never come back.
+    """
 
     transient = False
 
@@ -160,17 +172,17 @@ class Manifest(TimedBatches):
         self._calendar = calendar
 
     def written_in(self, event: Event) -> None:
-        """Nothing: entries are added in events at their own times, and forgotten in none."""
+        """No-op: events change entries at their own times only."""
 
     def entries(self, first: int, last: int) -> list[ManifestEntry]:
-        """The entries of the epochs from `first` to `last`, in order, without those whose place others have taken.
+        """Entries of the epochs from `first` to `last`, in order, without replaced ones.
 
         The order is that of their names, not of their coming: who gathers them again has the same.
         """
         return [entry for _, entry in self._dated(first, last)]
 
     def _dated(self, first: int, last: int) -> list[tuple[int, ManifestEntry]]:
-        """The same, each with the last epoch that has rows in it."""
+        """Entries with the last epoch of their rows, for the same epochs."""
         firsts = {name: max(first, self._calendar.of(name).first(last)) for name, _ in self._calendar.inputs}
         found = [
             (time[0], entry)
@@ -185,7 +197,7 @@ class Manifest(TimedBatches):
         return [(epoch, entry) for epoch, entry in found if entry.path not in replaced]
 
     def schemas(self) -> dict[str, tuple[int, bytes]]:
-        """Of each input the last epoch that there is, and its schema there."""
+        """Latest epoch and schema of each input."""
         return {
             entry.input: (time[0], entry.schema)
             for time in sorted(self.times())
@@ -194,7 +206,7 @@ class Manifest(TimedBatches):
         }
 
     def ripe(self, last: int) -> list[Merge]:
-        """The files up to epoch `last` that are to be merged."""
+        """Merges due for files up to epoch `last`."""
         merges: list[Merge] = []
         for calendar, names in self._calendar.parts():
             match calendar.over:
@@ -207,7 +219,7 @@ class Manifest(TimedBatches):
         return merges
 
     def _alike(self, last: int, names: frozenset[str] | None) -> list[Merge]:
-        """Files of about the same size, whatever their epochs."""
+        """Merges of files of similar size, across epochs."""
         alike: defaultdict[tuple[str, int], list[ManifestEntry]] = defaultdict(list)
         for entry in self.entries(0, last):
             if entry.size < LARGE and (names is None or entry.input in names):
@@ -215,7 +227,9 @@ class Manifest(TimedBatches):
         return [Merge(0, last, entries) for entries in alike.values() if len(entries) >= FAN]
 
     def _blocks(self, last: int, calendar: Calendar, length: int, names: frozenset[str] | None) -> list[Merge]:
-        """The files of complete blocks in which no later run begins for now: the smallest blocks that have enough of them.
+        """Merges of files in complete blocks, the smallest with enough files first.
+
+        No later run begins within such a block for now.
 
         What the run at `last` takes from a merge is merged by no smaller one again, which would have rows a second time.
         """
@@ -240,7 +254,10 @@ class Manifest(TimedBatches):
         return merges
 
     def compact(self, frontier: Frontier) -> None:
-        """Forget files that no run outside `frontier` is over; of each input the last entry stays, for its schema."""
+        """Drop entries needed by no run outside `frontier`.
+
+        Of each input the last entry stays, for its schema.
+        """
         inside = sorted((time for time in self.times() if time in frontier), reverse=True)
         if not inside:
             return
@@ -260,7 +277,7 @@ class Manifest(TimedBatches):
             known |= names
 
     def _settle(self, inside: Sequence[tuple[int, ...]]) -> None:
-        """Merges at these times are there for good: what they replaced is forgotten."""
+        """Drop files replaced by merges at these times, now permanent."""
         replaced = {path for time in inside for entry in self._at(time) for path in entry.replaced}
         if not replaced:
             return
@@ -277,7 +294,7 @@ class Manifest(TimedBatches):
 
 
 def entries_of(batch: Any) -> Iterable[ManifestEntry]:
-    """The entries in a batch, which may have come from another worker or from the store.
+    """Validated manifest entries of a batch from another worker or the store.
 
     Raises:
         SparkError: if these are none.
@@ -289,5 +306,8 @@ def entries_of(batch: Any) -> Iterable[ManifestEntry]:
 
 
 def _magnitude(rows: int) -> int:
-    """Equal for numbers of about the same size: merging `FAN` of one gives at least the next."""
+    """Order of magnitude of a number of rows.
+
+    Merging `FAN` files of one magnitude gives at least the next.
+    """
     return rows.bit_length() // (FAN.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Parquet files on their way to Spark and back: which columns can go, how they are written, read, and removed.
+"""Parquet files exchanged with Spark: column types, writing, reading, removal.
 
 What lies in a region's folder is named so that it can be swept without asking anybody: inputs by epoch, outputs by epoch and
 by the worker that reads them.
@@ -34,13 +34,16 @@ if TYPE_CHECKING:  # Spark's own process, too, writes and reads files here, and 
     from timely.operators.base import JobContext
 
 FILE_ROWS = 1 << 16
-"""Output files have at most so many rows: they are what is dealt out among the workers."""
+"""Most rows of an output file; files are the units dealt out to workers."""
 
 _GROUP_BYTES = 16 << 20
-"""Merged files have row groups of at least so much, but for the last: each is held in memory when it is written."""
+"""Least size of a row group in a merged file, except the last.
+
+Each is held in memory when it is written.
+"""
 
 _FILE_BYTES = 64 << 20
-"""Files that are written here, for want of Spark, have no more rows than give so much."""
+"""Target size in bytes of output files written here instead of by Spark."""
 
 _DIGITS = 20  # of an epoch, the one after all others too
 _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -51,7 +54,7 @@ _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64
 
 
 def carried(type_: pa.DataType) -> pa.DataType | None:
-    """The type as which a column of `type_` goes to Spark; None if it cannot."""
+    """Spark-compatible type for a column of `type_`; None if there is none."""
     types = pa.types
     if types.is_null(type_):
         return pa.string()  # a column of nothing but nulls may be of any type, and this one takes the most
@@ -82,7 +85,7 @@ def carried(type_: pa.DataType) -> pa.DataType | None:
 
 
 def carried_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with which columns go to Spark. Raises SparkError, which names a column that cannot."""
+    """Spark-compatible schema; SparkError names a column without one."""
     fields = []
     for field in schema:
         type_ = carried(field.type)
@@ -99,7 +102,7 @@ def carried_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def carried_table(batch: Batch) -> pa.Table:
-    """The columns as they go to Spark: those that share a type do so without being copied.
+    """Columns cast to Spark-compatible types, without a copy if they are so already.
 
     Raises SparkError for columns that Spark cannot take, and for values that do not fit.
     """
@@ -124,7 +127,10 @@ def carried_table(batch: Batch) -> pa.Table:
 
 
 def digest_of(tables: Iterable[pa.Table]) -> int:
-    """A number for the rows of tables of one schema, in whatever order: that of several is the sum of theirs (`add_up`)."""
+    """Order-independent digest of the rows of tables; digests add up (`add_up`).
+
+    The tables have one schema.
+    """
     return add_up(_digest(table) for table in tables)
 
 
@@ -136,12 +142,14 @@ def _digest(table: pa.Table) -> int:
 
 
 def add_up(digests: Iterable[int]) -> int:
-    """The digest of all rows of several files."""
+    """Digest of all rows of several files, from their digests."""
     return sum(digests) % (1 << 63)
 
 
 def write_input(folder: Path, stem: str, tables: Sequence[pa.Table], durable: bool = True) -> str:
-    """Write tables of one schema into a file, unless it is there; its path. If `durable`, it is on the disk when this returns.
+    """Write tables of one schema into a file, unless it exists; its path.
+
+    If `durable`, it is on the disk when this returns.
 
     `stem` is as of `input_stem`: rows of another attempt are the same if their name is.
     """
@@ -149,12 +157,15 @@ def write_input(folder: Path, stem: str, tables: Sequence[pa.Table], durable: bo
 
 
 def input_stem(name: str, epoch: int, worker: int, which: str) -> str:
-    """The name of an input file, without its end."""
+    """Name of an input file, without its suffix."""
     return f"{named_by(epoch)}-{name}-{worker}-{which}"
 
 
 def link_input(file: BinaryIO, folder: Path, stem: str, durable: bool) -> str:
-    """Give a file that is there a name in `folder`, unless it has it; its path. If `durable`, its content is on the disk."""
+    """Link an open file into `folder`, or copy it, unless it is there; the path.
+
+    If `durable`, its content is on the disk.
+    """
     path = folder / f"{stem}.parquet"
     try:
         if not path.exists():
@@ -169,13 +180,19 @@ def link_input(file: BinaryIO, folder: Path, stem: str, durable: bool) -> str:
 
 
 def merge_inputs(folder: Path, stem: str, paths: Sequence[str], schema: pa.Schema, durable: bool) -> str:
-    """Write the rows of files into a file of `schema`, unless it is there; its path. Not all are in memory at once."""
+    """Write the rows of files into one file of `schema`, unless it exists; its path.
+
+    Not all are in memory at once.
+    """
     return _write(folder, stem, gathered(paths, schema), durable)
 
 
 @contextmanager
 def _becoming(path: Path, durable: bool) -> Iterator[BinaryIO]:
-    """A file that has its name when it is written, whole. One that has the name by then may be in use, and stays."""
+    """File for atomic creation: renamed to `path` when complete.
+
+    A file that has the name by then may be in use, and stays.
+    """
     unfinished = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.part")
     with unfinished.open("wb") as file:
         yield file
@@ -206,7 +223,10 @@ def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -
 
 
 def gathered(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The content of the files, in pieces that are worth a row group each. What Spark wrote says more in its schema."""
+    """Rows of files in tables of row-group size.
+
+    What Spark wrote says more in its schema than `schema` does.
+    """
     batches: list[pa.RecordBatch] = []
     size = 0
     for path in paths:
@@ -222,13 +242,13 @@ def gathered(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _as(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches as one table."""
+    """Batches concatenated into one table of `schema`."""
     tables = [[batch.column(each.name).cast(each.type) for each in schema] for batch in batches]
     return pa.concat_tables([pa.Table.from_arrays(arrays, schema=schema) for arrays in tables])
 
 
 def write_once(path: Path, content: bytes, durable: bool) -> bytes:
-    """The content of a small file, which is made with this content unless it is there: whoever comes first is right."""
+    """Create a small file atomically unless it exists; the first writer's content."""
     unfinished = path.with_name(f"{path.name}-{uuid.uuid4().hex}.part")
     with unfinished.open("wb") as file:
         file.write(content)
@@ -249,17 +269,17 @@ def write_once(path: Path, content: bytes, durable: bool) -> bytes:
 
 
 def named_by(epoch: int) -> str:
-    """An epoch as the names of files begin with it."""
+    """File name prefix for an epoch."""
     return f"{epoch:0{_DIGITS}}"
 
 
 def epoch_of(path: Path) -> int:
-    """The epoch of an input file, or of an output folder, by its name."""
+    """Epoch in the name of an input file or output folder."""
     return int(path.name[:_DIGITS])
 
 
 def deal_out(context: JobContext, files: Sequence[tuple[str, int]], workers: int) -> list[tuple[int, str]]:
-    """Rename a run's output files, so that each says who is to read it; (worker, path), in order."""
+    """Rename a run's output files after their workers; (worker, path), in order."""
     dealt = []
     for number, (file, _) in enumerate(files):
         path = Path(file)
@@ -278,12 +298,17 @@ def deal_out(context: JobContext, files: Sequence[tuple[str, int]], workers: int
 
 
 def read_output(path: str) -> pa.Table:
-    """A file that Spark has written, as columns; what Spark says about itself is left out. Raises as `sound`."""
+    """Columns of a file written by Spark, without Spark's metadata.
+
+    Raises as `sound`.
+    """
     return sound(pq.read_table(path, partitioning=None)).replace_schema_metadata(None)
 
 
 def sound(rows: pa.Table) -> pa.Table:
-    """The rows, whose text is UTF-8: Spark takes any bytes for text, and who comes after it relies on that.
+    """The rows, checked for valid UTF-8 in text columns.
+
+    Spark takes any bytes for text, and later readers rely on UTF-8.
 
     Raises:
         SparkError: names the column, and says what to do.
@@ -298,7 +323,10 @@ def sound(rows: pa.Table) -> pa.Table:
 
 
 def write_output(folder: Path, tables: Iterable[pa.Table], rows: int) -> tuple[tuple[str, int], ...]:
-    """Write files as Spark does, of at most `rows` rows, or (0) of any number, into the new folder; each with its rows."""
+    """Write output files like Spark's into a new folder; each path with its rows.
+
+    A file has at most `rows` rows, or (0) any number.
+    """
     folder.mkdir()
     written = []
     for number, table in enumerate(_pieces(tables, rows)):
@@ -309,7 +337,10 @@ def write_output(folder: Path, tables: Iterable[pa.Table], rows: int) -> tuple[t
 
 
 def _pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """The same rows in tables that are worth a file each: of at most `rows` rows, or (0) of any number."""
+    """Rows regrouped into tables for one file each.
+
+    A table has at most `rows` rows, or (0) any number.
+    """
     waiting: list[pa.Table] = []
     count = size = 0
     for table in tables:
@@ -327,12 +358,12 @@ def _pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 def output_name(epoch: int) -> str:
-    """The name of a folder for the output of an epoch, which no other run has."""
+    """Unique name of an output folder for an epoch."""
     return f"{named_by(epoch)}-{uuid.uuid4().hex}"
 
 
 def sweep_inputs(folder: Path, sweeps: Sequence[Sweep]) -> None:
-    """Remove the input files that nobody can need any more, and what is noted of runs that are never done again."""
+    """Remove input files and published outcomes covered by `sweeps`."""
     for path in folder.glob("[0-9]*"):
         epoch = epoch_of(path)
         rows = path.suffix == ".parquet"
@@ -342,7 +373,7 @@ def sweep_inputs(folder: Path, sweeps: Sequence[Sweep]) -> None:
 
 
 def sweep_outputs(folder: Path, upto: int, worker: int) -> None:
-    """Remove the output files of epochs up to `upto` that are for `worker`, and folders that are empty then."""
+    """Remove output files for `worker` of epochs up to `upto`, and emptied folders."""
     for output in folder.iterdir():
         if int(output.name[:_DIGITS]) > upto:
             continue
@@ -351,21 +382,27 @@ def sweep_outputs(folder: Path, upto: int, worker: int) -> None:
 
 
 def sweep_unfinished(folder: Path, upto: int) -> None:
-    """Remove the folders of epochs up to `upto` in which nothing is for a worker to read: of attempts that were cut short."""
+    """Remove output folders up to epoch `upto` without files for workers.
+
+    They are of attempts that were cut short.
+    """
     for output in folder.iterdir():
         if epoch_of(output) <= upto and not any(output.glob("*.w*.parquet")):
             shutil.rmtree(output, ignore_errors=True)
 
 
 def remove_inputs(paths: Iterable[str]) -> None:
-    """Remove input files. Their folder stays: others write into it."""
+    """Remove input files, but not their shared folder."""
     for path in paths:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Remove files, and the folders that are empty then: nobody else may write into these."""
+    """Remove files and the folders emptied by that.
+
+    Nobody else may write into these folders.
+    """
     folders = set()
     for path in paths:
         with suppress(FileNotFoundError):
@@ -380,7 +417,7 @@ def remove(paths: Iterable[str]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, to make its names durable."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -389,7 +426,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _repeats(table: pa.Table) -> list[str]:
-    """Text columns whose values repeat, by a look at the first: writing them by dictionary is worth its time."""
+    """Text columns worth dictionary encoding, judged by their first values."""
     import pyarrow.compute as pc
 
     chosen = []

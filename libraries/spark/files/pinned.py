@@ -1,4 +1,4 @@
-"""Tables that are files: those that a run reads, listed once a run, so that each attempt at it reads the same.
+"""Pinned file lists of tables: listed once per run, the same for each attempt.
 
 Files come and go in a folder. What Spark finds there depends on when it looks, and it looks once a session. So *gather* looks,
 when an epoch is complete, and what it found goes with the run. It is noted beside the region's files, too: so the run has the
@@ -30,7 +30,7 @@ _CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
 def local_path(path: str) -> str:
-    """The path without `file:` in front of it. Raises SparkError for one that is not on a file system of this machine."""
+    """Local path without a `file:` prefix; SparkError for a remote file system."""
     if not _SCHEME.match(path):
         return path
     scheme, rest = path.split(":", 1)
@@ -43,7 +43,7 @@ def local_path(path: str) -> str:
 
 
 class _Noted(msgspec.Struct, frozen=True):
-    """The files found for the run of an epoch: of each table its name, its path and its files."""
+    """Files found for an epoch's run: name, path and files of each table."""
 
     tables: list[tuple[str, str, list[PinnedFile]]]
 
@@ -52,7 +52,10 @@ _NOTED: Typed[_Noted] = Typed("a list of the files of tables", _Noted)
 
 
 def pin_once(folder: Path, epoch: int, tables: Mapping[str, str], durable: bool) -> list[tuple[str, list[PinnedFile]]]:
-    """The files of each table for the run of an epoch, which are noted in `folder` if it is `durable`. Raises SparkError."""
+    """Pinned files of each table for an epoch's run; if `durable`, noted in `folder`.
+
+    Raises SparkError.
+    """
     note = folder / f"{named_by(epoch)}-{crc32(msgspec.msgpack.encode(list(tables.items()))):08x}{SUFFIX}"
     noted: _Noted | None = None
     if durable:
@@ -66,7 +69,7 @@ def pin_once(folder: Path, epoch: int, tables: Mapping[str, str], durable: bool)
 
 
 def pin(name: str, path: str) -> list[PinnedFile]:
-    """The files of the table `name`: a file, all in a folder, or all that a pattern finds, as Spark takes them.
+    """Current files of the table `name`: one file, a folder's, or a pattern's.
 
     Raises:
         SparkError: if there are none.
@@ -84,7 +87,7 @@ def pin(name: str, path: str) -> list[PinnedFile]:
 
 
 def check(name: str, files: Iterable[PinnedFile]) -> None:
-    """Raise SparkError for a file that is gone, or is another one by now."""
+    """Raise SparkError for a missing or changed file."""
     for file in files:
         try:
             now = os.stat(file.path)
@@ -108,7 +111,7 @@ def _roots(path: str) -> list[str]:
 
 
 def _choices(pattern: str) -> Iterator[str]:
-    """Patterns without braces, for one with: {a,b} stands for a and for b."""
+    """Expand braces in a pattern: {a,b} stands for a and for b."""
     choice = _CHOICE.search(pattern)
     if choice is None:
         yield pattern
@@ -126,7 +129,7 @@ def _below(folder: str) -> Iterator[str]:
 
 
 def _hidden(name: str) -> bool:
-    """True for what Spark passes over: `_temporary`, checksums, what is being copied."""
+    """True for names ignored by Spark: `_temporary`, checksums, unfinished copies."""
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
 
 

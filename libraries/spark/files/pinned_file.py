@@ -1,4 +1,4 @@
-"""A file of a table, as a run reads it."""
+"""File of a table, as pinned for a run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class PinnedFile(NamedTuple):
-    """A file of a table, as it was when it was listed."""
+    """File of a table, with its state at the time of listing."""
 
     base: str
-    """The folder below which a folder `name=value` is a column."""
+    """Base folder of partition columns: `name=value` folders lie below it."""
     path: str
     size: int
-    """In bytes."""
+    """File size in bytes."""
     modified: int
-    """In nanoseconds."""
+    """Modification time in nanoseconds."""

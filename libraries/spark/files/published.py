@@ -1,4 +1,4 @@
-"""Outcomes of runs, published under a name for their input: who does a run again takes that, and Spark does not run.
+"""Published outcomes of runs, named by their input, for reuse by repeated runs.
 
 The name says of which epochs a run is, over which rows, whoever wrote them, in whatever order and files, and who is told what
 comes out. So whatever the region's function does, and however Spark deals rows out, a run gives the same when it is done
@@ -21,11 +21,14 @@ from libraries.spark.files.parquet import add_up, named_by, write_once
 from timely.data.codec.typed import Typed
 
 Share: TypeAlias = tuple[int, str, bytes]
-"""An element of a message from compute to read: a key, which the worker that is to read it owns, and a file's path or rows."""
+"""Element of a message from compute to read: routing key, file path, or the rows.
+
+The worker that is to read it owns the key.
+"""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of a run: the shares of the workers, and the entries of the files of each consumer. `ran`: not left out."""
+    """Outcome of a run: workers' shares, consumers' entries; `ran`: not left out."""
 
     ran: bool
     shares: list[Share] = []
@@ -33,7 +36,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> list[list[Share] | list[ManifestEntry]]:
-        """By port, what is to be told there."""
+        """Messages by output port."""
         return [self.shares, *self.handed]
 
 
@@ -41,7 +44,10 @@ _OUTCOME: Typed[Outcome] = Typed("what came of a run", Outcome)
 
 
 def name_of(epoch: int, run: Manifested, told: Sequence[object]) -> str:
-    """The name of a run at `epoch`. `told`: what else its outcome depends on, such as the number of workers."""
+    """Name of a run at `epoch`, from all that its outcome depends on.
+
+    `told` is what else that is, such as the number of workers.
+    """
     first, entries, schemas, pinned = run
     inputs = []
     for name, schema in schemas:
@@ -52,13 +58,15 @@ def name_of(epoch: int, run: Manifested, told: Sequence[object]) -> str:
 
 
 def digest_of_file(run: str, number: int) -> int:
-    """The digest of the rows that a run has written into one of its files: its outcome never changes, so its name stands for
-    them."""
+    """Digest for the rows of a run's output file, from the run's name and file number.
+
+    Its outcome never changes, so its name stands for them.
+    """
     return int(blake2b(f"{run}-{number}".encode(), digest_size=7).hexdigest(), 16)
 
 
 def published(path: Path, run: Callable[[], Outcome]) -> Outcome:
-    """The outcome of a run that is published at `path`: what `run` makes of it, unless somebody was there before."""
+    """Published outcome at `path`; if there is none, publish the result of `run`."""
     with suppress(FileNotFoundError):
         return _OUTCOME.decode(path.read_bytes())
     return _OUTCOME.decode(write_once(path, msgspec.msgpack.encode(run()), durable=False))

@@ -1,4 +1,4 @@
-"""The columns of an input that a region's query reads, once Spark has said which: the others are not written.
+"""Column pruning: only columns used by a region's query are written to its input.
 
 A first run has all columns. What Spark's analysis of its query refers to is noted in a file of the region, which every worker
 finds; who does not find it, or finds that it is about another query or other columns, writes all. A file's rows are known by
@@ -31,7 +31,10 @@ _NOTE: Typed[_Note] = Typed("a note of the columns that a query reads", _Note)
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The note about an `input` of a region, whose query, and all by which that may mean something else, is `query`."""
+    """Note of the columns used of a region's `input` by the query `query`.
+
+    `query` identifies the query, and all by which that may mean something else.
+    """
 
     region: str
     input: str
@@ -39,11 +42,11 @@ class Reads:
 
     @classmethod
     def of(cls, region: str, input: str, *what: object) -> Reads:
-        """That of a query known by `what`."""
+        """Note for the query identified by the values `what`."""
         return cls(region, input, blake2b(repr(what).encode(), digest_size=16).hexdigest())
 
     def left_out(self, context: JobContext, columns: Sequence[str]) -> tuple[str, ...]:
-        """Those of the input's columns that are not read."""
+        """Unused columns of the input."""
         with suppress(OSError, ProtocolError):
             path = context.folder(f"{self.region}/reads") / self.input
             note = _NOTE.decode(path.read_bytes())
@@ -52,7 +55,7 @@ class Reads:
         return ()
 
     def note(self, context: JobContext, columns: Sequence[str], read: Collection[str]) -> None:
-        """Note the columns that are read."""
+        """Note the columns used by the query."""
         path = context.folder(f"{self.region}/reads") / self.input
         unfinished = path.with_name(f"{path.name}-{uuid4().hex}.part")
         unfinished.write_bytes(msgspec.msgpack.encode(_Note(self.query, tuple(columns), tuple(sorted(read)))))

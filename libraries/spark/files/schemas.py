@@ -1,4 +1,4 @@
-"""The columns of files, as they travel to Spark's process and stand beside a table: a serialized Arrow schema."""
+"""Serialized Arrow schemas: in messages to Spark's process, and beside tables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from timely.data.codec.typed import shown
 
 
 def write_schema(schema: pa.Schema) -> bytes:
-    """A schema as bytes."""
+    """Schema as bytes."""
     return bytes(schema.serialize())
 
 
 def read_schema(data: bytes) -> pa.Schema:
-    """The schema that `write_schema` was given.
+    """Schema from the bytes of `write_schema`.
 
     Raises:
         SparkError: if it is none.

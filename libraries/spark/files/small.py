@@ -1,4 +1,4 @@
-"""Small results of runs: as bytes, in the messages that otherwise name files."""
+"""Small results of runs, sent as bytes within messages instead of as files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SMALL = 1 << 20
-"""Bytes of rows, as Arrow holds them, that a message may carry."""
+"""Most bytes of rows in a message, in Arrow's memory format."""
 
 Written: TypeAlias = tuple[tuple[str, int], ...] | bytes
-"""The result of a run: files, in order, each with its rows; or, of a small one, the rows."""
+"""Result of a run: files in order, each with its row count; or few rows as bytes."""
 
 
 def packed(table: pa.Table) -> bytes:
-    """The rows of a table as bytes, which `timely.data.codec.tables.read_table` reads."""
+    """Rows of a table as bytes for `timely.data.codec.tables.read_table`."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

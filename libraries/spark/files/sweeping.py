@@ -1,4 +1,4 @@
-"""Sweeping: the input files of a region that nobody can need any more. No I/O here.
+"""Garbage collection of a region's input files; the decisions, without I/O.
 
 A file may be named by the runs that compute was sent. Those up to where its low-watermark is are never done again; every later
 one, whether it was sent already or comes after a rollback, names either what the last of them named or what is newer: gather
@@ -14,7 +14,7 @@ from timely.time import INF, Frontier
 
 
 def last_epoch(frontier: Frontier) -> int:
-    """The last epoch that lies in `frontier` as a whole; -1: none.
+    """Last epoch entirely in `frontier`; -1 for none.
 
     >>> last_epoch(Frontier.before([(3, 2), (4, 0)])), last_epoch(Frontier.empty(1)), last_epoch(Frontier.top(1)) == INF
     (2, -1, True)
@@ -23,7 +23,7 @@ def last_epoch(frontier: Frontier) -> int:
 
 
 def input_of(path: str) -> str:
-    """The input that a file is of, by its name.
+    """Input name in the name of a file.
 
     >>> input_of("in/00000000000000000003-rates-0-1-0f.parquet")
     'rates'
@@ -33,7 +33,7 @@ def input_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The files that the run of epoch `due` names, which is over the epochs from `first` on."""
+    """Files named by the run of epoch `due`, over the epochs from `first` on."""
 
     due: int
     first: int
@@ -41,13 +41,15 @@ class Names:
 
 
 def named(due: int, run: Manifested) -> Names:
-    """The files that a run names."""
+    """Files named by a run."""
     return Names(due, run[0], frozenset(entry.path for entry in run[1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The files to remove: of the epochs up to `upto` those before `needed`, and what the last run up to there does not name.
+    """Rule for files to remove, by epoch: unneeded, or unused by the last final run.
+
+    Removed are, of the epochs up to `upto`, those before `needed`, and what the last run up to there does not name.
 
     Args:
         upto: up to this epoch nothing is ever rolled back.
@@ -62,7 +64,7 @@ class Sweep:
     inputs: frozenset[str] | None = None
 
     def takes(self, epoch: int, path: str) -> bool:
-        """True if a file of this epoch goes."""
+        """True if a file of this epoch is to be removed."""
         if epoch > self.upto or (self.inputs is not None and input_of(path) not in self.inputs):
             return False
         last = self.last
@@ -70,17 +72,17 @@ class Sweep:
 
 
 class Named:
-    """The files named by the runs that may come back, and by the last one that will not."""
+    """Files named by repeatable runs, and by the last final run."""
 
     def __init__(self) -> None:
         self._names: dict[int, Names] = {}
 
     def note(self, due: int, run: Manifested) -> None:
-        """A run is there."""
+        """Record the files of a run."""
         self._names[due] = named(due, run)
 
     def at(self, upto: int) -> Names | None:
-        """The last one up to `upto`, before which none will be asked for again."""
+        """Files of the last run up to `upto`; earlier ones are dropped."""
         over = sorted(due for due in self._names if due <= upto)
         for due in over[:-1]:
             del self._names[due]

@@ -1,4 +1,4 @@
-"""The access that a child has to a Spark: `java_access` to one in a Java of its own, `connect` to one behind Spark Connect."""
+"""Interface to a Spark: over Py4J (`java_access`), or over gRPC (`connect`)."""
 
 from __future__ import annotations
 
@@ -21,70 +21,85 @@ if TYPE_CHECKING:
 
 
 class Access(Protocol):
-    """The part of a Spark that runs and queries need beyond its sessions. Methods may be called by several threads."""
+    """Operations of a Spark needed by runs and queries beyond sessions; thread-safe."""
 
     version: str
     jvm: int | None
-    """The process of its Java on this machine."""
+    """Process id of its Java on this machine; None if it is elsewhere."""
     page: str | None
-    """The address of Spark's own page, if it has one."""
+    """Address of Spark's own page, if it has one."""
     own_options: dict[str, str]
-    """The options of the files that it writes for a job (`libraries.spark.process.own_files`)."""
+    """Options of the files written by Spark for a job.
+
+    See `libraries.spark.process.own_files`.
+    """
 
     def new_session(self) -> SparkSession:
-        """A session of its own: views and settings are not shared."""
+        """New session with its own views and settings."""
 
     def release(self, session: SparkSession) -> None:
-        """Nobody uses this session any more."""
+        """Release a session after its last use."""
 
     def leave(self) -> None:
-        """Release all sessions, at once: the keeper, which would, is gone."""
+        """Release all sessions at once, after the loss of the Spark daemon."""
 
     def activate(self, session: SparkSession) -> None:
-        """Make it the session of this thread, as far as PySpark and Spark themselves look for one."""
+        """Make it the current session of this thread, for PySpark and for Spark."""
 
     def running(self, session: SparkSession, task: RunTask) -> AbstractContextManager[None]:
-        """Inside, all that this thread has Spark do in the session belongs to this run."""
+        """Attribute all jobs of this thread in the session to this run, as a context."""
 
     def cancel(self, number: int) -> None:
-        """End what Spark does for a run, and what the run is about to have it do."""
+        """Cancel a run's jobs, present and future."""
 
     def progress(self, number: int) -> tuple[int, int]:
-        """The tasks of a run that are done, and those known so far."""
+        """Completed and known tasks of a run."""
 
     def read(self, session: SparkSession, frames: Frames) -> DataFrame:
-        """The rows of an input. Their schema is known, so no file need be opened to learn it."""
+        """Rows of an input, with a known schema.
+
+        So no file need be opened to learn it.
+        """
 
     def read_table(self, session: SparkSession, name: str, files: Sequence[PinnedFile]) -> DataFrame:
-        """The rows of the files of the table `name`; folders `name=value` are columns."""
+        """Rows of the files of table `name`; folders `name=value` are columns."""
 
     def write(self, frame: DataFrame, output: str, rows: int) -> None:
-        """Write files `part-*.parquet`, of at most `rows` rows, or (0) of any number, into the new folder `output`."""
+        """Write files `part-*.parquet` of at most `rows` rows into a new folder `output`.
+
+        0 stands for any number of rows.
+        """
 
     def publishing(
         self, session: SparkSession, publisher: Publisher
     ) -> AbstractContextManager[Callable[[DataStreamWriter], StreamingQuery]]:
-        """Start of a query, by its writer. Inside, the micro-batches that it brings are published."""
+        """Context with a function to start a query; its micro-batches are published."""
 
     def gone(self, error: BaseException) -> bool:
-        """True if the error says that Spark, or the connection to it, is gone."""
+        """True for an error caused by the loss of Spark, or of the connection to it."""
 
     def lost(self, error: BaseException) -> bool:
-        """True if such an error says nothing of what was run: others have ended Spark, or the connection."""
+        """True if such an error is independent of the query.
+
+        Others have ended Spark, or the connection.
+        """
 
     def intact(self, session: SparkSession) -> bool:
-        """False if Spark has lost a session that it had, so that whatever it says now may be due to that.
+        """False if Spark has lost an existing session, the likely cause of its errors.
 
         Raises what is raised where Spark is gone.
         """
 
 
 def group_of(number: int) -> str:
-    """The group of Spark's jobs that belong to a run of this process, of which another one may have had the same number."""
+    """Spark job group of a run, unique across processes.
+
+    Another process may have had a run of the same number.
+    """
     return f"falkirk-{_unique(os.getpid())}-{number}"
 
 
 @cache
 def _unique(process: int) -> str:
-    """Of each process, forks too, a word that no other one has."""
+    """Unique token of a process, forks included."""
     return uuid.uuid4().hex

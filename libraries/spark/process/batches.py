@@ -1,4 +1,4 @@
-"""The micro-batches of a streaming query on disk, for those who read them: a folder for each, in it a share for each worker."""
+"""Micro-batches of a streaming query on disk: a folder each, a share per worker."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from pathlib import Path
 from libraries.spark.errors import SparkError
 
 CHECKPOINT = "checkpoint"
-"""Spark's own part of the folder."""
+"""Subfolder for Spark's checkpoint."""
 
 _END = "end"
 _BATCH = "batch-"
 
 
 def batch_folder(folder: Path, number: int) -> Path:
-    """The folder of a micro-batch."""
+    """Folder of a micro-batch."""
     return folder / f"{_BATCH}{number:012}"
 
 
 def share_folder(batch: Path, worker: int) -> Path:
-    """The share of `worker` in a micro-batch."""
+    """Folder with the share of `worker` in a micro-batch."""
     return batch / f"w{worker:03}"
 
 
 def batches(folder: Path) -> list[int]:
-    """The micro-batches that are there, in order."""
+    """Existing micro-batches, in order."""
     return sorted(int(name.removeprefix(_BATCH)) for name in os.listdir(folder) if name.startswith(_BATCH))
 
 
 def last_batch(folder: Path) -> int:
-    """The last micro-batch that was ever there; -1 if there was none."""
+    """Latest micro-batch so far; -1 if there was none."""
     return max(batches(folder), default=-1)
 
 
 def share_files(folder: Path, number: int, worker: int) -> list[Path] | None:
-    """The files of a micro-batch that are for `worker`, in order; None if it is not there, or has been forgotten."""
+    """Files of a micro-batch for `worker`, in order; None if not there, or forgotten."""
     share = share_folder(batch_folder(folder, number), worker)
     return sorted(share.glob("*.parquet")) if share.is_dir() else None
 
 
 def forget(folder: Path, before: int, worker: int) -> None:
-    """Nobody will read what is for `worker` in the batches before `before` any more. The last batch's folder stays."""
+    """Remove shares of `worker` in batches before `before`, but no last folder."""
     known = batches(folder)
     for number in known:
         if number >= before:
@@ -57,7 +57,7 @@ def forget(folder: Path, before: int, worker: int) -> None:
 
 
 def set_end(folder: Path, last: int) -> None:
-    """Say that there will be no batch after `last`."""
+    """Record `last` as the last batch of the query."""
     hidden = folder / f".{_END}"
     with hidden.open("w") as file:
         file.write(str(last))
@@ -67,7 +67,7 @@ def set_end(folder: Path, last: int) -> None:
 
 
 def end(folder: Path) -> int | None:
-    """The last batch of a query that has ended; None if it has not. Raises SparkError if the file that says so is damaged."""
+    """Last batch of an ended query; None before its end, SparkError for damage."""
     try:
         text = (folder / _END).read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,6 @@
-"""The process that speaks to Spark for a worker: a fork of the keeper of Spark (`libraries.spark.process.keeper`).
+"""Client process of a worker for Spark, forked from the Spark daemon.
+
+The daemon is `libraries.spark.process.keeper`.
 
 It can die, or hang, while Spark lives on: then another one takes its place. It ends when the worker is gone, or the keeper;
 when Spark is gone it says so, and waits to be ended.
@@ -47,16 +49,19 @@ from libraries.spark.process.tasks import Tasks
 from runtime.control import receive_bytes, send_bytes
 
 _POLL_SECONDS = 1.0
-"""Seconds between two looks at how far runs are, of which each takes Python and Java some milliseconds."""
+"""Seconds between two checks of the progress of runs.
+
+Each check takes Python and Java some milliseconds.
+"""
 
 _END_SECONDS = 1.0
-"""Seconds in which the keeper says that Java has ended, when a connection to it was lost."""
+"""Seconds to wait for the daemon's report of Java's end, after a lost connection."""
 
 _PRINTED_SECONDS = 2.0
 
 
 class SparkChild:
-    """The child's side of the connections: to the worker, and to the keeper."""
+    """Client's side of its connections: to the worker, and to the Spark daemon."""
 
     def __init__(self, control: socket.socket, news: socket.socket) -> None:
         self._control = control
@@ -64,7 +69,7 @@ class SparkChild:
         self._sending = threading.Lock()
         self._up: JavaUp | ServerUp | None = None
         self._heard = threading.Event()
-        """Spark is up, or has ended."""
+        """Set once Spark is up, or has ended."""
         self._ended = False
         self._ending = threading.Lock()
         self._access: Access | None = None
@@ -74,7 +79,7 @@ class SparkChild:
         self._queries: Queries | None = None
 
     def serve(self) -> None:
-        """Get access to Spark, then run what is asked for, each run in a thread of its own."""
+        """Connect to Spark, then serve requests, each run in its own thread."""
         threading.Thread(target=self._read_news, daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
         self._heard.wait()
@@ -91,12 +96,12 @@ class SparkChild:
         threading.Event().wait()  # the worker knows that nothing goes on here, and closes the connection
 
     def tell(self, message: FromSpark) -> None:
-        """Say something to the worker."""
+        """Send the worker a message."""
         with self._sending, suppress(OSError):
             send_bytes(self._control, encode(message))
 
     def _open(self, up: JavaUp | ServerUp) -> bool:
-        """Get access to Spark, and say whether that went well."""
+        """Connect to Spark and report the result; True on success."""
         try:
             self._access = access = self._opened(up)
         except Exception as error:
@@ -172,7 +177,7 @@ class SparkChild:
                 self.tell(RunFailed(task.number, self._told(error), again=not hopeless(error)))
 
     def _is_gone(self, error: Exception) -> bool:
-        """True if all is lost, whatever runs, as the worker hears."""
+        """True after an error due to the loss of Spark; the worker is notified."""
         access = self._access
         if access is not None and access.gone(error):
             if access.jvm is not None:
@@ -186,7 +191,7 @@ class SparkChild:
         return self._ended
 
     def _wait_for_the_end(self) -> None:
-        """The connection to Java was lost: the keeper says what has become of it."""
+        """Wait for the daemon's report of Java's end, after a lost connection."""
         deadline = time.monotonic() + _END_SECONDS
         while not self._ended and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -206,7 +211,7 @@ class SparkChild:
         return text
 
     def _all_printed(self) -> str:
-        """The last lines that were printed, as the keeper has them."""
+        """Last output of Spark's processes, requested from the Spark daemon."""
         self._printed_came.clear()
         with suppress(OSError):
             self._news.send(ASKS)
@@ -215,7 +220,7 @@ class SparkChild:
 
 
 def main(control: socket.socket | None, news: socket.socket) -> int:
-    """Serve a worker; without a connection to one, do what the keeper asks for, and end.
+    """Serve a worker; without a connection to one, do one job for the daemon, and end.
 
     That is to have a Java that is spare open its session, or to release sessions on a server.
     """

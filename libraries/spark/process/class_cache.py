@@ -1,4 +1,4 @@
-"""The class cache of Spark's Java: its classes as a start leaves them, recorded once, so that later starts take half the time.
+"""Class cache of Spark's Java: recorded once, it halves the time of later starts.
 
 Java spends most of a start of Spark on reading, checking and interpreting the same ten thousand classes. `record` has Spark
 start once, run a little of everything, and write down what Java has made of them (`python -m
@@ -24,19 +24,19 @@ from libraries.spark.process.session import SparkOptions, environment, open_sess
 from runtime.scratch import Scratch
 
 _AHEAD_OF_TIME = 25
-"""The first major version of Java that makes the better kind of cache, with profiles of methods, in one run."""
+"""First Java version with ahead-of-time caches, with method profiles, in one run."""
 
 _SECONDS = 600.0
 
 
 def cache_file(java: Java) -> Path:
-    """The file for this Java and this pyspark, as they are now, in the user's cache. It need not be there."""
+    """Cache file for this Java and pyspark, in the user's cache; it may not exist."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "falkirk" / "java"
     return folder / f"{_hash(_place(java))}-{_hash(_installed(java))}.classes"
 
 
 def options_to_use(java: Java) -> str:
-    """The options with which Java uses what was recorded; none where nothing was."""
+    """Java options to use the recorded cache; empty if there is none."""
     file = cache_file(java)
     if not file.is_file() or " " in str(file):
         return ""
@@ -46,7 +46,9 @@ def options_to_use(java: Java) -> str:
 
 
 def record(java: Java | None = None) -> Path:
-    """Record the classes of Spark for this user, unless that was done; the file. Takes about a minute, and 200 MB of disk.
+    """Record Spark's classes for this user unless done already; the cache file.
+
+    Takes about a minute, and 200 MB of disk.
 
     Raises:
         SparkError: if there is no Java, or Spark does not start on it.
@@ -101,7 +103,7 @@ def _place(java: Java) -> object:
 
 
 def _installed(java: Java) -> object:
-    """Name, size in bytes and time of change of each file that Java compares with those it has recorded."""
+    """Name, size and change time of each file compared by Java with its recorded ones."""
     spark = find_spec("pyspark")
     jars = Path(spark.origin).parent / "jars" if spark is not None and spark.origin else None
     files = [java.home / "lib" / "modules", *(jars.iterdir() if jars is not None and jars.is_dir() else ())]
@@ -118,7 +120,7 @@ def _major(java: Java) -> int:
 
 
 def _exercise(folder: Path) -> None:
-    """Start Spark, have it load what jobs commonly use, and let Java end by itself: that is when it writes."""
+    """Start Spark, load commonly used classes, and let Java exit, to write the cache."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""The access to a Spark behind a Spark Connect server, over gRPC.
+"""Access to a Spark Connect server, over gRPC.
 
 The server may see the job's files or not. If it does, names of files go to it, as to a Spark of one's own; if not, rows go
 there and come back as Arrow, and the files are read and written here. So for everybody else a run is from files to files.
@@ -55,23 +55,26 @@ _CHANNEL = [
     ("grpc.max_reconnect_backoff_ms", 250),
 ]
 _RETRIES = 3
-"""Tries of a call to a server that does not answer, within a second: no server starts anew in that time."""
+"""Retries of a call to an unresponsive server, within a second.
+
+No server starts anew in that time.
+"""
 
 _AGAIN_SECONDS = 0.2
 _LOOK_SECONDS = 0.02
 _END_SECONDS = 120.0
-"""Seconds for which what the server does for a session is waited for, when that was interrupted."""
+"""Seconds to wait for the end of interrupted work in a server's session."""
 
 _BUSY_SECONDS = 2.0
 _MOST_BUSY_SECONDS = 60.0
 _STOPPING_SECONDS = 20.0
-"""Seconds for which a server is waited for that is about to end."""
+"""Seconds to wait for the end of a stopping server."""
 
 _LATE = "Python worker failed to connect back"
 _STOPPING = re.compile(
     "SparkContext was shut down|SparkContext has been shutdown|stopped SparkContext|Application error processing RPC"
 )
-"""The words of a server that is about to end, as after its heap has overflowed, and yet answers."""
+"""Error messages of a stopping server, as after a heap overflow; it still answers."""
 
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 
@@ -79,7 +82,9 @@ logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # what it
 
 
 class ConnectAccess:
-    """Sessions on a server. Waits for the server, for as long as the orders say; `waits` is told why.
+    """Sessions on a server; waits for the server, and calls `waits` with the reason.
+
+    It waits as long as the orders say.
 
     Raises SparkError if it does not come, or refuses; `opens` is called before each session is opened.
     """
@@ -91,14 +96,17 @@ class ConnectAccess:
         self._opens = opens
         self._numbers = itertools.count()
         self._reads = self._writes = up.server.shared
-        """Whether the server reads the job's files, and whether it writes them as Spark does; None: that is not known yet."""
+        """True if the server reads, and writes, the job's files; None: not known yet.
+
+        It writes them as Spark does.
+        """
         self._running: dict[int, Any] = {}
         self._stages: dict[str, dict[int, tuple[int, int]]] = {}
-        """Of each session the tasks of its stages that are done, and all."""
+        """Completed and total tasks of each session's stages."""
         self._lock = threading.Lock()
         self._waits = waits
         self._over = False
-        """The server has ended, or is about to."""
+        """True once the server has ended, or is about to."""
         self.version = self._first()
         self.jvm = up.pid
         self.page: str | None = None
@@ -228,7 +236,7 @@ class ConnectAccess:
         return True
 
     def _first(self) -> str:
-        """The version of Spark, from a first session, when there can be one."""
+        """Wait for the server and open a first session; its Spark version."""
         where = self._server.url.partition("/;")[0]
         deadline = time.monotonic() + self._server.seconds
         said = False
@@ -257,7 +265,10 @@ class ConnectAccess:
             time.sleep(_AGAIN_SECONDS)
 
     def _wait_for_the_end(self) -> None:
-        """Wait until a server that is about to end does not answer: all that is begun there fails, and would count as tried."""
+        """Wait until a stopping server is unreachable.
+
+        Everything begun there meanwhile fails, and would count as tried.
+        """
         deadline = time.monotonic() + _STOPPING_SECONDS
         while not self._over and time.monotonic() < deadline:
             try:
@@ -268,7 +279,7 @@ class ConnectAccess:
         self._over = True
 
     def _started(self, writer: DataStreamWriter, publisher: Publisher) -> StreamingQuery:
-        """The query, started. A server that is too busy to begin with it is waited for, as one that is not there.
+        """Start the query; wait for a busy server as for a missing one.
 
         Spark starts a Python process for each query, and gives up after 10 s. Nothing of the query has begun then. Others may
         be as late at the same time, so each try waits longer than the one before, by chance: else all would fail for ever.
@@ -287,7 +298,7 @@ class ConnectAccess:
             pause = min(2 * pause, _MOST_BUSY_SECONDS)
 
     def _probe(self, session: SparkSession, folder: Path) -> None:
-        """Find out whether the server reads the files that are here, and whether it writes them, named as Spark's are.
+        """Test the server's read and write access to local files, with Spark's names.
 
         One that is not Spark may heed none of the options of our own files, and rows from it come back over the connection.
         """
@@ -311,7 +322,7 @@ class ConnectAccess:
 
 
 def release(message: Release) -> None:
-    """Release the sessions of a child that is gone, when what runs in them has ended."""
+    """Release the sessions of a dead client process, after their work has ended."""
     sessions = [_session(message.server, session_id(message.root, number)) for number in range(message.count)]
     if all(map(_interrupt, sessions)):
         for session in sessions:
@@ -319,7 +330,10 @@ def release(message: Release) -> None:
 
 
 def _end(session: Any) -> None:
-    """Release a session, when what runs in it has ended: what the server plans goes on for a while after it was interrupted."""
+    """Interrupt a session's work, wait for its end, and release the session.
+
+    The server's planning goes on for a while after it was interrupted.
+    """
     deadline = time.monotonic() + _END_SECONDS
     while _interrupt(session) and _runs(session) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -328,7 +342,10 @@ def _end(session: Any) -> None:
 
 
 def _interrupt(session: Any) -> bool:
-    """Have the server end what runs in a session. False if there is no server: if it comes back it has no sessions."""
+    """Interrupt a session's work; False without a server.
+
+    If the server comes back it has no sessions.
+    """
     try:
         session.client.interrupt_all()
     except Exception as error:
@@ -337,7 +354,7 @@ def _interrupt(session: Any) -> bool:
 
 
 def _runs(session: Any) -> bool:
-    """True if something runs in a session, whether or not it was interrupted, as far as PySpark and the server tell."""
+    """True if work in a session is known to run, interrupted or not."""
     try:
         from pyspark.sql.connect.proto.base_pb2 import GetStatusResponse
 
@@ -356,24 +373,24 @@ def _session(server: ServerOrders, identity: str) -> Any:
 
 
 def _silent(error: BaseException) -> bool:
-    """True for the error of a call to a server that does not answer."""
+    """True for the error of a call to an unreachable server."""
     return bool(_status(error) == grpc.StatusCode.UNAVAILABLE)
 
 
 def _stopping(error: BaseException) -> bool:
-    """True for an error of a server that is about to end."""
+    """True for an error of a stopping server."""
     return isinstance(error, SparkConnectGrpcException) and _STOPPING.search(str(error)) is not None
 
 
 def _status(error: BaseException) -> Any:
-    """The status of the call that failed; None if it was none."""
+    """gRPC status of a failed call; None for another error."""
     if isinstance(error, SparkConnectGrpcException):
         return error.getGrpcStatusCode()
     return error.code() if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call) else None
 
 
 def _all(frames: Iterator[DataFrame]) -> DataFrame:
-    """The rows of all. Of so many that a plan gets deep, pairs are joined first."""
+    """Union of DataFrames, as a balanced tree to keep the plan shallow."""
     found = list(frames)
     while len(found) > 1:
         found = [functools.reduce(DataFrame.union, found[at : at + 2]) for at in range(0, len(found), 2)]
@@ -381,7 +398,7 @@ def _all(frames: Iterator[DataFrame]) -> DataFrame:
 
 
 def _tables(frame: DataFrame, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of a DataFrame as they come."""
+    """Rows of a DataFrame, streamed as tables."""
     remote: Any = frame
     client = remote.sparkSession.client
     for each in client.to_table_as_iterator(remote._plan.to_proto(client), remote._plan.observations):

@@ -1,4 +1,4 @@
-"""The settings of the user's own Spark, in `spark-defaults.conf`: which of them hold for a job's Spark."""
+"""User's settings in `spark-defaults.conf`, and their validity for a job's Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WHERE = (
     *("spark.master", "spark.app.name", "spark.submit.", "spark.scheduler.mode", "spark.local.dir"),
     *("spark.driver.host", "spark.driver.bindAddress"),
 )
-"""Where it runs, and where its files are: a job says that."""
+"""Settings of location, for Spark and its files; determined by the job."""
 
 _ANSWERS = (
     *("spark.sql.ansi.", "spark.sql.legacy.", "spark.sql.session.timeZone", "spark.sql.session.collation."),
@@ -33,14 +33,14 @@ _ANSWERS = (
     *("spark.sql.parquet.datetimeRebase", "spark.sql.parquet.inferTimestampNTZ", "spark.sql.parquet.writeLegacyFormat"),
     *("spark.sql.parquet.fieldId.", "spark.sql.parquet.mergeSchema", "spark.sql.parquet.respectSummaryFiles"),
 )
-"""Settings on which answers and types rest: they are the same on all machines, so that a program gives the same."""
+"""Settings with effect on answers and types; ignored, for portable results."""
 
 LEVEL = "spark.log.level"
 _OF_LOG4J = (".properties", ".xml", ".yaml", ".yml", ".json", ".jsn")
 
 
 def read_defaults(folder: str | None) -> dict[str, str]:
-    """The settings in `spark-defaults.conf` of a folder; none if it has no such file."""
+    """Settings in a folder's `spark-defaults.conf`; none without the file."""
     try:
         lines = [] if folder is None else (Path(folder) / "spark-defaults.conf").read_text().splitlines()
     except OSError:
@@ -50,7 +50,7 @@ def read_defaults(folder: str | None) -> dict[str, str]:
 
 
 def holds(name: str) -> bool:
-    """True for a setting that holds for a job's Spark.
+    """True for a setting with effect on a job's Spark.
 
     >>> holds("spark.sql.catalog.lake"), holds("spark.sql.session.timeZone"), holds("spark.master")
     (True, False, False)
@@ -59,7 +59,10 @@ def holds(name: str) -> bool:
 
 
 def logs_by_itself(settings: Mapping[str, str], folder: str | None) -> bool:
-    """True if the user has said how Spark logs: by its settings, or in a file of log4j's in the folder of its settings."""
+    """True if the user has configured Spark's logging.
+
+    That may be by settings, or by a file of log4j's in the folder of the settings.
+    """
     options = settings.get("spark.driver.extraJavaOptions", "")
     files = Path(folder).glob("log4j2*.*") if folder is not None else ()
     return LEVEL in settings or "log4j" in options or any(file.suffix in _OF_LOG4J for file in files)

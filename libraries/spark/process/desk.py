@@ -1,4 +1,4 @@
-"""The micro-batches of a query on a Spark Connect server, where the function for them runs: handed over in a folder.
+"""Micro-batch handover from a Spark Connect server to the client, by files.
 
 The server writes rows; the child, which knows what has been read and makes batches durable, publishes them. Between them are
 empty files in a folder of the job's, the *desk*: the function asks whether a micro-batch may come, then says that its rows are
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.02
 
 
 class Desk:
-    """A new desk, for one attempt at a query; those of attempts before it go."""
+    """Handover folder for one attempt at a query; removes those of earlier attempts."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
@@ -39,7 +39,7 @@ class Desk:
 
     @property
     def function(self) -> Callable[[DataFrame, int], None]:
-        """The function for the server."""
+        """Function for the server to call with each micro-batch."""
         return on_the_server(str(self._folder), self._publisher.options, self._publisher.rows)
 
     def __enter__(self) -> Desk:
@@ -72,7 +72,10 @@ class Desk:
 
 
 def on_the_server(desk: str, options: dict[str, str], rows: int) -> Callable[[Any, int], None]:
-    """The function that Spark calls there with each micro-batch. It stands for itself: falkirk need not be there."""
+    """Self-contained function for the server, called by Spark with each micro-batch.
+
+    falkirk need not be there.
+    """
 
     def hand_over(frame: Any, number: int) -> None:
         import os

@@ -1,4 +1,7 @@
-"""Errors of Spark, and of functions of the user's: those that may pass, and the words in which the user is told of them."""
+"""Classification of errors: transient or permanent; and messages for the user.
+
+Errors are those of Spark, and of functions of the user's.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,13 @@ from pyspark.errors import (
 from libraries.spark.errors import SparkError, SparkLost
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
-"""Errors of a query that come again the next time."""
+"""Permanent errors of a query."""
 
 _USELESS_STATES = ("0A", "21", "22", "23", "38", "39", "42")
-"""Classes of SQLSTATE that blame the query, its data, or a function of the user's; others blame files, memory, the network."""
+"""SQLSTATE classes of permanent errors: in the query, its data, or user functions.
+
+Others blame files, memory, the network.
+"""
 
 _USELESS_CLASSES = (
     "ClassNotFoundException",
@@ -34,31 +40,34 @@ _USELESS_CLASSES = (
     "IllegalArgumentException",
     "NumberFormatException",
 )
-"""Java's own errors for settings and names that are wrong."""
+"""Java exception classes for wrong settings and names."""
 
 _OF_SPARK = ("pyspark.errors.exceptions.captured", "pyspark.errors.exceptions.connect")
 
 _OF_FUNCTIONS = "38000"
-"""The SQLSTATE of what a function of the user's raises, which does not come over Spark Connect."""
+"""SQLSTATE of an exception in a user's function; not sent over Spark Connect."""
 
 _NAMED = re.compile(r"\(([\w.$]+)\) ")
-"""The class of an error of Java's, as Spark Connect tells it."""
+"""Pattern of a Java exception class in a Spark Connect error."""
 
 _DETAILS = re.compile(r'RPC that terminated with:.*?details = "(.*?)"\n', re.DOTALL)
-"""The part of an error of gRPC's that tells something."""
+"""Pattern of the informative part of a gRPC error."""
 
 _TRACE = "Traceback (most recent call last):"
 _RAISED = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
-"""The class of an exception, at the beginning of the line that tells it."""
+"""Pattern of an exception class at the start of a traceback's last line."""
 
 _PASSING = (OSError, MemoryError, EOFError)
-"""Errors that blame memory, files, the network, or a Spark that is gone, with all classes that are made from these."""
+"""Transient errors and their subclasses: memory, files, network, a lost Spark."""
 
 _MOST_TEXT = 2000
 
 
 def told(error: BaseException) -> str:
-    """An error in a few lines: Spark's messages can be as long as a page."""
+    """Error message in a few lines.
+
+    Spark's messages can be as long as a page.
+    """
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     if isinstance(error, SparkError | SparkLost):
         return f"{error}{notes}"
@@ -78,13 +87,16 @@ def told(error: BaseException) -> str:
 
 
 def own(error: BaseException) -> bool:
-    """True for an error of a function's own that would come again; False for Spark's, and for what may pass."""
+    """True for a permanent error of a user's function itself.
+
+    False for Spark's errors, and for transient ones.
+    """
     others = (SparkError, SparkLost, PySparkException, *_PASSING)
     return not (isinstance(error, others) or type(error).__module__.startswith("py4j"))
 
 
 def hopeless(error: BaseException) -> bool:
-    """True if what failed would fail again: it was refused before any work was done, or the query or its data are to blame."""
+    """True for a permanent failure: refused at once, or due to the query or its data."""
     if isinstance(error, PySparkException) and not _from_spark(error):
         return error.getCondition() != "JAVA_GATEWAY_EXITED"  # it may have been killed: what it printed tells (host)
     if isinstance(error, _USELESS) or _java_class(error).endswith(_USELESS_CLASSES):
@@ -93,12 +105,12 @@ def hopeless(error: BaseException) -> bool:
 
 
 def _from_spark(error: BaseException) -> bool:
-    """True for an exception of Spark's, which PySpark hands through; False for one of its own."""
+    """True for an exception from Spark, False for one of PySpark itself."""
     return any(each.__module__ in _OF_SPARK for each in type(error).__mro__)
 
 
 def _sql_state(error: BaseException) -> str:
-    """The SQLSTATE of an error, also of one that pyspark hands through as Java's; empty for one without."""
+    """SQLSTATE of an error, or of its Java exception; empty without one."""
     source: Any = getattr(error, "java_exception", error)
     try:
         return str(source.getSqlState() or (_OF_FUNCTIONS if isinstance(error, PythonException) else ""))
@@ -107,7 +119,7 @@ def _sql_state(error: BaseException) -> str:
 
 
 def _java_class(error: BaseException) -> str:
-    """The class of the exception that pyspark hands through as Java's; empty for another error."""
+    """Class of the Java exception behind an error; empty for another error."""
     try:
         return str(error.java_exception.getClass().getName())  # type: ignore[attr-defined]
     except Exception:  # it came over Spark Connect, there is none, or Java is gone
@@ -116,13 +128,13 @@ def _java_class(error: BaseException) -> str:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """True if a function in one of Spark's tasks failed for want of memory, or of something outside: a file, the network."""
+    """True for a transient failure in a Spark task: memory, files, network."""
     kind = _class_named(raised_in(str(error))) if isinstance(error, PythonException) else None
     return isinstance(kind, type) and issubclass(kind, _PASSING)
 
 
 def raised_in(text: str) -> str:
-    """The class of the exception that a Python traceback in `text` ends with, as tracebacks name it; empty if there is none.
+    """Class name at the end of a Python traceback in `text`; empty without one.
 
     >>> raised_in("Oh:\\nTraceback (most recent call last):\\n  File ...\\nsocket.gaierror: unknown\\nSQLSTATE: 38000")
     'socket.gaierror'
@@ -136,7 +148,10 @@ def raised_in(text: str) -> str:
 
 
 def _class_named(name: str) -> object:
-    """The class that tracebacks name so, unless it is one of the user's: to import a program here would be to run it."""
+    """Class of this name, from installed packages only.
+
+    To import a module of the user's program here would be to run it.
+    """
     if "." not in name:
         return getattr(builtins, name, None)
     try:

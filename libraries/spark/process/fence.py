@@ -1,4 +1,4 @@
-"""The end of all that others, who are gone, had a Java do: before it nobody may begin the same again.
+"""Fencing of Spark: wait for the end of work begun by earlier clients on a Java.
 
 The Java of a child that has died goes on with the call that it is in. If that is about to write, after it has planned for
 seconds, there is no job to be cancelled yet, and the write would come later, beside that of the next attempt. So a child that
@@ -18,18 +18,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SERVES = "py4j.ClientServerConnection.run("
-"""A frame of the stack of each thread that serves a connection of Python's."""
+"""Stack frame of threads for Python's connections."""
 
 _OWN = "dumpAllThreads("
-"""A frame of the one that is asked for the stacks."""
+"""Stack frame of the thread used for the thread dump itself."""
 
 _LOOK_SECONDS = 0.02
 _TASKS_SECONDS = 5.0
-"""Seconds for which tasks are waited for. One that takes longer may not commit any more: its stage is over."""
+"""Seconds to wait for the end of tasks.
+
+One that takes longer may not commit any more: its stage is over.
+"""
 
 
 def connections_of_others(java: Any) -> list[int]:
-    """The threads of Java's that serve connections, but for that of the caller, who has no other one yet."""
+    """Java threads of other clients' connections.
+
+    The caller has no other connection yet.
+    """
     found = []
     for thread in java.org.apache.spark.util.Utils.getThreadDump():
         stack = "" if thread is None else str(thread.toString())
@@ -39,7 +45,7 @@ def connections_of_others(java: Any) -> list[int]:
 
 
 def end_what_others_began(session: SparkSession, connections: list[int]) -> None:
-    """Stop all that runs on a Spark, in the name of whoever, and wait until it is over: until these connections have ended.
+    """Stop all work on a Spark, and wait for its end and that of these connections.
 
     What cannot be stopped is waited for: whoever does not want to wait for ever has Java killed.
     """
@@ -59,11 +65,14 @@ def end_what_others_began(session: SparkSession, connections: list[int]) -> None
 
 
 def _serve(java: Any, threads: list[int]) -> bool:
-    """True if one of these threads is still there. Java gives no number to a thread that another one had."""
+    """True if one of these threads is alive.
+
+    Java gives no number to a thread that another one had.
+    """
     bean = java.java.lang.management.ManagementFactory.getThreadMXBean()
     return any(bean.getThreadInfo(thread) is not None for thread in threads)
 
 
 def _tasks(context: Any) -> int:
-    """The number of tasks that run."""
+    """Number of running tasks."""
     return sum(executor.numRunningTasks() for executor in context._jsc.sc().statusTracker().getExecutorInfos())

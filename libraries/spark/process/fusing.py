@@ -1,4 +1,4 @@
-"""Two steps as one query of Spark's: where that is sure to give what the two give one after the other, and doing no more.
+"""Fusion of two steps into one Spark query, if the result is sure to be the same.
 
 Between two regions are rows: there are such, each is there once, and nobody asks for them again. As one query the first step is
 done when the second one's rows are asked for. So that nobody sees a difference
@@ -38,7 +38,7 @@ _PASS = (
     ),
     *("GlobalLimit", "LocalLimit", "Repartition", "ResolvedHint"),
 )
-"""Nodes with one child that take its rows once, and give none where there are none."""
+"""Plan nodes with one child, read once, and without output for empty input."""
 
 _AS_THEY_ARE = (
     *(t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType),
@@ -50,11 +50,11 @@ _WAIT_MS = 2000
 
 
 class Apart(Exception):
-    """Two steps are not to be one query; why."""
+    """Fusion of two steps is impossible, with the reason."""
 
 
 def joined(frame: DataFrame, session: SparkSession, name: str) -> DataFrame:
-    """What comes of a step, not asked for yet, as a DataFrame in another session, where it is known as `name`.
+    """DataFrame of an unexecuted step, moved to another session under the name `name`.
 
     Spark's optimizer moves no filter, and repeats no function, across the column between the two: it is not deterministic, and
     somebody asks for it. It costs a comparison a row.
@@ -74,8 +74,11 @@ def joined(frame: DataFrame, session: SparkSession, name: str) -> DataFrame:
 
 
 def check(frame: DataFrame, first: SparkSession, name: str, then: SparkSession, begun: int) -> None:
-    """Raise Apart unless `frame`, in session `then`, takes the rows of the step `name`, of session `first`, as if they were
-    there: once, with nothing for nothing. `begun` is the number of jobs that Spark has begun while the frame was made."""
+    """Check the use of a step's rows in `frame`: once, as if they were stored.
+
+    The step is `name`, of session `first`; `frame` is in session `then`. It must give nothing for nothing. `begun`
+    is the number of jobs that Spark has begun while the frame was made. Raises Apart if it does not.
+    """
     if begun:
         raise Apart("the step behind has Spark run something itself")
     uses, nothing = _taken(frame._jdf.queryExecution().analyzed(), name, {})
@@ -89,14 +92,14 @@ def check(frame: DataFrame, first: SparkSession, name: str, then: SparkSession, 
 
 
 def jobs(session: SparkSession, number: int) -> int:
-    """The number of jobs that Spark has begun for a run before this is called."""
+    """Number of jobs begun by Spark for a run so far."""
     context: Any = session.sparkContext
     context._jsc.sc().listenerBus().waitUntilEmpty(_WAIT_MS)  # it is told of them there
     return len(context.statusTracker().getJobIdsForGroup(group_of(number)))
 
 
 def _taken(plan: Any, name: str, shared: Mapping[int, Any]) -> tuple[int, bool]:
-    """How often a plan takes the rows of `name`, and whether it gives none where there are none of these.
+    """Number of uses of the rows of `name` in a plan; True if none in give none out.
 
     Raises Apart for a node that we do not know.
     """
@@ -141,7 +144,7 @@ def _known(name: str) -> str:
 
 
 def _by_keys(condition: Any) -> bool:
-    """True if a join's condition has an equality that must hold."""
+    """True if a join's condition requires an equality."""
     terms = [] if condition.isEmpty() else [condition.get()]
     while terms:
         term = terms.pop()

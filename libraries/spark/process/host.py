@@ -1,4 +1,4 @@
-"""Spark, as the process that needs it sees it: in a process of its own, watched, killed, and taken anew.
+"""Spark for a worker process: started on demand, supervised, killed, restarted.
 
 All regions of a worker process with equal options share one. It is started when it is first wanted, in the background. Its Java
 stays until the job ends (`libraries.spark.process.keeper`).
@@ -54,26 +54,26 @@ _KILL_SECONDS = 10.0
 _LAST_LINES = 6
 _KEPT = 50
 _SLOW_SECONDS = 2.0
-"""Seconds for which Spark may start before a stream says that it does."""
+"""Seconds of a slow start of Spark before a stream notifies the user."""
 
 _TELLING = re.compile(r"OutOfMemory|[Ee]xception|[Ee]rror|ERROR|Terminating")
 _REFUSAL = re.compile(r'^(Exception in thread "main"|Error: )', re.MULTILINE)
 _NOISE = re.compile(
     r"WARN|Setting Spark log level|[Pp]y4[Jj]|ERROR:root|During handling|ConnectionResetError|BrokenPipeError"
 )
-"""Lines that tell only that Java is gone, or nothing that is wrong."""
+"""Output lines without information about a fault, or only about the loss of Java."""
 
 _MOST_ATTEMPTS = 20
-"""Attempts at a run, those counted that ended because another run had Spark killed."""
+"""Most attempts at a run, those ended by the fault of another run included."""
 
 
 class Given(SparkError):
-    """Nobody waits for the run any more."""
+    """Run cancelled: its result is not needed any more."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A run that is under way."""
+    """State of a run under way."""
 
     over: threading.Event = field(default_factory=threading.Event)
     done: int = 0
@@ -84,11 +84,11 @@ class _Waiting:
 
 
 class _Innocent(SparkLost):
-    """Another run had the process killed."""
+    """Run ended by a kill of Spark on behalf of another run."""
 
 
 class _Killed(SparkLost):
-    """The process of this number was ended, by none of ours, and whatever runs there."""
+    """Loss of the Spark process with this number, not by a kill from here."""
 
     def __init__(self, text: str, process: int) -> None:
         super().__init__(text)
@@ -104,22 +104,22 @@ class SparkHost:
         self._process: _SparkProcess | None = None
         self._numbers = itertools.count()
         self._note: Callable[[str], None] = lambda text: None
-        """Takes what Spark prints: that of the last who wanted something."""
+        """Callback for Spark's output, from the latest caller."""
         self._page: str | None = None
-        """The address of Spark's page, of which it was told."""
+        """Last known address of Spark's page."""
         self._said = False
-        """True once it was told of settings that do not hold."""
+        """True once the user was notified of ignored settings."""
         self._losses = Losses()
         self.starts = 0
-        """Number of processes that were started so far."""
+        """Number of processes started so far."""
 
     def warm(self) -> None:
-        """Begin to start Spark, unless it is there, and return at once. What goes wrong is told by the next `run`."""
+        """Start Spark in the background unless it runs; errors surface in the next `run`."""
         threading.Thread(target=self._warm, daemon=True).start()
 
     @property
     def pid(self) -> int | None:
-        """The process id of Spark's Java process; None while there is none on this machine."""
+        """Process id of Spark's Java; None while there is none on this machine."""
         process = self._process
         return process.ready.jvm if process is not None and process.ready is not None and not process.ended else None
 
@@ -131,7 +131,7 @@ class SparkHost:
         note: Callable[[str], None] = lambda text: None,
         claim: Callable[[], int] | None = None,
     ) -> tuple[Written, Read]:
-        """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
+        """Run a task to its end, with retries in fresh sessions after transient failures.
 
         Args:
             task: what to do. Its number is given here, and each attempt has a number and an output folder of its own.
@@ -163,14 +163,14 @@ class SparkHost:
         raise SparkError(f"{_MOST_ATTEMPTS} attempts at the run have failed. The last time: {last}")
 
     def stop(self) -> None:
-        """End Spark. The next `run` starts it again."""
+        """Stop Spark; the next `run` starts it again."""
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
             process.leave()
 
     def _count(self, tries: Tries, error: SparkLost) -> None:
-        """Count what has gone wrong. Raises SparkError if that was enough."""
+        """Count a failure; SparkError if there were too many."""
         with self._lock:
             match error:
                 case _Innocent():
@@ -205,7 +205,7 @@ class SparkHost:
         note: Callable[[str], None],
         report: Callable[[str, int | None, int], None] = lambda what, batch, rows: None,
     ) -> None:
-        """Have a streaming query run until it ends; started again when it fails in a way that may pass.
+        """Run a streaming query to its end, restarted after transient failures.
 
         Args:
             task: the query. Its number is given here.
@@ -306,7 +306,7 @@ class SparkHost:
     def _ready(
         self, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
     ) -> _SparkProcess:
-        """Spark, once it has started, or has failed to."""
+        """Wait until Spark has started, or has failed to."""
         again = f", attempt {failed + 1}" if failed else ""
         process = self._there()
         limit = self.options.start_limit if not self.options.connect else None  # a server is waited for by others
@@ -331,17 +331,20 @@ class SparkHost:
 
 
 class _SparkProcess:
-    """One process that speaks to Spark, until it ends. Raises SparkError if there can be none."""
+    """Connection to one Spark client process, until it ends.
+
+    Raises SparkError if there can be none.
+    """
 
     def __init__(
         self, number: int, options: SparkOptions, show: Callable[[str], None], note: Callable[[str], None]
     ) -> None:
         self.up = threading.Event()
-        """Spark has started, or will never start."""
+        """Set once Spark has started, or will never start."""
         self.ready: Ready | None = None
         self.ended = False
         self.own_death = True
-        """True if it ended by itself, rather than by `kill`."""
+        """True if it ended by itself, not by `kill`."""
         self._number = number
         self._options = options
         self._show = show
@@ -355,12 +358,12 @@ class _SparkProcess:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def tell(self, message: ToSpark) -> None:
-        """Say something; when it is gone, `_listen` finds that out."""
+        """Send a message; a lost connection is detected by `_listen`."""
         with self._sending, suppress(OSError):
             send_bytes(self._control, encode(message))
 
     def begin(self, task: RunTask | Follow, waiting: _Waiting) -> None:
-        """Have a task run; `waiting` hears of it."""
+        """Start a task; `waiting` is updated with its progress and result."""
         with self._lock:
             if self.ended:
                 waiting.failure = self._failed
@@ -370,7 +373,7 @@ class _SparkProcess:
         self.tell(task)
 
     def outcome(self, waiting: _Waiting) -> tuple[Written, Read]:
-        """The result of a task that is over. Raises the error with which it failed."""
+        """Result of a finished task, or its error raised."""
         if waiting.result is not None:
             return waiting.result
         assert waiting.failure is not None
@@ -383,28 +386,31 @@ class _SparkProcess:
         raise SparkLost(waiting.failure.text)
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this run any more."""
+        """Drop the state of an abandoned run."""
         with self._lock:
             self._waiting.pop(number, None)
 
     def kill(self, why: str) -> None:
-        """End it, Java and all; first, for whoever hears that it has ended begins another one."""
+        """Kill Spark, with its Java, and fail all its runs.
+
+        Java ends first, for whoever learns of the end begins another one.
+        """
         self.own_death = False
         self._ask(END)
         self._end(RunFailed(-1, f"Spark's process was ended: {why}", again=True))
 
     def leave(self) -> None:
-        """End it, and all that was started for it."""
+        """End the process, and everything started for it."""
         self.own_death = False
         self._ask(LEAVE)
         self._end(RunFailed(-1, "Spark's process was ended: it was stopped", again=True))
 
     def last_words(self) -> str:
-        """The end of what was printed until now, for an error message."""
+        """End of the output so far, for an error message."""
         return _last_words("\n".join(self._printed))
 
     def _ask(self, what: bytes) -> None:
-        """Ask the keeper for something that is done when it closes the connection."""
+        """Send the daemon a request and wait until it closes the connection."""
         with suppress(OSError), connect(self._options, what, start=False) as sock:
             sock.settimeout(_KILL_SECONDS)
             sock.recv(1)
@@ -437,7 +443,7 @@ class _SparkProcess:
         self._end(RunFailed(-1, "the Python process that speaks to Spark has died", again=True, lost=True))
 
     def _give_up(self, failed: RunFailed) -> None:
-        """Spark has not started, or its Java has ended.
+        """End the process after a failed start of Spark, or the end of its Java.
 
         A Java without a session is ended before anybody hears of it: who does has another one started, that must live.
         """
@@ -470,7 +476,7 @@ class _SparkProcess:
 
 
 def _last_words(printed: str) -> str:
-    """The telling ones of the last lines that were printed, for an error message."""
+    """Informative lines at the end of the output, for an error message."""
     lines = [line for line in printed.splitlines() if _TELLING.search(line) and not _NOISE.search(line)]
     kept = lines[-_LAST_LINES:]
     return ". It printed:\n  " + "\n  ".join(kept) if kept else ""
@@ -481,13 +487,13 @@ _hosts_lock = threading.Lock()
 
 
 def host_of(options: SparkOptions) -> SparkHost:
-    """The Spark of this process that has these options."""
+    """Spark with these options in this process."""
     with _hosts_lock:
         return _hosts.setdefault(options, SparkHost(options))
 
 
 def stop() -> None:
-    """End all Sparks that regions in this process have started; they are started again when they are needed."""
+    """Stop all Sparks started by regions in this process; they restart on demand."""
     for host in list(_hosts.values()):
         host.stop()
 

@@ -1,4 +1,4 @@
-"""Finding a Java that Spark can run on: the system's when there is a good one, the packaged one otherwise.
+"""Search for a Java for Spark: a suitable system Java, else the packaged one.
 
 Spark 4 needs Java 17 or newer, and always passes `--add-modules=jdk.incubator.vector`, which trimmed runtimes, the packaged
 one among them, do not have: Java then refuses to start. `home_for_spark` gives such a runtime a `bin/java` in front, which
@@ -19,10 +19,10 @@ from pathlib import Path
 from libraries.spark.errors import SparkError
 
 OLDEST = 17
-"""The oldest major version that Spark 4 runs on."""
+"""Oldest major Java version supported by Spark 4."""
 
 VARIABLE = "FALKIRK_JAVA"
-"""The environment variable that forces a choice: "bundled", or the folder of a Java (what JAVA_HOME would name)."""
+"""Environment variable to force a Java: "bundled", or a folder as in JAVA_HOME."""
 
 _VECTOR = "--add-modules=jdk.incubator.vector"
 _LAUNCHER = "org.apache.spark.launcher.Main"
@@ -31,7 +31,7 @@ _SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that starts.
+    """Working Java installation.
 
     `home` is the folder that holds `bin/java`, `source` is where it was found: JAVA_HOME, PATH, FALKIRK_JAVA or bundled.
     `vector`: whether it has the module that Spark asks for.
@@ -48,14 +48,14 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of a search: the Java to be used (None: there is none), and what is wrong with those passed over."""
+    """Result of a search: a Java or None, and faults of rejected candidates."""
 
     java: Java | None
     passed_over: tuple[str, ...] = ()
 
 
 def look_for_java(environ: Mapping[str, str] = os.environ) -> Found:
-    """Look at FALKIRK_JAVA, then JAVA_HOME, then the PATH, then the packaged runtime; the first that Spark can use.
+    """Find the first usable Java: FALKIRK_JAVA, JAVA_HOME, PATH, packaged runtime.
 
     A choice made by FALKIRK_JAVA is binding. Each candidate is started once, which takes some 0.1 s.
     """
@@ -72,7 +72,7 @@ def look_for_java(environ: Mapping[str, str] = os.environ) -> Found:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The Java to be used. Raises SparkError, which says what was looked at, if there is none."""
+    """Java to use; SparkError with the places searched if there is none."""
     found = look_for_java(environ)
     if found.java is None:
         tried = "; ".join(found.passed_over)
@@ -85,7 +85,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def examine(home: Path, source: str) -> Java:
-    """The version of the Java in `home`. Raises SparkError if it is too old, or does not start."""
+    """Java in `home`, with its version; SparkError if too old, or not starting."""
     program = home / "bin" / "java"
     if not program.is_file():
         raise SparkError(f"{source}: there is no {program}")
@@ -105,7 +105,7 @@ def examine(home: Path, source: str) -> Java:
 
 
 def home_for_spark(java: Java, folder: Path, installed: bool = False) -> Path:
-    """The JAVA_HOME with which Spark starts on `java`; if it needs a `bin/java` in front, that is made in `folder`.
+    """JAVA_HOME for Spark on `java`; if needed, with a wrapper made in `folder`.
 
     `installed`: Spark's Python processes take pyspark from where it is installed, by PYTHONPATH, and not from the archive of
     sources that SPARK_HOME has. Python compiles that each time, which takes a process 2 to 3 s.
@@ -132,7 +132,7 @@ def home_for_spark(java: Java, folder: Path, installed: bool = False) -> Path:
 
 
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path | str]]:
-    """The places to look at, in order; a text says why there is nothing to look at."""
+    """Places to search, in order; a text explains an unusable one."""
     chosen = environ.get(VARIABLE)
     if chosen == "bundled":
         return [_bundled()]
@@ -158,7 +158,7 @@ def _bundled() -> tuple[str, Path | str]:
 
 
 def _run(program: Path, arguments: list[str]) -> str | None:
-    """Its output; None if it fails."""
+    """Output of a command; None if it fails."""
     try:
         done = subprocess.run(
             [program, *arguments],

@@ -1,4 +1,4 @@
-"""The access to a Spark whose Java the keeper has started, over Py4J."""
+"""Access over Py4J to a Spark in a Java started by the Spark daemon."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
     from libraries.spark.process.queries import Publisher
 
 _ATTACH_SECONDS = 120.0
-"""Seconds that a Java may take, which has a session for others already, to give one: it takes less than one, and for as long as
-it cannot be stopped in what it does for these."""
+"""Seconds for a Java with earlier sessions to open one; otherwise it is killed.
+
+It takes less than one, and for as long as it cannot be stopped in the work for these.
+"""
 
 _WARM_RUNS, _WARM_ROWS = 3, 1000
 _WARM_QUERY = "select k, count(*) as n, sum(v) as sum, max(v) as most from input where v > 1 group by k order by k"
 
 
 class JavaAccess:
-    """Spark in a Java on this machine, which sees the job's files."""
+    """Spark in a Java on this machine, with access to the job's files."""
 
     def __init__(self, up: JavaUp) -> None:
         self._spark = attach(up, _ATTACH_SECONDS)
@@ -42,12 +44,18 @@ class JavaAccess:
         self.jvm: int | None = up.pid
         self.page: str | None = self._spark.sparkContext.uiWebUrl
         self._over: dict[int, dict[int, tuple[int, int]]] = {}
-        """Of each run the jobs of Spark's that are over, with their tasks: to ask for one takes tens of calls of Java."""
+        """Finished Spark jobs of each run, with task counts.
+
+        To ask for one takes tens of calls of Java.
+        """
         self._tables: dict[SparkSession, dict[str, tuple[list[PinnedFile], DataFrame]]] = {}
-        """Of each session the tables as its last run read them: to list their files and learn their columns is a job."""
+        """Tables of each session, as of its last run.
+
+        To list their files and learn their columns is a job.
+        """
 
     def warm(self) -> None:
-        """Have Spark do what runs do, so that the first of them is quicker: Java has to load and to compile it."""
+        """Run typical queries, to make Java load and compile their classes."""
         if not is_local(self._spark.sparkContext.master or ""):  # others do not see our files
             self._spark.range(1).count()
             return
@@ -67,11 +75,11 @@ class JavaAccess:
         return self._spark.newSession()
 
     def release(self, session: SparkSession) -> None:
-        """Nothing else is left of it: it is collected."""
+        """Drop a session's tables; Java collects the rest."""
         self._tables.pop(session, None)
 
     def leave(self) -> None:
-        """Java ends with the keeper."""
+        """No-op: Java ends with the Spark daemon."""
 
     def activate(self, session: SparkSession) -> None:
         SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
@@ -133,7 +141,7 @@ class JavaAccess:
 
 
 def lost_java(error: BaseException) -> bool:
-    """True for an error of a connection to Java."""
+    """True for an error due to the loss of the connection to Java."""
     return isinstance(error, ConnectionError | EOFError) or type(error).__module__.startswith("py4j")
 
 

@@ -1,4 +1,6 @@
-"""The keeper of Spark: `python -m libraries.spark.process.keeper`, or forked. `keeping` starts it, and nobody else.
+"""Spark daemon of a job: owns Java or server sessions, forks a client per worker.
+
+It is `python -m libraries.spark.process.keeper`, or forked. `keeping` starts it, and nobody else.
 
     worker ── child, which the keeper has forked for it ── Java, which the keeper has started, or a server elsewhere
 
@@ -55,48 +57,57 @@ from runtime.control import frame
 
 CHILD = "libraries.spark.process.child"
 NAME, CHILDS_NAME = "keeper of Spark", "child for Spark"
-"""As the system has them, which takes 15 characters."""
+"""Process names for the operating system, of at most 15 characters."""
 _CONNECT = "libraries.spark.process.connect"
 
 _TICK_SECONDS = 0.25
-"""Seconds between two looks at what no descriptor tells: that the job is over."""
+"""Seconds between two checks for the end of the job.
+
+No descriptor tells of that.
+"""
 
 _SHORT_SECONDS = 0.02
-"""The same, while it is awaited that Java is up or that a child takes what it is told, and where no descriptor tells more."""
+"""Seconds between two checks while Java starts or a client's buffer is full.
+
+Also where no descriptor tells more.
+"""
 
 _SHOW_SECONDS = 0.5
 _CHUNK = 1 << 16
 _RELEASE_SECONDS = 5.0
-"""Seconds that the last sessions on a server may take to be released, when the job is over."""
+"""Seconds to release the last sessions on a server, after the end of the job."""
 
 _SPARE_SECONDS = 3.0
-"""Seconds for which a child has a session before a spare Java is started: both at once would take twice as long."""
+"""Seconds between the first session and the start of a spare Java.
+
+Both at once would take twice as long.
+"""
 
 
 @dataclass(eq=False, slots=True)
 class _Child:
-    """A child of the keeper's, and the connection by which it hears of its Spark."""
+    """Forked client process, and the connection for messages to it."""
 
     pid: int
     news: socket.socket
     ended: int | None
-    """A descriptor that can be read when it has ended."""
+    """Descriptor, readable after its end; None if the system has none."""
     kept: Kept
     root: str
     sessions: int = 0
-    """Number of sessions that it has opened on a server."""
+    """Number of sessions it has opened on a server."""
     knows: bool = False
-    """True once it was told where its Spark is."""
+    """True once the address of its Spark was sent."""
     bereft: bool = False
-    """True once it was told that its Spark has ended."""
+    """True once the end of its Spark was reported to it."""
     cleans: bool = False
-    """True for one that cleans up after another one."""
+    """True for a process to clean up after another one."""
     serves: bool = False
-    """True for one that a worker has."""
+    """True for the client process of a worker."""
     unsent: bytearray = field(default_factory=bytearray)
 
     def tell(self, *messages: FromKeeper) -> None:
-        """Send what there is to be sent, as far as it is taken."""
+        """Send messages without blocking; unsent bytes are buffered."""
         for message in messages:
             self.unsent += frame(encode(message))
         with suppress(OSError):
@@ -104,20 +115,23 @@ class _Child:
                 del self.unsent[: self.news.send(self.unsent)]
 
     def heard(self) -> bytes:
-        """The bytes that have come from it since; none at its end. Raises BlockingIOError where nothing has come."""
+        """Bytes received from it; empty at its end, BlockingIOError if nothing has come."""
         data = self.news.recv(64)
         self.sessions += data.count(OPENS)
         return data
 
     def let_go(self) -> None:
-        """Close what we have of it."""
+        """Close this side of its files."""
         self.news.close()
         if self.ended is not None:
             os.close(self.ended)
 
 
 class Keeper:
-    """Keeps Spark, and forks children for those who connect. `lock` is the file by which no other keeper has this address."""
+    """Spark daemon: owns Spark and forks client processes.
+
+    `lock` is the file by which no other keeper has this address.
+    """
 
     def __init__(self, orders: Orders, lock: int) -> None:
         self._orders = orders
@@ -128,12 +142,12 @@ class Keeper:
         self._listener.bind(orders.address)
         self._listener.listen(64)
         self._asking: list[socket.socket] = []
-        """Connections whose first byte has not come."""
+        """Connections without a request so far."""
         self._children: list[_Child] = []
         self._kept = self._begun()
         self._spare: Kept | None = None
         self._spare_at = math.inf
-        """The moment at which a spare is to be started."""
+        """Time for the start of a spare Java."""
         self._shown = 0.0
         self._wanted = True
         import_module(CHILD)  # while Java starts
@@ -143,7 +157,7 @@ class Keeper:
         gc.freeze()
 
     def keep(self) -> None:
-        """Do so until the job is over."""
+        """Serve until the job is over."""
         while self._wanted and not self._over():
             heard: list[socket.socket | int] = [
                 self._listener,
@@ -164,7 +178,7 @@ class Keeper:
             self._look()
 
     def close(self) -> None:
-        """End all. May be called again."""
+        """End all client processes and Spark; repeatable."""
         self._listener.close()
         for child in [child for child in self._children if not child.cleans]:
             self._end(child)
@@ -184,7 +198,7 @@ class Keeper:
             os.rmdir(os.path.dirname(self._orders.address))
 
     def _patience(self) -> float:
-        """Seconds for which nothing need be looked at, unless a descriptor tells."""
+        """Seconds to wait for a descriptor before the next check."""
         awaited = any(kept.starts for kept in self._all_kept())
         awaited |= any(child.unsent or child.ended is None for child in self._children)
         return _SHORT_SECONDS if awaited else _TICK_SECONDS
@@ -217,7 +231,7 @@ class Keeper:
         self._bury(child)
 
     def _bury(self, child: _Child) -> None:
-        """A child has ended: another one cleans up after it."""
+        """Forget a dead client process, and fork another one to clean up after it."""
         with suppress(OSError):
             while child.heard():
                 pass
@@ -228,7 +242,7 @@ class Keeper:
             self._fork(None, farewell)
 
     def _hear(self, each: socket.socket) -> None:
-        """Somebody connects, says what it wants, or asks what was printed."""
+        """Handle a connection, a request, or a message from a client process."""
         if each is self._listener:
             self._asking.append(self._listener.accept()[0])
         elif each in self._asking:
@@ -258,7 +272,7 @@ class Keeper:
                     os.kill(child.pid, signal.SIGKILL)  # it closes this only by its end
 
     def _look(self) -> None:
-        """Tell the children what has become of their Spark, and what was printed."""
+        """Send client processes the state of their Spark, and its output."""
         lived = not self._kept.ended
         cleaning = any(child.cleans for child in self._children)  # what others had a server do may not be over yet
         for kept in self._all_kept():
@@ -289,14 +303,14 @@ class Keeper:
             self._fork(None)
 
     def _replace(self) -> None:
-        """Another one in the place of a Java that has ended."""
+        """Replace an ended Java, by the spare one if there is one."""
         ended = self._kept
         self._kept = self._spare if self._spare is not None and not self._spare.ended else ended.again()
         self._spare = None
         ended.clear()  # last, as it takes its time
 
     def _fork(self, connection: socket.socket | None, farewell: FromKeeper | None = None) -> None:
-        """A child for a connection; without one, a child that does something else, and ends.
+        """Fork a process: a worker's client, or, without a connection, a helper.
 
         It cleans up after another one, or has the spare Java open a session. With a connection it is the only one that has
         one, and that uses this Spark: the worker of a former one is gone, and that may be at a standstill, and go on beside it.
@@ -334,7 +348,10 @@ class Keeper:
             child.tell(farewell)
 
     def _become_child(self, kept: Kept) -> None:
-        """Let go of what is the keeper's own: by some of it the end of the keeper is known."""
+        """Close the daemon's own files in the child.
+
+        By some of them the end of the keeper is known.
+        """
         _take_name(CHILDS_NAME)
         if not kept.ended:
             for standard in (1, 2):
@@ -354,13 +371,13 @@ class Keeper:
 
 
 def _take_name(name: str) -> None:
-    """By its name the system's tools, and `falkirk doctor --run`, know a process that is forked."""
+    """Set the process name, for system tools and `falkirk doctor --run`."""
     with suppress(OSError):
         Path("/proc/self/comm").write_text(name)
 
 
 def main() -> int:
-    """Keep Spark for a job."""
+    """Run the Spark daemon of a job."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which this process ends with
     _take_name(NAME)
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)

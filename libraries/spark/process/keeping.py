@@ -1,4 +1,7 @@
-"""Finding the keeper of Spark for this process, or starting it (`libraries.spark.process.keeper`)."""
+"""Connection of this process to the Spark daemon, started on demand.
+
+The daemon is `libraries.spark.process.keeper`.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,17 @@ KEEPER = "libraries.spark.process.keeper"
 _START_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
 _SERVER_SECONDS = 300.0
-"""Seconds for which a Spark Connect server that does not answer is waited for."""
+"""Seconds to wait for an unresponsive Spark Connect server."""
 
 _NEEDED = ("grpc", "grpc_status", "zstandard")
 
 _lock = threading.Lock()
 _own: list[Scratch] = []
-"""The folder for keepers of a process that belongs to no job with others: they end with it."""
+"""Private folder for the daemons of a process without a job; they end with it."""
 
 
 def connect(options: SparkOptions, wanted: bytes, start: bool = True) -> socket.socket:
-    """A connection to the keeper of a Spark with these options, started unless it is there, that was told what is `wanted`.
+    """Connect to the daemon for these options, started if needed; sends `wanted`.
 
     Raises SparkError if there can be none, and OSError if there is none and none is to be started.
     """
@@ -70,14 +73,14 @@ def connect(options: SparkOptions, wanted: bytes, start: bool = True) -> socket.
 
 
 def let_go() -> None:
-    """This process ends, and so do its own keepers."""
+    """End the Spark daemons of this process, when it ends."""
     with _lock:
         while _own:
             _own.pop().close()
 
 
 def _folder() -> Path:
-    """The folder for the socket, which lives as long as its owner holds a lock."""
+    """Folder for the daemon's socket; it lasts as long as its owner holds a lock."""
     job = job_folder()
     if job is not None:
         return job
@@ -103,7 +106,7 @@ def _start(options: SparkOptions, folder: Path, address: Path) -> Forked | subpr
 
 
 def _started(standard: tuple[int, int, int], variables: dict[str, str]) -> Forked | subprocess.Popen[bytes]:
-    """The keeper: forked from what has imported most of what it needs, where there is that."""
+    """Start the daemon: forked from a preloaded process if there is one."""
     forked = start_alone(KEEPER, standard, variables)
     if forked is not None:
         return forked

@@ -1,4 +1,7 @@
-"""The Sparks that a keeper has: a Java of its own, or sessions on a server (`libraries.spark.process.keeper`)."""
+"""Sparks owned by the Spark daemon: a Java, a Sail, or sessions on a server.
+
+The daemon is `libraries.spark.process.keeper`.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ from runtime.scratch import Scratch
 _CHUNK = 1 << 16
 _PIPE_BYTES = 1 << 20
 _SIGNALS = 128
-"""The code with which a shell ends, less the number of the signal that has ended what it had started."""
+"""Offset in a shell's exit code, added to the signal number of a killed command."""
 
 
 class Kept:
-    """A Spark to which children speak, and what they and it print."""
+    """Spark owned by the daemon, with the output of its processes."""
 
     def __init__(self) -> None:
         self.printed = Printed()
@@ -49,32 +52,35 @@ class Kept:
 
     @property
     def files(self) -> list[int]:
-        """Descriptors that can be read when there is something to look at."""
+        """Descriptors, readable on new output or state."""
         return [] if self.ended else [self._output]
 
     @property
     def starts(self) -> bool:
-        """True as long as it may come up at any moment, of which no descriptor tells."""
+        """True while it starts up, without a descriptor for the event."""
         return False
 
     def again(self) -> Kept:
-        """Another one like it, in its place."""
+        """Replacement of the same kind."""
         raise NotImplementedError
 
     def greeting(self, root: str) -> FromKeeper | None:
-        """The message by which a child with this root finds it; None while it is not up."""
+        """Message with its address for a client with this root; None while it is not up."""
         raise NotImplementedError
 
     def farewell(self, root: str, count: int) -> FromKeeper | None:
-        """The message by which another child cleans up after one that opened so many sessions; None: none need do so."""
+        """Message for the cleanup of sessions after a client; None if there are none.
+
+        The client has opened `count` sessions.
+        """
         return None
 
     def how_it_ended(self) -> SparkEnded:
-        """Its end."""
+        """Message about its end."""
         raise NotImplementedError
 
     def look(self) -> None:
-        """Take in what was printed, whether it is up, and whether it has ended."""
+        """Update the output, and the state: up, or ended."""
         with suppress(BlockingIOError):
             while not self.ended and (data := os.read(self._output, _CHUNK)):
                 self.printed.add(data)
@@ -86,28 +92,28 @@ class Kept:
             self.let_go()
 
     def let_go(self) -> None:
-        """Close the ends of its files."""
+        """Close its pipes."""
         os.close(self._output)
         os.close(self.input)
 
     def clear(self) -> None:
-        """Take away what it has left, when it has ended."""
+        """Remove its leftover files, after its end."""
 
 
 def end_of(pid: int) -> int | None:
-    """A descriptor that can be read when this child of ours has ended; None where the system has none."""
+    """Descriptor, readable after the end of this child process; None if unsupported."""
     return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
 
 
 class Start(NamedTuple):
-    """The command and the environment of a Java, as the system knows them, with `FOLDER` in the place of its folder."""
+    """Command line and environment of a Java, with `FOLDER` for its folder."""
 
     arguments: list[str]
     environment: dict[str, str]
 
     @classmethod
     def of(cls, pid: int, folder: str) -> Start | None:
-        """That of a process; None where the system does not tell."""
+        """Command line and environment of a process; None if the system hides them."""
         try:
             texts = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
         except OSError:
@@ -119,13 +125,16 @@ class Start(NamedTuple):
         return cls(arguments, {name: value for name, _, value in pairs})
 
     def in_folder(self, java: str, folder: str) -> tuple[list[str], dict[str, str]]:
-        """Command and environment of another one, in a folder of its own."""
+        """Command and environment for another process, in its own folder."""
         arguments = [each.replace(FOLDER, folder) for each in self.arguments]
         return [java, *arguments], {name: value.replace(FOLDER, folder) for name, value in self.environment.items()}
 
 
 class KeptServer(Kept):
-    """The sessions of this job on a Spark Connect server. It is up from the first: children wait for the server."""
+    """Sessions of this job on a Spark Connect server; up from the start.
+
+    Children wait for the server.
+    """
 
     def __init__(self, orders: ServerOrders) -> None:
         super().__init__()
@@ -145,7 +154,7 @@ class KeptServer(Kept):
 
 
 class KeptProcess(Kept):
-    """A process that the keeper has started, which ends with its standard input, and its folder."""
+    """Process started by the daemon, with a folder; it ends with its standard input."""
 
     called: str
     process: subprocess.Popen[bytes]
@@ -177,7 +186,7 @@ class KeptProcess(Kept):
             super().end()
 
     def end(self) -> None:
-        """Kill it, unless it has ended, and take its files away."""
+        """Kill it unless it has ended, and remove its files."""
         if not self.ended:
             self.process.kill()
             self.process.wait()
@@ -204,7 +213,7 @@ class KeptProcess(Kept):
 
 
 class KeptSail(KeptProcess):
-    """One Sail, and the sessions of this job there."""
+    """Sail process, with the sessions of this job on it."""
 
     called = "Sail's process"
 
@@ -235,7 +244,7 @@ class KeptSail(KeptProcess):
 
 
 class KeptJava(KeptProcess):
-    """One Java with Spark in it, started as PySpark does it in `launch_gateway`.
+    """Java process with Spark, started as by PySpark's `launch_gateway`.
 
     PySpark starts a shell, and that a Java that says how the one of Spark is to be started. One in the place of another, whose
     `start` is given, is started as that one was, without these.
@@ -250,7 +259,7 @@ class KeptJava(KeptProcess):
         folder = self._scratch.path
         self._gateway = folder / "gateway"
         self._used = False
-        """True once a child was told of it."""
+        """True once its address was sent to a client."""
         settings = {name: value.replace(FOLDER, str(folder)) for name, value in orders.settings.items()}
         own = "SPARK_HOME" not in os.environ and settings["spark.master"].startswith("local[")  # executors need it
         home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder, installed=own)

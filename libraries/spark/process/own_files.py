@@ -1,4 +1,4 @@
-"""The files that Spark writes for a job, with options of their own: what a function of the user's writes is as Spark has it."""
+"""Writing of a job's own Parquet files by Spark, with options of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CODEC = "spark.sql.parquet.compression.codec"
 
 
 def own_options(settings: Mapping[str, str]) -> dict[str, str]:
-    """The options of our own files, on a Spark with these settings: a codec that the user has chosen holds for them, too.
+    """Write options for a job's own files; a codec chosen by the user applies to them.
 
     Each task moves its files to where they belong, as nobody sees the folder before all are there; and there is no `_SUCCESS`.
     """
@@ -24,5 +24,8 @@ def own_options(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_files(frame: DataFrame, output: str, rows: int, options: Mapping[str, str]) -> None:
-    """Have Spark write a DataFrame into a new folder: in files of at most `rows` rows, or (0) of any number."""
+    """Write a DataFrame by Spark into a new folder, at most `rows` rows a file.
+
+    0 stands for any number of rows.
+    """
     frame.write.options(**options).option("maxRecordsPerFile", rows).parquet(output)

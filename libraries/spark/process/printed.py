@@ -1,4 +1,4 @@
-"""The output of Spark's processes, bounded: what is shown to the user, and what is kept for an error message. No I/O here."""
+"""Bounded output of Spark's processes, for display and error messages; no I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import deque
 
 LINES_AT_ONCE = 20
-"""Lines that are shown of what is printed between two looks; of others the number is."""
+"""Most lines shown at once; the rest is counted."""
 
 _LONGEST = 300
 _KEPT_LINES = 400
@@ -17,11 +17,11 @@ _NOISE = re.compile(
     r"WARNING: (A terminally deprecated method|sun\.misc\.Unsafe|Please consider reporting|A restricted method|"
     r"java\.lang\.System::load|Use --enable-native-access|Restricted methods|Using incubator modules)|Picked up JAVA_"
 )
-"""Lines of Java about itself."""
+"""Pattern of Java's messages about itself."""
 
 
 class Printed:
-    """Takes what is printed, as it comes, and gives it in whole lines."""
+    """Buffer of output, split into lines."""
 
     def __init__(self) -> None:
         self._unfinished = b""
@@ -30,7 +30,7 @@ class Printed:
         self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def add(self, data: bytes) -> None:
-        """More was printed."""
+        """Add output."""
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         if len(self._unfinished) > _UNFINISHED:
             lines.append(self._unfinished)
@@ -39,7 +39,10 @@ class Printed:
             self._add(line.decode(errors="replace").rstrip())
 
     def take(self) -> str:
-        """The part to be shown of what came since the last time; empty if nothing is. Frames of Java's traces are not."""
+        """Output since the last call, to be shown; without Java stack frames.
+
+        Empty if there is nothing to show.
+        """
         lines, self._shown = self._shown, []
         if self._left_out:
             lines.append(f"... and {self._left_out} more lines")
@@ -48,7 +51,7 @@ class Printed:
 
     @property
     def kept(self) -> str:
-        """The last lines, all that came."""
+        """Last lines of the unfiltered output."""
         return "\n".join([*self._kept, self._unfinished.decode(errors="replace")]).strip()
 
     def _add(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Messages of the process that runs Spark, with the one that needs it and with the keeper of Java: MessagePack over sockets.
+"""Messages between worker, Spark client process and Spark daemon, in MessagePack.
 
 A function of the user's travels as a pickle, from the process that holds the program to the one that was made for it.
 """
@@ -15,22 +15,22 @@ from libraries.spark.files.small import Written
 from timely.data.codec.typed import Typed
 
 SERVE, END, LEAVE = b"S", b"E", b"L"
-"""The first byte of a connection: give me a child; end Java; end, with all that there is."""
+"""First byte of a connection to the daemon: fork a client; end Java; end all."""
 
 Kind: TypeAlias = Literal["region", "source", "sink"]
 
 Read: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
-"""Of inputs, by name, the columns that a query reads."""
+"""Columns used by a query, by input."""
 
 ASKS, OPENS, SETTLED = b"?", b"+", b"!"
-"""Bytes from a child to the keeper: what was printed last? I open one more session on the server. I have a session."""
+"""Bytes to the daemon: request for last output; session to open; session open."""
 
 FOLDER = "{falkirk-folder}"
-"""The placeholder, in the settings, for the folder of a Java."""
+"""Placeholder for the folder of a Java, in settings."""
 
 
 class Frames(msgspec.Struct, frozen=True):
-    """One input of a run: Parquet files, all of the serialized Arrow schema `schema`."""
+    """Input of a run: Parquet files, all with the serialized Arrow schema `schema`."""
 
     name: str
     schema: bytes
@@ -38,8 +38,9 @@ class Frames(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A function (a pickle) or SQL over frames, of whose names the first of each pair is that within, with tables by name. What
-    comes of it is called `name`.
+    """Function (a pickle) or SQL over inputs and tables; its result is called `name`.
+
+    `inputs` are pairs: the name within the query, and the name of the frames. Tables are given by name.
 
     `region` is the region whose step it is, in whose session it is done; by default that which has the run. What comes of the
     step of a region that is fused with another is written into the folder `kept`, where the two cannot be one query.
@@ -55,7 +56,9 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class RunTask(msgspec.Struct, tag=True, frozen=True):
-    """To the child: run the last of `queries`, over `inputs` and what comes of the others, and write its rows into `output`.
+    """To the client: run the last of `queries` and write its rows into `output`.
+
+    It is over `inputs` and what comes of the other queries.
 
     `tables` is a pickle of what else the queries may use, by name, and `pinned` are tables whose files are known. Files hold at
     most `rows` rows, or (0) any number. The function may ask for `epoch`, and for `attempt`, which no other attempt at it has;
@@ -79,11 +82,12 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
 
 
 class Follow(msgspec.Struct, tag=True, frozen=True):
-    """To the child: run the streaming query that `function` (a pickle) makes, and keep its micro-batches in `folder`.
+    """To the client: run the streaming query of `function`, batches go to `folder`.
 
-    `query` is SQL over it, or None. `mode` is Spark's output mode. `every` is the trigger's interval in seconds; `now`
-    ends the query when it has read all there is. Files hold at most `rows` rows, and are dealt out to `workers`. At most
-    `ahead` batches are there that were not read: those before `consumed` were. `durable`: what is published is synced.
+    `function` is a pickle. `query` is SQL over it, or None. `mode` is Spark's output mode. `every` is the trigger's
+    interval in seconds; `now` ends the query when it has read all there is. Files hold at most `rows` rows, and are
+    dealt out to `workers`. At most `ahead` batches are there that were not read: those before `consumed` were.
+    `durable`: what is published is synced.
     """
 
     number: int
@@ -102,20 +106,23 @@ class Follow(msgspec.Struct, tag=True, frozen=True):
 
 
 class Consumed(msgspec.Struct, tag=True, frozen=True):
-    """To the child: the batches before `batch` of a streaming query were read."""
+    """To the client: batches of a streaming query before `batch` were read."""
 
     number: int
     batch: int
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True):
-    """To the child: nobody waits for this run, or for more of this query, any more."""
+    """To the client: cancel a run, or a streaming query."""
 
     number: int
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
-    """From the child: Spark runs, in the process `jvm` of this machine, or (None) elsewhere. `page`: where its own page is."""
+    """From the client: Spark is up, as process `jvm` here, or (None) elsewhere.
+
+    `page`: the address of Spark's own page.
+    """
 
     jvm: int | None
     version: str
@@ -123,13 +130,13 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
 
 
 class Waits(msgspec.Struct, tag=True, frozen=True):
-    """From the child: Spark is not there yet; why."""
+    """From the client: Spark is not up yet, with the reason."""
 
     text: str
 
 
 class RunProgress(msgspec.Struct, tag=True, frozen=True):
-    """From the child: so many of the tasks known so far are done; of a streaming query, so many batches are there."""
+    """From the client: tasks done and known; for a streaming query, batches published."""
 
     number: int
     done: int
@@ -137,7 +144,7 @@ class RunProgress(msgspec.Struct, tag=True, frozen=True):
 
 
 class QueryProgress(msgspec.Struct, tag=True, frozen=True):
-    """From the child: the batch that a streaming query is at, what it does or waits for, and the input rows of the last one."""
+    """From the client: a query's current batch, its activity, last batch's input rows."""
 
     number: int
     batch: int
@@ -146,9 +153,9 @@ class QueryProgress(msgspec.Struct, tag=True, frozen=True):
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
-    """From the child: a run is over; what came of it, and of inputs the columns that it read, where that is known.
+    """From the client: a run is over; its result, and the columns used of its inputs.
 
-    Of a streaming query nothing comes.
+    Of columns there are only those that are known. Of a streaming query nothing comes.
     """
 
     number: int
@@ -157,7 +164,9 @@ class Done(msgspec.Struct, tag=True, frozen=True):
 
 
 class RunFailed(msgspec.Struct, tag=True, frozen=True):
-    """From the child: a run has failed, or (number -1) Spark did not start, or is gone. `again`: it may help to try again.
+    """From the client: a run has failed, or (number -1) Spark; `again`: transient.
+
+    With -1 Spark did not start, or is gone.
 
     `printed` is what Java printed, where it is gone. `ended`: there is no Java any more to be ended. `lost`: it was killed, or
     a server does not answer, whatever was run.
@@ -172,7 +181,7 @@ class RunFailed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """The orders of a keeper: they come on the keeper's standard input.
+    """Orders of a Spark daemon, sent on its standard input.
 
     `address` is that of its socket, and the job is over when the file `owner` is not locked any more. What is kept is a
     Java, which the keeper starts, or what others have on a Spark Connect server.
@@ -185,7 +194,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class JavaOrders(msgspec.Struct, tag=True, frozen=True):
-    """The Java that a keeper starts, with the `settings` of its Spark."""
+    """Java for a Spark daemon to start, with the `settings` of its Spark."""
 
     settings: dict[str, str]
     java_home: str
@@ -194,7 +203,7 @@ class JavaOrders(msgspec.Struct, tag=True, frozen=True):
 
 
 class ServerOrders(msgspec.Struct, tag=True, frozen=True):
-    """A Spark Connect server: its address, with what is secret; for how many seconds it is waited for; and settings.
+    """Spark Connect server: address with secrets, seconds to wait for it, settings.
 
     `shared`: whether it sees the job's files, if that is known.
     """
@@ -207,21 +216,27 @@ class ServerOrders(msgspec.Struct, tag=True, frozen=True):
 
 
 class SailOrders(msgspec.Struct, tag=True, frozen=True):
-    """The Sail that a keeper starts, by a `python` of its own. The rest is as of a server, whose address is not known yet."""
+    """Sail for a Spark daemon to start, with a `python` of its own.
+
+    The rest is as of a server, whose address is not known yet.
+    """
 
     python: str
     server: ServerOrders
 
 
 class PrintedText(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper, and on from the child: what was printed since the last one; or (`kept`) the last lines, for an error."""
+    """From the daemon, passed on: new output; or (`kept`) last lines, for an error."""
 
     text: str
     kept: bool
 
 
 class JavaUp(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper: Java runs, and listens. `settings` are those of its Spark; `used`: others have had a session there."""
+    """From the daemon: Java is up; `used`: others have had a session there.
+
+    `settings` are those of its Spark.
+    """
 
     pid: int
     port: int
@@ -231,9 +246,9 @@ class JavaUp(msgspec.Struct, tag=True, frozen=True):
 
 
 class ServerUp(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper: where the server is. The child's sessions there have ids that are made from `root` (`session_id`).
+    """From the daemon: address of the server; session ids derive from `root`.
 
-    `pid` is the process of one that the keeper has started.
+    See `session_id`. `pid` is the process of one that the keeper has started.
     """
 
     server: ServerOrders
@@ -242,7 +257,7 @@ class ServerUp(msgspec.Struct, tag=True, frozen=True):
 
 
 class Release(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper: release the first `count` sessions of a child that is gone, and what runs in them."""
+    """From the daemon: release a dead client's first `count` sessions, work included."""
 
     server: ServerOrders
     root: str
@@ -250,7 +265,7 @@ class Release(msgspec.Struct, tag=True, frozen=True):
 
 
 class SparkEnded(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper: Spark has ended; how, in words; and whether it was killed."""
+    """From the daemon: end of Spark, with a description; `killed` if by a signal."""
 
     how: str
     killed: bool = False
@@ -262,7 +277,7 @@ FromKeeper = JavaUp | ServerUp | Release | SparkEnded | PrintedText
 
 
 def session_id(root: str, number: int) -> str:
-    """The id of a child's session on a server: known to the keeper, too, who releases it when the child is gone."""
+    """Id of a client's session on a server, also known to the daemon for its release."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{root} {number}"))
 
 

@@ -1,4 +1,4 @@
-"""Streaming queries inside Spark's process: each micro-batch becomes a folder of Parquet files, whole or not there.
+"""Streaming queries on Spark, each micro-batch published as a folder atomically.
 
     FOLDER/checkpoint/                   what Spark knows: the offsets of each batch, which were committed, state
     FOLDER/batch-<id>/w<worker>/<n>.parquet
@@ -44,11 +44,14 @@ _LOCK_SECONDS = 30.0
 
 
 class _Stopped(Exception):
-    """Nobody wants more of the query."""
+    """Query cancelled by the worker."""
 
 
 class Queries:
-    """Runs streaming queries on one Spark, each in a session of its own. `tell(number, n)`: n batches of it are there."""
+    """Runs streaming queries on one Spark, each in its own session.
+
+    `tell(number, n)`: n batches of it are there.
+    """
 
     def __init__(self, access: Access, tell: Callable[[int, int], None]) -> None:
         self._access = access
@@ -75,14 +78,14 @@ class Queries:
         return ()
 
     def consumed(self, number: int, batch: int) -> None:
-        """The batches before `batch` were read."""
+        """Record the batches before `batch` as read."""
         with self._lock:
             publisher = self._running.get(number)
         if publisher is not None:
             publisher.read(batch)
 
     def look(self) -> list[QueryProgress]:
-        """The changes in the progress of queries since the last look."""
+        """Changes in the progress of queries since the last call."""
         with self._lock:
             running = list(self._running.items())
         found = []
@@ -123,7 +126,7 @@ class Queries:
             set_end(folder, last_batch(folder))
 
     def _run_in(self, session: SparkSession, task: Follow, publisher: Publisher) -> StreamingQuery:
-        """The query, which has run in a session until it ended. What goes wrong with a batch is raised as it was."""
+        """Run the query in a session to its end; a batch's original error is raised."""
         function = cloudpickle.loads(task.function)
         with current(self._access, session):
             frame = streaming(session, function, task.query)
@@ -145,7 +148,10 @@ class Queries:
 
 
 def streaming(session: SparkSession, function: Callable[[SparkSession], DataFrame], query: str | None) -> DataFrame:
-    """The streaming DataFrame of a user's function, or of SQL over it. Raises SparkError if it is no stream."""
+    """Streaming DataFrame of a user's function, or of SQL over it.
+
+    Raises SparkError if it is no stream.
+    """
     frame = call(function, session)
     if not frame.isStreaming:
         raise SparkError(
@@ -159,7 +165,10 @@ def streaming(session: SparkSession, function: Callable[[SparkSession], DataFram
 
 
 def triggered(writer: DataStreamWriter, mode: str, now: bool, every: float | None) -> DataStreamWriter:
-    """The writer of a streaming DataFrame, told which rows in which batches: see `libraries.spark.process.protocol.Follow`."""
+    """Writer of a streaming DataFrame with output mode and trigger set.
+
+    See `libraries.spark.process.protocol.Follow`.
+    """
     writer = writer.outputMode(mode)
     if now:
         return writer.trigger(availableNow=True)
@@ -167,7 +176,7 @@ def triggered(writer: DataStreamWriter, mode: str, now: bool, every: float | Non
 
 
 class Publisher:
-    """Publishes the micro-batches of a query, in files with these options. Spark may call it with each, as a function."""
+    """Publisher of a query's micro-batches as files; a `foreachBatch` function."""
 
     def __init__(self, task: Follow, tell: Callable[[int], None], options: Mapping[str, str]) -> None:
         self._task = task
@@ -180,13 +189,13 @@ class Publisher:
         self._changed = threading.Condition()
         self._synced: dict[str, int] = {}
         self._waits = False
-        """A batch waits to be read."""
+        """True while a batch waits for earlier ones to be read."""
         self.stopped = False
         self.error: Exception | None = None
-        """The error of a batch: Spark tells it with much around it."""
+        """Original error of a batch; Spark wraps it in much text."""
 
     def begun(self, query: StreamingQuery) -> None:
-        """The query runs."""
+        """Record the start of the query; stop it if it is cancelled already."""
         with self._changed:
             self._query = query
             stopped = self.stopped
@@ -194,13 +203,13 @@ class Publisher:
             query.stop()
 
     def read(self, batch: int) -> None:
-        """The batches before `batch` were read."""
+        """Record the batches before `batch` as read."""
         with self._changed:
             self._consumed = max(self._consumed, batch)
             self._changed.notify_all()
 
     def look(self) -> tuple[int, str, int]:
-        """The number of the batch that the query is at, what it does or waits for, and the input rows of its last batch."""
+        """Progress: current batch, activity, input rows of the last batch."""
         batch = last_batch(self.folder) + 1
         query = self._query
         if query is None:
@@ -217,12 +226,12 @@ class Publisher:
         return batch, "waits for new input", rows
 
     def pause(self, seconds: float) -> bool:
-        """Wait for a time; False as soon as nobody wants more of the query."""
+        """Wait for a time; False at once if the query is cancelled."""
         with self._changed:
             return not self._changed.wait_for(lambda: self.stopped, seconds)
 
     def stop(self) -> None:
-        """End the query. First what waits here: Spark waits for it."""
+        """End the query, and before it the wait for a batch to be read."""
         with self._changed:
             self.stopped = True
             self._changed.notify_all()
@@ -242,7 +251,10 @@ class Publisher:
             raise
 
     def turn(self, number: int) -> bool:
-        """Wait until a batch may be written; False if it is there already. Raises an error if nobody wants it."""
+        """Wait for permission to write a batch; False if it exists.
+
+        Raises an error if the query is cancelled.
+        """
         if number <= last_batch(self.folder):
             self._tell(number + 1)
             return False
@@ -255,7 +267,7 @@ class Publisher:
         return True
 
     def publish(self, hidden: Path, number: int) -> None:
-        """Publish a batch whose rows Spark has written into the folder `hidden`."""
+        """Publish a batch written by Spark into the folder `hidden`."""
         self._deal_out(hidden)
         if self._task.durable:
             sync_tree(hidden, {})
@@ -267,7 +279,7 @@ class Publisher:
         self._tell(number + 1)
 
     def _deal_out(self, hidden: Path) -> None:
-        """Move a batch's files into a folder for each worker, which is there even if it stays empty."""
+        """Move a batch's files into a folder per worker, empty ones included."""
         hidden.mkdir(exist_ok=True)  # Spark makes none where there are no rows
         for worker in range(self._task.workers):
             share_folder(hidden, worker).mkdir()
@@ -282,7 +294,7 @@ class Publisher:
 
 
 def sync_tree(folder: Path, known: dict[str, int]) -> None:
-    """Make all that is in a folder durable, but for files that are `known` to be, by path and time."""
+    """Make all files in a folder durable, except those in `known`, by path and time."""
     for place, _, names in os.walk(folder):
         fresh = False
         for name in names:
@@ -305,7 +317,7 @@ def sync_tree(folder: Path, known: dict[str, int]) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: the process of a worker that has died may not be gone yet."""
+    """Hold the folder's lock; a dead worker's process may still have it."""
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS

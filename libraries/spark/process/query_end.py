@@ -1,4 +1,7 @@
-"""The end of a streaming query that reads what is there. Spark ends it without an error where somebody stops it before, too."""
+"""End of a streaming query over available data, distinguished from a stop.
+
+Spark ends it without an error where somebody stops it before, too.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _IDLE_MS = "spark.sql.streaming.noDataProgressEventInterval"
-"""The setting for how often Spark notes as progress that it has found no input."""
+"""Setting for the interval of Spark's progress reports without input."""
 
 
 @contextmanager
 def noting_the_end(session: SparkSession) -> Iterator[None]:
-    """Inside, queries that are started in a session will note at their end that there was no more input."""
+    """Make queries started in the session report their lack of more input."""
     before = str(session.conf.get(_IDLE_MS))
     session.conf.set(_IDLE_MS, "0")
     try:
@@ -26,6 +29,6 @@ def noting_the_end(session: SparkSession) -> Iterator[None]:
 
 
 def has_read_all(query: StreamingQuery, last: int) -> bool:
-    """True if a query that has ended, with `last` as its last micro-batch, has found no input for one more."""
+    """True if a query found no more input after `last`, its last micro-batch."""
     progress = query.lastProgress
     return progress is not None and progress.batchId > last

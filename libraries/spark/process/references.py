@@ -1,4 +1,4 @@
-"""The columns of its inputs that a query refers to, as Spark's own analysis of it says.
+"""Columns of its inputs used by a query, from Spark's analysis.
 
 The analysis is over empty inputs with all their columns, so that stars, natural joins and columns named by their places mean
 what they mean over the stream; nothing is run. It is what does not change from run to run: what the optimizer makes of a query
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 _MARK = "falkirk.column"
-"""The metadata by which a column of an input is known in a plan, whatever it is called there."""
+"""Metadata key to identify an input's column in a plan, under any name."""
 
 _ID = re.compile(r"#(\d+)\D*$")
 
@@ -27,11 +27,16 @@ _BY_NAME = (
     *("Aggregate", "Filter", "Generate", "GlobalLimit", "Join", "LocalLimit", "PipeOperator", "Project", "Repartition"),
     *("RepartitionByExpression", "ResolvedHint", "Sample", "Sort", "SubqueryAlias", "View", "Window", "WithCTE"),
 )
-"""Nodes that use of what is below them only what they refer to. All others, such as a union, count as using all."""
+"""Plan nodes without use of columns beyond those they refer to.
+
+All others, such as a union, count as using all.
+"""
 
 
 def referenced(session: SparkSession, sql: str, inputs: Mapping[str, pa.Schema]) -> dict[str, frozenset[str]]:
-    """Of each of `inputs`, which `sql` knows by these names, the columns that it needs; one at least.
+    """Columns of each input needed by a query; at least one each.
+
+    `sql` knows the inputs by the names in `inputs`.
 
     Other names are those of the session's views, and of its tables. The views of the inputs' names are replaced by empty ones.
 
@@ -68,7 +73,7 @@ def _needed(session: SparkSession, sql: str, inputs: Mapping[str, pa.Schema]) ->
 
 
 def _used(plan: Any, wanted: set[int]) -> Iterator[tuple[str, str]]:
-    """The columns of inputs that a plan uses, of whose columns those with the ids `wanted` are used."""
+    """Input columns used by a plan, given the ids `wanted` of its used output columns."""
     below = list(_each(plan.children()))
     if not below:
         for each in _each(plan.output()):
@@ -95,7 +100,10 @@ def _used(plan: Any, wanted: set[int]) -> Iterator[tuple[str, str]]:
 
 
 def _ids(attributes: Any) -> set[int]:
-    """The ids of columns, which their texts end with, as in `price#12L`: a call of Java for all, not three for each."""
+    """Ids of columns, parsed from their text, as in `price#12L`.
+
+    That is a call of Java for all, not three for each.
+    """
     texts = attributes.mkString("\0")
     return {int(_ID.search(text)[1]) for text in texts.split("\0")} if texts else set()  # type: ignore[index]
 

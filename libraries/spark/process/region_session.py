@@ -1,4 +1,4 @@
-"""The session that a function of the user's is given, found by it in the ways in which PySpark's sessions are found.
+"""Current Spark session of a thread, for lookups by user functions in PySpark.
 
 A region has a session of its own, and PySpark knows one for a whole process. So the functions by which a session is found are
 replaced, in the process that Spark runs in: in the thread of a run they give the session of its region.
@@ -25,7 +25,9 @@ _active = SparkSession.getActiveSession
 
 @contextmanager
 def current(access: Access, session: SparkSession) -> Iterator[SparkSession]:
-    """Inside, in this thread, `SparkSession.builder.getOrCreate()` and `SparkSession.active()` are this session.
+    """Make `getOrCreate()` and `active()` return this session, in this thread.
+
+    These are of `SparkSession.builder` and `SparkSession`.
 
     Outside, it is again the one that it was.
     """

@@ -1,4 +1,4 @@
-"""Finding Sail: the Python that has it, and what it says."""
+"""Search for Sail: a Python with it, and its version."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from importlib.util import find_spec
 from libraries.spark.versions import SAIL_BEFORE
 
 VARIABLE = "FALKIRK_SAIL"
-"""The environment variable that names the Python that Sail runs in, where it is another one than ours."""
+"""Environment variable for the Python to run Sail in, if different from this one."""
 
 _ASKS = "import importlib.metadata as m, pyspark; print(m.version('pysail'), pyspark.__version__)"
 _SECONDS = 20.0
 
 
 def sail_python() -> str | None:
-    """The Python that Sail is to run in; None if there is none."""
+    """Python to run Sail in; None if there is none."""
     chosen = os.environ.get(VARIABLE)
     return chosen or (sys.executable if find_spec("pysail") is not None else None)
 
 
 def look_for_sail() -> tuple[bool | None, str]:
-    """True if a Sail is there that starts, None if there is none and none was asked for; and what there is, in words."""
+    """True if Sail works, None if absent and not requested; and a description."""
     python = sail_python()
     if python is None:
         return None, "not installed, and only needed for SparkOptions(sail=True): pip install 'falkirk[sail]'"

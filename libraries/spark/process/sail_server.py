@@ -1,4 +1,6 @@
-"""The process of a Sail, a Spark Connect server without Java: `python sail_server.py FILE`, by a Python that has `pysail`.
+"""Sail server process, a Spark Connect server without Java.
+
+It is started by `python sail_server.py FILE`, by a Python that has `pysail`.
 
 It writes its port into FILE when it listens, on the loopback interface, and ends with its standard input. It imports nothing of
 ours: its Python may be another one, as Sail needs a version of PySpark of its own.

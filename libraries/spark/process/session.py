@@ -1,4 +1,4 @@
-"""Making a Spark session: options, the environment of the process that Spark runs in, and its settings.
+"""Creation of Spark sessions: options, process environment and settings.
 
 Nothing here starts a process. Whoever wants Spark sets `environment(...)` for a process and calls `open_session(...)` in it:
 regions do so in a child process of their own (`libraries.spark.process.host`), others may do it where they are.
@@ -34,30 +34,33 @@ if TYPE_CHECKING:
 _LOCAL = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
 _MOST_HEAP = 4 << 30
 _STARTED_BY_EXECUTOR = "PYTHON_WORKER_FACTORY_"
-"""Environment variables by which a Python process knows that an executor of Spark has started it."""
+"""Environment variables set for Python processes started by a Spark executor."""
 
 _OF_EXECUTORS = (
     *("PYTHON_WORKER_", "PYTHON_DAEMON_", "SPARK_PYTHON_RUNTIME", "SPARK_ENV_LOADED", "SPARK_EXECUTOR_"),
     *("SPARK_LOCAL_DIRS", "SPARK_JOB_", "SPARK_LOG_URL_"),
 )
-"""Variables that executors set for their Python processes, and that would mislead a Spark that these start."""
+"""Executor variables to remove, misleading for a Spark started from there."""
 
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
-"""A heap that is full otherwise leaves Spark alive and of no use; so it ends, and is started anew."""
+"""Java option to end Spark on a full heap; otherwise it would live on, useless."""
 
 _LATER = "-XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=120000"
-"""Java's second compiler waits eight times as long as usual: most of what a start of Spark calls often is not called later."""
+"""Java options to delay the second compiler: startup code rarely runs again.
+
+It waits eight times as long as usual.
+"""
 
 _SERVER = re.compile(r"sc://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(?::\d{1,5})?(?:/(?:;.*)?)?")
 _PUBLIC = ("use_ssl", "user_id", "session_id", "user_agent")
-"""Parameters of a server's address that are not secret."""
+"""Public parameters of a server's address."""
 
 _CONNECT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Options of a Spark session. Regions with equal options share one session.
+    """Options of a Spark session, shared by regions with equal options.
 
     Args:
         master: what Spark calls the master: local[*] for this machine, spark://host:port for a cluster. A cluster must see
@@ -131,12 +134,12 @@ class SparkOptions:
 
     @property
     def remote(self) -> bool:
-        """True if it is spoken to as a Spark Connect server, rather than as a Java."""
+        """True for a Spark Connect server, False for a Java."""
         return self.connect is not None or self.sail
 
     @property
     def server(self) -> str:
-        """The address of the Spark Connect server, without what is secret."""
+        """Address of the Spark Connect server, without secrets."""
         return (self.connect or "").partition("/;")[0]
 
     @property
@@ -151,7 +154,7 @@ def is_local(master: str) -> bool:
 
 
 def settings(options: SparkOptions, folder: Path, level: str = "ERROR") -> dict[str, str]:
-    """The settings of a session.
+    """Settings of a Spark session.
 
     Args:
         options: what the user has said.
@@ -201,7 +204,7 @@ def settings(options: SparkOptions, folder: Path, level: str = "ERROR") -> dict[
 
 
 def left_out(options: SparkOptions) -> list[str]:
-    """The settings of the user's own Spark that do not hold for one with these options, which would be others there."""
+    """User's Spark settings without effect on a Spark with these options."""
     made = settings(options, Path())
     found = {**read_defaults(_conf_folder(os.environ)), **submitted_settings()}
     return sorted(
@@ -217,7 +220,7 @@ def _conf_folder(environ: Mapping[str, str]) -> str | None:
 
 
 def secrets(url: str) -> tuple[str, ...]:
-    """The values of the parameters of a server's address that may be secret.
+    """Possibly secret parameter values in a server's address.
 
     >>> secrets("sc://host:15002/;use_ssl=true;token=abc")
     ('abc',)
@@ -228,7 +231,7 @@ def secrets(url: str) -> tuple[str, ...]:
 
 
 def session_settings(options: SparkOptions) -> dict[str, str]:
-    """The settings of a session on a Spark that somebody else has started."""
+    """Settings of a session on a Spark started elsewhere."""
     return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -240,7 +243,7 @@ def session_settings(options: SparkOptions) -> dict[str, str]:
 def environment(
     options: SparkOptions, java_home: Path, environ: Mapping[str, str] = os.environ, java_options: str = ""
 ) -> dict[str, str]:
-    """The environment of a process that Spark is to run in. `java_options` come before those that `environ` has."""
+    """Environment for a process with Spark; `java_options` precede those of `environ`."""
     made = dict(environ)
     if any(name.startswith(_STARTED_BY_EXECUTOR) for name in made):
         # A worker on a cluster: its pyspark belongs to the Spark that has started it.
@@ -264,7 +267,10 @@ def environment(
 
 
 def _brings_pyspark(home: str | None) -> bool:
-    """True if the pyspark of this process is in this SPARK_HOME, as in a program that `spark-submit` runs (in an archive)."""
+    """True if this process's pyspark is in this SPARK_HOME.
+
+    That is so in a program that `spark-submit` runs (in an archive).
+    """
     found = find_spec("pyspark") if home else None
     if home is None or found is None or found.origin is None:
         return False
@@ -272,12 +278,12 @@ def _brings_pyspark(home: str | None) -> bool:
 
 
 def python_path() -> str:
-    """The places at which another Python process finds what this one does."""
+    """This process's import path, for another Python process."""
     return os.pathsep.join(path for path in sys.path if path)
 
 
 def check_master(master: str) -> None:
-    """Raise SparkError at once for a master that cannot be, or that does not answer."""
+    """Raise SparkError for an invalid or unreachable master."""
     if _LOCAL.fullmatch(master) or master == "yarn" or master.startswith("k8s://"):
         return
     if master.startswith("sc://"):
@@ -303,7 +309,7 @@ def check_master(master: str) -> None:
 
 
 def open_session(made: Mapping[str, str]) -> SparkSession:
-    """A Spark session in this process, with the `settings` given."""
+    """Open a Spark session in this process, with the given settings."""
     from pyspark.conf import SparkConf
     from pyspark.sql import SparkSession
 
@@ -315,7 +321,7 @@ def open_session(made: Mapping[str, str]) -> SparkSession:
 
 
 def attach(up: JavaUp, seconds: float) -> SparkSession:
-    """A session, in this process, on the Spark of a Java that listens. What others had running on it, who are gone, is over.
+    """Session in this process on a running Java; earlier clients' work there is ended.
 
     A Java on which there is a Spark already, and which does not answer, or goes on with that, for so many seconds, is killed.
     """
@@ -347,7 +353,7 @@ def attach(up: JavaUp, seconds: float) -> SparkSession:
 
 
 def _memory() -> int:
-    """The memory of this machine, or of the control group that this process is in, in bytes."""
+    """Memory of this machine, or of this process's control group, in bytes."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""The Spark to which `spark-submit` has submitted this program: its master and settings, as its Java knows them."""
+"""Master and settings of a program started by `spark-submit`, from its Java."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from libraries.spark.process.defaults import holds
 
 VARIABLE = "PYSPARK_GATEWAY_PORT"
-"""The environment variable that such a program has: the port of its Java."""
+"""Environment variable of such a program: the port of its Java."""
 
 _OF_THE_PROGRAM = (
     "spark.app.",
@@ -18,24 +18,27 @@ _OF_THE_PROGRAM = (
     "spark.driver.blockManager.port",
     "spark.ui.port",
 )
-"""Settings of the one application that was submitted, which is another one than that of a job's regions."""
+"""Settings of the submitted application, irrelevant to regions' own Spark."""
 
 _SHIPPED = "spark.submit.pyFiles"
-"""The setting in which `--py-files` stands."""
+"""Setting for `--py-files`."""
 
 
 def submitted() -> bool:
-    """True if `spark-submit` has started this process, or one that this one comes from."""
+    """True if `spark-submit` has started this process or an ancestor of it."""
     return VARIABLE in os.environ
 
 
 def master() -> str:
-    """The master that was given to `spark-submit`; `local[*]` where this program was not submitted."""
+    """Master given to `spark-submit`; `local[*]` for a program started otherwise."""
     return settings().get("spark.master", "local[*]")
 
 
 def settings() -> dict[str, str]:
-    """The settings that the program was submitted with, those in files and on the command line; none if it was not."""
+    """Settings of the submitted program; empty for a program started otherwise.
+
+    They are those in files and on the command line.
+    """
     if not submitted():
         return {}
     given = _read(os.environ[VARIABLE])
@@ -43,13 +46,19 @@ def settings() -> dict[str, str]:
 
 
 def held() -> dict[str, str]:
-    """Those of them that hold for a Spark of a job's own (`defaults.holds`), and what is shipped to its tasks."""
+    """Settings of the submitted program for a job's own Spark.
+
+    They are those that hold (`defaults.holds`), and the files that are shipped to its tasks.
+    """
     return {name: value for name, value in settings().items() if name == _SHIPPED or holds(name)}
 
 
 @cache
 def _read(port: str) -> dict[str, str]:
-    """The settings of the Java that listens at a port. It is not begun to do anything, and holds no executor for this."""
+    """Settings of the Java at a port.
+
+    It is not begun to do anything, and holds no executor for this.
+    """
     from pyspark.conf import SparkConf
     from pyspark.core.context import SparkContext
     from pyspark.java_gateway import launch_gateway

@@ -1,4 +1,4 @@
-"""One run of a region inside Spark's process: files in, the user's function or query, files out."""
+"""Runs of regions on Spark: input files, user function or query, output files."""
 
 from __future__ import annotations
 
@@ -34,43 +34,51 @@ from libraries.spark.process.region_session import current
 from libraries.spark.versions import arrow_schema
 
 _TOO_MUCH = "spark.driver.maxResultSize"
-"""A word in Spark's refusal to give all rows at once."""
+"""Setting named in Spark's error for a too large result."""
 
 _WRITING_SECONDS = 30.0
-"""Seconds for which the function of a sink may go on that was cancelled."""
+"""Seconds for a cancelled sink function to end."""
 
 _PACKED = 4
-"""By about so much rows are larger than the files that they are in."""
+"""Approximate ratio of bytes in memory to bytes in files."""
 
 _CARRIED = (
     *(t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType),
     *(t.StringType, t.CharType, t.VarcharType, t.BinaryType, t.DateType, t.TimestampType, t.TimestampNTZType),
 )
-"""Types that Spark's files give back as they were. Intervals would come as numbers, and variants as what they are stored in."""
+"""Column types preserved by Spark's files.
+
+Intervals would come as numbers, and variants as what they are stored in.
+"""
 
 
 class Tasks:
-    """Runs regions on one Spark. Each region has a session of its own: temporary views and settings are not shared."""
+    """Runs regions on one Spark, with a session for each region.
+
+    Temporary views and settings are not shared.
+    """
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._sessions: dict[str, SparkSession] = {}
         self._tables: dict[str, tuple[bytes, dict[str, Any]]] = {}
-        """Of each region its tables, as a pickle and as they were in it; those that are small are DataFrames already."""
+        """Tables of each region: as a pickle, and unpacked; small ones are DataFrames."""
         self._apart: dict[str, tuple[Query, ...]] = {}
-        """Of regions the steps that are fused, and yet are done by themselves: one query would not be the same."""
+        """Fused steps of regions to be run separately, as one query would differ."""
         self._referenced: dict[tuple[Query | bytes, ...], dict[str, frozenset[str]]] = {}
-        """Of a step, and the columns that there are, those that it reads of each input."""
+        """Columns of each input used by a step, by step and input schemas."""
         self._sizes: dict[str, float] = {}
-        """Of each region the bytes that came of its last run, about."""
+        """Approximate bytes of the last result of each region."""
         self._running: dict[int, tuple[int, int]] = {}
         self._cancelled: set[int] = set()
         self._writing: dict[str, threading.Lock] = {}
-        """Of each sink a lock, which a run of it holds."""
+        """Lock of each sink, held by its run."""
         self._lock = threading.Lock()
 
     def run(self, task: RunTask) -> tuple[Written, Read]:
-        """The result of the run: files, or the rows, where few are expected; and the columns that it read, if that is known.
+        """Run a task: output files, or rows if few are expected; and the columns used.
+
+        Of columns there are only those that are known.
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
@@ -120,7 +128,10 @@ class Tasks:
         return tuple((file, rows) for file, rows in counted if rows)
 
     def _rows(self, found: Any, task: RunTask) -> pa.Table | None:
-        """The rows that come of a run, where few are expected: few came of the last, and nothing has gone wrong since."""
+        """Rows of a result, if few are expected after a small last one; else None.
+
+        Few are expected if nothing has gone wrong since.
+        """
         if task.kind == "sink" or self._sizes.pop(task.region, math.inf) > SMALL:
             return None
         try:
@@ -132,7 +143,7 @@ class Tasks:
         return table.cast(arrow_schema(found.schema))  # as it is in files
 
     def _few(self, rows: pa.Table, task: RunTask) -> Written:
-        """Rows that are here: as they are, or, if there are more than expected, in files."""
+        """Rows as bytes if they are few, else written to files."""
         self._sizes[task.region] = rows.nbytes
         if not len(rows):
             return ()
@@ -147,7 +158,7 @@ class Tasks:
         self._access.cancel(number)
 
     def progress(self) -> Iterator[tuple[int, int, int]]:
-        """The runs that are further than when this was last asked: (number, tasks done, tasks known)."""
+        """Runs with progress since the last call: (number, tasks done, tasks known)."""
         with self._lock:
             running = dict(self._running)
         for number, before in running.items():
@@ -160,7 +171,9 @@ class Tasks:
 
     @contextmanager
     def _alone(self, task: RunTask) -> Iterator[None]:
-        """Wait until the run of a sink before this one is over, which nobody wants any more: both would write in one place.
+        """Exclude concurrent runs of a sink: wait for the end of a cancelled one.
+
+        Both would write in one place.
 
         If its function goes on with something else, it ends with this process; another one takes its place.
         """
@@ -179,7 +192,7 @@ class Tasks:
             writing.release()
 
     def _session(self, region: str) -> SparkSession:
-        """The session of a region: a new one if there is none, or if Spark has lost it since the last run."""
+        """Session of a region; a new one at first, or after a loss by Spark."""
         with self._lock:
             session = self._sessions.get(region)
         if session is not None and not self._access.intact(session):
@@ -197,7 +210,7 @@ class Tasks:
             self._tables.pop(region, None)
 
     def _found(self, task: RunTask, read: dict[str, frozenset[str]]) -> Any:
-        """The DataFrame of the user's function or query; of a sink's function whatever it returns.
+        """DataFrame of the user's function or query; a sink function's return value.
 
         Steps that are fused are one query in the first attempt, and if it fails, are done by themselves in the next: what comes
         of each is kept then. Raises _NoRows if nothing came of one of those.
@@ -213,20 +226,20 @@ class Tasks:
         return self._done(task, read, together=False)
 
     def _together(self, task: RunTask) -> bool:
-        """True if steps of the run are one query."""
+        """True if the steps of the run are fused into one query."""
         return bool(_fused(task)) and task.first and self._apart.get(task.region) != _steps(task)
 
     def _done(self, task: RunTask, read: dict[str, frozenset[str]], together: bool) -> Any:
-        """What comes of the last step, each done in the session of its region. `read` is given the columns that are read.
+        """Result of the last step, each run in its region's session; fills in `read`.
 
-        Raises Apart if steps that are to be one query must not be, and _NoRows.
+        `read` is given the columns that are used. Raises Apart if steps that are to be one query must not be, and _NoRows.
         """
         read.clear()
         inputs = {each.name: _there(each) if each.name in task.learns else each for each in task.inputs}
         known: dict[str, Any] = {}
         tables: dict[str, dict[str, DataFrame]] = {}
         before: tuple[SparkSession, str] | None = None
-        """The step whose rows the next one takes without their having been written."""
+        """Previous step, if its rows are used without being written."""
         for query, then in pairwise([*task.queries, None]):
             assert query is not None
             region = query.region or task.region
@@ -270,7 +283,10 @@ class Tasks:
         others: dict[str, Any],
         read: dict[str, frozenset[str]],
     ) -> None:
-        """Add the columns that a step reads of what the task learns. Raises SparkError if one was not written."""
+        """Add the columns used by a step to `read`; SparkError if one was not written.
+
+        They are of the inputs that the task learns.
+        """
         learnt = {within: each for within, each in query.inputs if each in task.learns}
         if not learnt or query.sql is None:
             return
@@ -298,7 +314,7 @@ class Tasks:
             read[each] = read.get(each, frozenset()) | found[within]
 
     def _kept(self, task: RunTask, query: Query, then: Query | None) -> DataFrame | None:
-        """What came of a step in this run, for the next; None if it is not there. Raises _NoRows if no rows did."""
+        """Stored result of a step in this run; None without one, _NoRows if it is empty."""
         if then is None or not query.kept or not os.path.isdir(query.kept):
             return None
         files = sorted(map(str, Path(query.kept).glob("[!._]*.parquet")))
@@ -309,7 +325,10 @@ class Tasks:
         return self._access.read(self._session(then.region or task.region), Frames(query.name, schema, tuple(files)))
 
     def _tables_of(self, session: SparkSession, task: RunTask, region: str) -> dict[str, DataFrame]:
-        """The tables of the steps of a region. A small one is made once a session; a function is called by each run."""
+        """Tables of a region's steps.
+
+        A small one is made once a session; a function is called by each run.
+        """
         names = {name for each in task.queries if (each.region or task.region) == region for name in each.tables}
         known = self._tables.get(region)
         if known is None or known[0] != task.tables:
@@ -329,7 +348,7 @@ class Tasks:
 
 
 def _there(frames: Frames) -> Frames:
-    """An input with those columns that are in all of its files."""
+    """Input restricted to columns present in all of its files."""
     schema = read_schema(frames.schema)
     names = set(schema.names).intersection(*(pq.read_schema(file).names for file in frames.files))
     if len(names) == len(schema):
@@ -340,12 +359,12 @@ def _there(frames: Frames) -> Frames:
 
 
 class _NoRows(Exception):
-    """A step that is fused with the one behind gives no rows: that has no run."""
+    """Empty result of a fused step: the next step has no run."""
 
 
 @contextmanager
 def _telling(region: str) -> Iterator[None]:
-    """An error inside says of which region's step it is, if it is not that of the run."""
+    """Add the region to errors of a fused step."""
     try:
         yield
     except Exception as error:
@@ -357,7 +376,7 @@ def _telling(region: str) -> Iterator[None]:
 def _answer(
     session: SparkSession, task: RunTask, query: Query, known: dict[str, Any], others: dict[str, Any], kind: Kind
 ) -> Any:
-    """The DataFrame of a function or query of the user's; of a sink's function whatever it returns."""
+    """Call a user's function or query; a DataFrame, or a sink function's return value."""
     frames = {name: known[each] for name, each in query.inputs}
     tables = {name: others[name] for name in query.tables}
     for name, frame in (frames | tables).items():
@@ -372,7 +391,10 @@ def _answer(
 
 
 def _bound(session: SparkSession, query: Query, frame: DataFrame) -> DataFrame:
-    """The result of a view, whatever its names stand for later: Spark Connect asks for them only when it runs something."""
+    """Result of a view, bound to its inputs at once.
+
+    Spark Connect asks for the names only when it runs something.
+    """
     name = f"__falkirk_{query.name}"
     frame.createOrReplaceTempView(name)
     for each in (*(inner for inner, _ in query.inputs), *query.tables):
@@ -381,7 +403,7 @@ def _bound(session: SparkSession, query: Query, frame: DataFrame) -> DataFrame:
 
 
 def _asked(function: Any, given: int, known: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that a function asks for by the names of its parameters, after those that it is given by their places."""
+    """Arguments by name for the parameters after those passed by position."""
     try:
         parameters = list(inspect.signature(function).parameters)[given:]
     except (TypeError, ValueError):  # it does not say
@@ -390,7 +412,10 @@ def _asked(function: Any, given: int, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
-    """The DataFrame that a function of the user's returns. Raises SparkError if it is none, or for an error of its own."""
+    """DataFrame returned by a user's function; SparkError for anything else.
+
+    Also for an error of its own.
+    """
     frame = invoke(function, *arguments, **named)
     if not isinstance(frame, DataFrame):
         raise SparkError(
@@ -400,7 +425,7 @@ def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
 
 
 def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
-    """The result of a function of the user's. Raises SparkError for an error of its own that would come again."""
+    """Call a user's function; SparkError for a permanent error of its own."""
     try:
         return function(*arguments, **named)
     except Exception as error:
@@ -410,12 +435,12 @@ def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
 
 
 def _steps(task: RunTask) -> tuple[Query, ...]:
-    """The steps of a run, as they are in all runs of its region."""
+    """Steps of a run, equal in all runs of its region."""
     return tuple(msgspec.structs.replace(each, kept="") for each in task.queries)
 
 
 def _fused(task: RunTask) -> list[str]:
-    """The regions whose steps are done in this run of another."""
+    """Regions with steps fused into this run of another region."""
     return [each.region for each in task.queries if each.kept]
 
 
@@ -432,7 +457,7 @@ def _made_by(function: Any, session: SparkSession, name: str) -> DataFrame:
 
 
 def check_types(frame: DataFrame) -> None:
-    """Refuse columns that cannot come back."""
+    """Refuse column types not preserved by files, and duplicate names."""
     twice = [name for name in frame.columns if frame.columns.count(name) > 1]
     if twice:
         raise SparkError(f"column {twice[0]!r} comes out twice: rename one of them, with .alias(...)")
@@ -447,7 +472,7 @@ def check_types(frame: DataFrame) -> None:
 
 
 def _lost(type_: DataType) -> DataType | None:
-    """The type, or the one inside it, that files would give back as another one, or not at all."""
+    """Type not preserved by files: this one, or one inside it; else None."""
     match type_:
         case ArrayType():
             return _lost(type_.elementType)
@@ -462,7 +487,7 @@ def _lost(type_: DataType) -> DataType | None:
 
 
 def described(function: Any) -> str:
-    """A function by its name and place."""
+    """Function's name and place, for error messages."""
     try:
         code = inspect.unwrap(function).__code__
         return f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"

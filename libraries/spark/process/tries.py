@@ -1,4 +1,4 @@
-"""The count of what has gone wrong: of a query's own failures, and of Sparks that were lost, which is another matter.
+"""Retry counts: failures of a query, and losses of a whole Spark separately.
 
 A query that fails is tried again as often as its options say. A Spark that is killed, or does not answer any more, takes all
 that runs there with it, whosever fault it is: such losses end a job only in a row, with nothing done between them. A job may
@@ -10,11 +10,11 @@ from __future__ import annotations
 from libraries.spark.errors import SparkError
 
 MOST_LOSSES = 5
-"""Losses in a row that a job survives."""
+"""Most losses in a row before a job fails."""
 
 
 class Losses:
-    """Losses in a row of one Spark, which all that run there share: each process is lost once, however many hear of it."""
+    """Losses in a row of one Spark, shared by its users; a process counts once."""
 
     def __init__(self) -> None:
         self._lost: set[int] = set()
@@ -23,16 +23,16 @@ class Losses:
         return len(self._lost)
 
     def add(self, process: int) -> None:
-        """The process of this number was lost."""
+        """Record the loss of a process."""
         self._lost.add(process)
 
     def clear(self) -> None:
-        """Something that runs there is done."""
+        """Reset the count, after a success."""
         self._lost.clear()
 
 
 class Tries:
-    """The tries of one query: it may fail `retries` times more than once.
+    """Retries of one query: at most `retries` after the first attempt.
 
     >>> losses = Losses()
     >>> tries = Tries(1, losses)
@@ -50,14 +50,14 @@ class Tries:
         self.failures = 0
 
     def failed(self, why: str) -> None:
-        """The query has failed. Raises SparkError if it is not to be tried again."""
+        """Count a failure of the query; SparkError after the last retry."""
         self.failures += 1
         if self.failures > self._retries:
             times = "once" if self.failures == 1 else f"{self.failures} times"
             raise SparkError(f"Spark has failed {times} on what was asked of it. The last time: {why}")
 
     def lost(self, process: int, why: str) -> None:
-        """The process of this number was lost. Raises SparkError if too many were, in a row."""
+        """Count the loss of a process; SparkError after too many in a row."""
         self._losses.add(process)
         if len(self._losses) > max(MOST_LOSSES, self._retries):
             raise SparkError(
@@ -65,6 +65,6 @@ class Tries:
             )
 
     def done(self) -> None:
-        """Something new is done, and stays."""
+        """Reset the counts, after progress."""
         self.failures = 0
         self._losses.clear()
