@@ -97,7 +97,7 @@ REPORT_SECONDS = 0.02
 
 
 _WITHIN_A_TURN = (Received, GenerationBegun, PieceDue, PositionsFound, EpochsEnded)
-"""Events that are followed by `TurnEnded`: one write serves all of a turn."""
+"""Events followed by `TurnEnded`: one write serves all of a turn."""
 
 _OFTEN = (TurnEnded, PieceDue)
 """Frequent events, recorded in the story only if effects follow."""
@@ -159,7 +159,7 @@ class Agent:
         self.alive = False
         """True since the first decision carried out: the process has memory."""
         self.eager = tuple(number for number, group in enumerate(layout.groups) if group.eager)
-        """Groups that this worker cuts by itself."""
+        """Groups cut by this worker on its own."""
         self._gates: list[list[int]] = [[] for _ in layout.groups]
         """Closing gates downstream of each group."""
         for edge in layout.edges:
@@ -179,7 +179,7 @@ class Agent:
         self.noted = 0
         """Newest decision in the store, so known to this worker's next process."""
         self.early: list[Frame] = []
-        """Frames of a generation that has not begun here."""
+        """Frames of a generation not begun here."""
         self.known_ends = KnownEnds()
         """Ends of epochs cut by a clock, on any worker."""
         self._plan = plan
@@ -192,7 +192,7 @@ class Agent:
         """Newest round with an end marker received, by worker."""
         self._asked: dict[int, float] = {}
         self._made: dict[int, float] = {}
-        """Times at which a group's cut was requested, and its last one made, by group."""
+        """Times of each group's requested and last made cut."""
         self._acknowledged = dict.fromkeys((node.index for node in plan.graph.of_kind("source")), 0)
         self._begun = False
         self._joins_when_noted = False
@@ -419,7 +419,7 @@ class Agent:
                 self.checkpoints.published.rise(p, bound)
 
     def _perform(self) -> None:
-        """Emit operators' effects before the segment that records them as done.
+        """Emit operators' effects before writing the segment that records them as done.
 
         Above all they release output.
         """
@@ -686,7 +686,7 @@ class Agent:
         self._report_drained()
 
     def _report_stored(self, reports: list[ToMonitor]) -> None:
-        """Send reports whose segment is durable."""
+        """Send reports with a durable segment."""
         for report in reports:
             if isinstance(report, Durable):
                 report = replace(report, written=self._now - self._made.get(report.group, self._now))
@@ -698,7 +698,7 @@ class Agent:
             self._join()
 
     def _release(self, group: int, at: Bound) -> None:
-        """Open the gates behind a group whose cut is durable.
+        """Open the gates behind a group with a durable cut.
 
         If no rollback can undo the cut, publish its outputs and acknowledge its input without waiting for the
         monitor.

@@ -107,7 +107,7 @@ def early_frames_are_of_a_generation_to_come(agent: Agent) -> str | None:
 
 
 def what_came_back_is_complete(agent: Agent) -> str | None:
-    """Restored bounds lie within what was complete before this generation.
+    """Restored bounds lie within the bounds complete before this generation.
 
     A processor was complete, before this generation, at least up to the bound at which it came back from its store.
     """
