@@ -1,4 +1,6 @@
-"""Rollback recovery for timely dataflows, after "Falkirk Wheel: Rollback Recovery for Dataflow Systems".
+"""Rollback recovery for timely dataflows, after the *Falkirk Wheel* paper.
+
+Isard and Abadi, *Falkirk Wheel: Rollback Recovery for Dataflow Systems*.
 
 Pure, but for `store.local`.
 Rooms, lowest first; each imports from those below:

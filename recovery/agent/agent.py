@@ -339,8 +339,6 @@ class Agent:
     def _join(self) -> None:
         """Announce this worker to a monitor once its newest decision is durable.
 
-        The monitor rests later rounds on that decision: the next process of this worker must know it.
-
         The monitor rests later rounds on it: the next process of this worker must not be found not to know it.
         """
         if self.checkpoints.generation > self.noted:
@@ -699,9 +697,6 @@ class Agent:
 
     def _release(self, group: int, at: Bound) -> None:
         """Open the gates behind a group with a durable cut.
-
-        If no rollback can undo the cut, publish its outputs and acknowledge its input without waiting for the
-        monitor.
 
         If nothing can take that back, publish its outputs, and acknowledge its input, without waiting for the monitor.
         """

@@ -1,10 +1,5 @@
 """Detection of unsaved attributes kept by user operators across times.
 
-Where all that came has been dealt with, an operator must look as it did when it was made, but for its `state`. It
-is compared at cuts, and made so in a rollback; at a cut containers may hold what belongs to later times that are
-under way. What is compared is which objects the attributes are, and of plain containers what they hold: what an
-operator changes deep inside an object of its own is not seen.
-
 Where all that came has been dealt with, an operator must look as it did when it was made, but for its `state`. It is compared
 at cuts, and made so in a rollback; at a cut containers may hold what belongs to later times that are under way. What is
 compared is which objects the attributes are, and of plain containers what they hold: what an operator changes deep inside an

@@ -136,7 +136,7 @@ class Checkpoints:
     def cut(self, group: int, at: Bound, states: Callable[[int], State | None], positions: Positions) -> Draft:
         """Begin a cut; call `advance` until it is done.
 
-        Every event of the group before it must have been handled. `positions` has those of its `sources`.
+        Every event of the group before it must have been handled.
 
         `positions` has those of the `sources` that it saves.
         """
@@ -362,8 +362,6 @@ class Checkpoints:
 
     def runs(self, p: int, bound: Bound, last: bool = False) -> Runs:
         """Runs of S(p, `bound`) from the store, in order of time.
-
-        If `last`, nobody will ask for less, so each piece is dropped once it is read.
 
         `last`: nobody will ask for less, so each piece is forgotten when it was read.
         """

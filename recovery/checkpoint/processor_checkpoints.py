@@ -85,8 +85,6 @@ class ProcessorCheckpoints:
     def runs(self, bound: Bound, wanted: Callable[[Time], bool], last: bool) -> Runs:
         """Runs of S(p, `bound`) from the store, at `wanted` times.
 
-        Each piece is decoded when it is asked for, and dropped then if `last`.
-
         Each piece is decoded when it is asked for, and forgotten then if this is the `last` time.
         """
         found = self.at(bound)

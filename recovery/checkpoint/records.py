@@ -54,8 +54,7 @@ class SourcePosition(msgspec.Struct, array_like=True, frozen=True):
 class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True):
     """Ξ(p, f) and S(p, f) without runs, followed by its `Piece`s.
 
-    These have what is new since the checkpoint before, or all. The state at f is in the pieces of all checkpoints
-    from the one at `since` up to this one.
+    These have what is new since the checkpoint before, or all.
 
     The state at f is in the pieces of all checkpoints from the one at `since` up to this one.
     """
