@@ -85,7 +85,7 @@ class Lazy(Policy):
 class LogHistory(Policy):
     """Persist every delivered batch and notification; restore state by replay.
 
-    That is done `every` so often.
+    Writes are made `every` so often.
 
     For deterministic operators that have no checkpoint code. The history grows until the operator's state, if it keeps
     it in `state`, is saved in its place (section 4.1).
