@@ -87,7 +87,7 @@ class Intervals:
         return True
 
     def durable(self, last: Durable, seconds: float, now: float) -> str | None:
-        """Record a cut's duration at its last report; return a note if cuts are often late."""
+        """Record a cut's duration at its last report; return a note if often late."""
         group = last.group
         every = self._layout.groups[group].seconds
         if every is None or seconds <= MISSED * every:
