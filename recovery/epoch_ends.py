@@ -42,7 +42,7 @@ class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
         return self.worker, self.processor
 
     def joined(self, other: EpochEnds) -> EpochEnds:
-        """Both, if no epoch is missing between them; otherwise the later one."""
+        """Sum of two consecutive entries; the later one if an epoch between is missing."""
         if other.begin > self.upto or self.begin > other.upto:
             return max(self, other, key=lambda each: each.begin)
         ends: dict[str, dict[int, Any]] = {}

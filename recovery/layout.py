@@ -68,7 +68,7 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     scope: tuple[str, ...] = ()
     """Names of the scopes around it, the outermost first, without the root."""
     finds_capabilities: bool = False
-    """True if it regains its capabilities after a rollback, by hook or by replay."""
+    """True if it regains capabilities in a rollback, by `on_restore` or by replay."""
     repeats: bool = False
     """True if redone work sends the same at each time, given the same input."""
     anew: bool = False

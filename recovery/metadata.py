@@ -237,7 +237,7 @@ def after(time: Time) -> Bound:
 
 
 def project(summary: Summary, bound: Bound) -> Bound:
-    """Compute φ: the largest bound behind an edge out of reach from outside `bound`.
+    """φ of an edge: the largest bound at its end out of reach from outside `bound`.
 
     Of epochs of which `bound` keeps nothing it has nothing either: φ may be less than it could be.
 
@@ -250,7 +250,7 @@ def project(summary: Summary, bound: Bound) -> Bound:
 
 
 def inverse(summary: Summary, bound: Bound) -> Bound:
-    """Compute σ⁻¹: the largest bound of times with all their messages in `bound`.
+    """σ⁻¹ of an edge: the largest bound of times with all messages in `bound`.
 
     It is what may be kept if all that was sent is discarded.
 

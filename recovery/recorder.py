@@ -366,7 +366,7 @@ class WorkerRecorder:
             self._local_number = max(self._local_number, entry.number)
 
     def taken(self, sender: int, message: Message) -> bool:
-        """True if a logged message is here for the first time.
+        """True if a logged message arrives for the first time.
 
         A sender that has failed sends again to a living receiver what its log holds, also what the receiver has in state
         that came back from the store, or is so old that its number was forgotten.
@@ -570,10 +570,7 @@ def image(summary: Summary, bound: Bound) -> Bound:
 
 
 def _whole(summary: Summary, bound: Bound) -> Bound | None:
-    """Equal end behind a path, of scopes kept as a whole or not at all.
-
-    That is for the last scopes.
-    """
+    """Bound padded or cut to the depth behind an edge; None if coordinates get lost."""
     ends = next(at for at in range(len(bound), 0, -1) if bound[at - 1])
     return (*bound[:ends], *(0,) * (summary.result_depth - ends)) if ends <= summary.result_depth else None
 

@@ -246,9 +246,9 @@ class Coordinator:
         self.commit.add(KeptRounds(self.round + ROUNDS))
 
     def _tell_of_the_start(self) -> None:
-        """Record the begin of a run, and the end of the one before if unrecorded.
+        """Record the start of a run, and the end of the one before if unrecorded.
 
-        Or whose place this monitor takes.
+        A monitor that takes the place of another records that instead.
         """
         if self.settings.instead:
             self._note("monitor", {"text": self.settings.instead})

@@ -123,7 +123,7 @@ class Standstill:
         return self._holder(fresh, now), question
 
     def _holder(self, told: dict[int, Observed], now: float) -> Halt | None:
-        """Cause of the furthest delay among outputs, unless a source without input."""
+        """Cause of the most delayed output, unless it is a source without input."""
         least, at, worker = END, -1, -1
         for w, report in sorted(told.items()):
             epochs = np.frombuffer(report.numbers, dtype=np.int64).reshape(len(ROWS), -1)[_EPOCH]

@@ -72,7 +72,7 @@ class Happened(msgspec.Struct, tag=True, frozen=True):
 
 
 class Noted(msgspec.Struct, tag=True, frozen=True):
-    """Event: a warning of a worker to the user, for the timeline."""
+    """Event: a message of a worker to the user, for the timeline."""
 
     worker: int
     text: str

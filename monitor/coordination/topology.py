@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Topology:
-    """`layout` unfolded over its workers.
+    """Processors and edges of `layout`, unfolded over its workers.
 
     Attributes:
         edges: the physical ones.

@@ -56,8 +56,6 @@ _FRESH_SECONDS = 2.0
 """Longest wait of a scrape for observations, in seconds.
 
 A worker in a long turn sends none.
-
-A worker in a long turn sends none.
 """
 
 _MOST_DIGITS = 15

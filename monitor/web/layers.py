@@ -55,7 +55,7 @@ class Layers:
 
 
 def turned(items: int, links: Sequence[LayerLink]) -> list[LayerLink]:
-    """Links without cycles: as few as necessary marked as leading back.
+    """Links with some marked as leading back, so that the others make no cycle.
 
     Links from an item to itself are dropped.
     """

@@ -50,7 +50,7 @@ def order(layers: Layers) -> list[list[int]] | Conflict:
 
 
 def count_crossings(layers: Layers, rows: Sequence[Sequence[int]]) -> int:
-    """Number of crossing edges between layers, and of elements in the way of arches."""
+    """Number of edge crossings between layers, and of elements in the way of arches."""
     crossings = 0
     for upper, lower in pairwise(rows):
         place = {element: at for at, element in enumerate(lower)}
@@ -203,7 +203,7 @@ def _crossed(left: list[float], right: list[float]) -> int:
 
 
 def _arches_fit(layers: Layers, rows: list[list[int]]) -> Conflict | None:
-    """Conflict of an arch with a box beyond it, or None."""
+    """Conflict of an arch with a box above or below it, or None."""
     for arches, step in ((layers.above, -1), (layers.below, 1)):
         for point, item in arches.values():
             number = layers.top[point]

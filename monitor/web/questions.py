@@ -89,7 +89,7 @@ Reply = Callable[["bytes | WrongQuestion"], None]
 
 
 class Ask(Protocol):
-    """Sends a question to the process with the job's state."""
+    """Sends a question to the place of the job's state, and returns the answer."""
 
     def __call__(self, question: Question) -> Awaitable[bytes]:
         """Answer to the question; raise WrongQuestion."""

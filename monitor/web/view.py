@@ -51,7 +51,7 @@ _SMOOTH = 0.5
 _LATENCY_SECONDS = 10.0
 
 STALE_SECONDS = 3.0
-"""Age of an observation at which it becomes stale."""
+"""Age of stale observations, in seconds."""
 
 ENDED, UNKNOWN = -1, -2
 """Values in place of an epoch: no more to come, and unknown."""
@@ -178,7 +178,7 @@ class View:
     # ------------------------------------------------------------------------------------------ answers
 
     def _fresh(self, worker: int) -> bool:
-        """True if the last observation of the worker is fresh."""
+        """True if the last observation of the worker is recent."""
         assert self.observation is not None
         told = self._told.get(worker)
         return self.observation.live and told is not None and self.observation.at - told[0] < STALE_SECONDS

@@ -104,7 +104,7 @@ _OFTEN = (TurnEnded, PieceDue)
 
 
 class WorkerPhase(Enum):
-    """The phase of a worker in the rounds of rollback."""
+    """Phase of a worker in the rounds of rollback."""
 
     JOINING = "waits for the first decision"
     RUNNING = "runs"
@@ -121,7 +121,7 @@ def staged_nodes(layout: Layout, plan: Plan) -> frozenset[int]:
 
 
 class Agent:
-    """Recovery on worker `index`.
+    """State machine of recovery on worker `index`.
 
     Args:
         incarnation: tells this process from earlier ones of the same worker.
@@ -319,7 +319,7 @@ class Agent:
 
     @property
     def unwritten(self) -> int:
-        """Bytes of cuts made, as far as they are made, and not yet durable."""
+        """Bytes of made cuts, and of made parts of cuts, not yet durable."""
         made = sum(saved.size for _, saved, _ in self.draft.states) if self.draft is not None else 0
         return made + self.journal.unwritten
 
@@ -555,7 +555,7 @@ class Agent:
             self._on_frame(frame)
 
     def _shut_gates(self, mine: Sequence[Bound | None]) -> None:
-        """Open gates up to the durable bound of the groups before them after a decision."""
+        """Set gates to the durable bounds of the groups before them, after a decision."""
         for edge in self.layout.edges:
             bound = mine[edge.source]
             if edge.target in self.worker.gates and bound is not None:

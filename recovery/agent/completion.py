@@ -69,7 +69,7 @@ class Completion:
         return any(group.depth > 1 for group in self._groups)
 
     def at(self, p: int) -> Bound:
-        """The completed bound of processor `p`."""
+        """Completed bound of processor `p`."""
         if self._worker.awaited:
             return self.before[p]
         info = self._layout.processors[p]

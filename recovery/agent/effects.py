@@ -1,4 +1,4 @@
-"""The effects of the agent, carried out by its driver in their order."""
+"""Effects of the agent, carried out by its driver in their order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Perform(msgspec.Struct, frozen=True):
 
 
 class Rewind(msgspec.Struct, frozen=True):
-    """Rewind sources, by node, after a rollback, and end jobs without a waiter."""
+    """Rewind sources, by node, after a rollback; end jobs that nothing waits for."""
 
     sources: Mapping[int, SourceOrder]
 

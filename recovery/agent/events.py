@@ -66,7 +66,7 @@ class PositionsFound(msgspec.Struct, frozen=True):
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
-    """End of a turn of the worker, with the pieces of cuts in it.
+    """End of a turn of the worker, and of the pieces of cuts made in it.
 
     Drivers may leave out turns.
 

@@ -53,7 +53,7 @@ def reports_wait_for_their_segment(agent: Agent) -> str | None:
 
 
 def decisions_are_noted_in_turn(agent: Agent) -> str | None:
-    """A decision not yet durable is being written, with its report waiting for it."""
+    """A decision not yet in the store is on its way there, with the report of it."""
     told = {report.generation for report in agent.gathered + agent.sealed if isinstance(report, Restored | Join)}
     generation = agent.checkpoints.generation
     if agent.noted != generation and not (agent.noted < generation and generation in told):

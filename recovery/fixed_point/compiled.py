@@ -88,7 +88,7 @@ def _hang(pool, node, witness):
 
 @_jit
 def _remove(pool, control, lowest, node):
-    """Take a ceiling, never a limit, from its processor."""
+    """Remove a ceiling, never a limit, from its processor."""
     up, down = pool[node, UP], pool[node, DOWN]
     pool[up, DOWN] = down
     if down >= 0:

@@ -34,7 +34,7 @@ class Step:
 def beneath(steps: Sequence[Step], bound: Bound) -> Bound:
     """Largest x ⊆ `bound` with x ⊆ F(x), or a larger one below `bound`.
 
-    The larger one is less than `bound` if `bound` is not its own limit.
+    It is less than `bound` unless `bound` is its own limit.
 
     F is all `steps` in turn, round a cycle. Each either moves the coordinate that changes by a constant, but not below
     0 (or its `least`), or sets it. So F(i) is max(i + w, c) in that coordinate: where it decreases once, it decreases down

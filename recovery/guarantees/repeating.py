@@ -1,4 +1,4 @@
-"""Obligations discharged: operators with repeated input when a time is redone.
+"""Check of obligations: operators given the batches that they repeat over.
 
 The records of a time are the same when it is done again, as far as sources and operators repeat; its *division* into batches
 need not be. A stream is *whole* if at most one batch of each time comes on it at a worker, in the order of times: nothing can

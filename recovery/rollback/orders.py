@@ -120,7 +120,7 @@ class RollbackPlanner:
         self._remembers = remembers
 
     def orders(self, decision: Decision) -> RollbackOrders:
-        """This worker's orders."""
+        """Plan this worker's share of a decision."""
         mine = decision.bounds[self._worker.index]
         remembers = self._remembers
         restored: dict[int, ProcessorOrder] = {}

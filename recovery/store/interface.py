@@ -60,7 +60,7 @@ class StoreError(RecoveryError):
 
 
 class AlreadyThere(StoreError):
-    """Name already taken, by another writer or by a lost acknowledgement of this one."""
+    """Name already taken, by another writer or an unacknowledged write of this one."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
