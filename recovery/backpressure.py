@@ -24,8 +24,8 @@ class Backpressure:
 
     Args:
         agent: of the worker.
-        most: bytes that may wait while nothing is heard of the monitor. A monitor that is there lets go in its own time.
-        patience: seconds without a word of the monitor after which it counts as away.
+        most: bytes that may wait while the monitor is away. A monitor that is there lets go in its own time.
+        patience: seconds without a message of the monitor after which it counts as away.
         now: the time.
     """
 

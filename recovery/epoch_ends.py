@@ -1,9 +1,9 @@
 """Ends of epochs cut by a clock, for reading a source again into the same epochs.
 
-A source that counts its records repeats by itself. One that asks the clock does only where somebody outside its worker
-knows where its epochs ended. So its worker tells all others, before they hear that an epoch is over: whoever has completed an
-epoch knows its ends. After a failure the living say what they know, it becomes part of the decision, and the source is read
-again up to there as it was read before.
+A source that counts its records repeats by itself. A source that ends epochs by a clock repeats only if the ends of
+its epochs are known outside its worker. So its worker sends them to all others before these learn by progress that
+an epoch is over: a worker that has completed an epoch knows its ends. After a failure the survivors report the ends
+that they know, the decision contains them, and the source is read again up to there with the same epochs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key: TypeAlias = tuple[int, int]
 class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
     """Ends of the epochs from `begin` to before `upto`, in each partition of a source.
 
-    Epochs that are not named have no records. `alone`: nobody but the process that has read them can read them again.
+    Epochs that are not named have no records. `alone`: only the process that has read them can read them again.
 
     >>> first = EpochEnds(0, 0, 0, 2, (("a", ((0, 5), (1, 8))),))
     >>> first.joined(EpochEnds(0, 0, 2, 4, (("a", ((3, 9),)),))).since(1)

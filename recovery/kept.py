@@ -3,10 +3,10 @@
 A worker keeps what it sends to other workers until no failure can take the receiver back before it. After a failure a
 living sender sends from here what a receiver lacks; what it does again is sent only to receivers that lack it
 (`Suppression`), and kept in any case, for a receiver that fails later. The share of an exchange that stays on its worker is
-kept until it is complete there: nobody in front of an exchange goes back with who drops an epoch behind it.
+kept until it is complete there: no sender goes back only because a receiver behind the exchange drops an epoch.
 
 Memory is limited by a budget. Beyond it the oldest times go, so what is kept covers the times from a bound on
-(`coverage`); before it today's rule holds, that a sender goes back with its receiver.
+(`coverage`); before it a sender goes back with its receiver.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ time to the next and can be restored to every frontier that it has completed (Is
 
 Both ends of an unlogged edge always roll back to the same frontier: whatever the receiver forgets, the sender must make
 again, and what the sender makes again, the receiver must have forgotten. So processors joined by unlogged edges form a
-*group*, and their checkpoints are *cuts* at common times; checkpoints at unequal ones would be of no use to anybody.
+*group*, and their checkpoints are *cuts* at common times; checkpoints at unequal ones would be of no use.
 Cuts fall between epochs, or between the iterations of a loop: see `recovery.loops`.
 
 An *eager* group is cut by each worker for itself, whenever an epoch is complete (`commits_alone`). Cuts of two
@@ -110,7 +110,7 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     ahead: bool = False
     """True if messages for later times than their event's are logged.
 
-    They are logged if a cut lies between: nobody sends them again.
+    They are logged if a cut lies between: a redone event does not send them again.
     """
     kept: bool = False
     """True if unlogged messages are kept in the sender's memory (`recovery.kept`).

@@ -112,7 +112,7 @@ class HistoryEvent:
     beside: bool = False
     """True if the operator kept anything beside its `state` after this event.
 
-    As far as can be told.
+    It is True if that is unknown.
     """
 
 

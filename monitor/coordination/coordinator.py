@@ -642,7 +642,8 @@ class Coordinator:
     def _on_released(self, status: WorkerStatus) -> None:
         """Accept a worker's release in this generation; close the job after the last.
 
-        A worker reports it again after each generation.
+        A worker reports it again after each generation. It reports it once to a new monitor, right after it has
+        joined; the other workers may not have joined yet.
 
         To a new monitor it says so once, right after it has joined; the others may not be there yet.
         """

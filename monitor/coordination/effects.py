@@ -48,7 +48,7 @@ class Finished:
 class Fail:
     """Job cannot go on, for a reason shown to the user.
 
-    Workers should be stopped.
+    Workers should be stopped. `lost`: the cause is repeated loss of a worker, neither the program nor the store.
 
     `lost`: because a worker was lost again and again, not because of what the program or the store is.
     """

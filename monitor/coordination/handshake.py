@@ -71,8 +71,6 @@ def another_program(before: Layout | None, now: Layout, accept: Collection[str] 
     """Reason against running `now` on a store of layout `before`; None if it fits.
 
     Of the operators in `accept` functions may have changed.
-
-    Of the operators in `accept` functions may have changed.
     """
     if before is None:
         return None

@@ -1,7 +1,5 @@
 """Options of every processor (F*, M̄, N̄, D̄), and the low-watermarks W from them.
 
-All of it is as the monitor knows it.
-
 A chain processor can be restored to what it has persisted. An any-processor can be restored to every bound that its
 worker reported as complete in this generation; that is known here alone, so W, which rests on it, is journaled before
 it is announced. A new decision cuts all of this: what lay outside it belongs to a history that is no more, and what was

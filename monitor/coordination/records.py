@@ -1,7 +1,7 @@
 """Records of the monitor's journal, and their sum after a restart.
 
 Most records supersede the one before of the same `slot`: the newest low-watermarks say all that the older ones did, and
-of the decisions only the last one is still needed, because nobody takes part in a round before the decision of the one
+of the decisions only the last one is still needed, because no worker takes part in a round before the decision of the one
 before is in its store.
 """
 

@@ -51,11 +51,11 @@ class Halt:
 class Standstill:
     """Detector of a standstill after `limit` seconds without progress.
 
-    See the module. An endless limit: nobody looks.
+    An endless limit disables it.
 
     Attributes:
         halt: where the job stands still; None: nowhere.
-        closely: the processors that workers are asked about.
+        closely: the processors under close observation.
     """
 
     def __init__(self, layout: Layout, topology: Topology, limit: float, now: float) -> None:

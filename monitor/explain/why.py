@@ -50,8 +50,6 @@ class Need:
     """Requirement on `flat` to be at `bound`, by `constraint` with the asker.
 
     The asker is None if nobody asked.
-
-    The asker is None if nobody asked.
     """
 
     flat: int

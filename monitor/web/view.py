@@ -213,7 +213,7 @@ class View:
     def totals(self) -> dict[str, Any]:
         """Totals of the job.
 
-        None: nobody knows; -1, of an epoch: there is none any more.
+        None: unknown; -1, of an epoch: no more to come.
         """
         observation = self.observation
         assert observation is not None

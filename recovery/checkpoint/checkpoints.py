@@ -283,8 +283,8 @@ class Checkpoints:
     def load(self, records: Sequence[tuple[Record, Any]], contents: bool = True) -> None:
         """Restore records of earlier incarnations; the last of each key counts.
 
-        A decision makes void what was written in earlier generations and lies outside it. Without `contents`, what was
-        delivered is not read: that takes the classes of the program, which who only looks at a store does not have.
+        A decision voids records of earlier generations that lie outside it. Without `contents`, delivered batches
+        are not decoded: that takes the classes of the program, which a mere reader of the store does not have.
 
         Raises FalkirkError for records that are damaged or of another program.
         """
@@ -363,7 +363,7 @@ class Checkpoints:
     def runs(self, p: int, bound: Bound, last: bool = False) -> Runs:
         """Runs of S(p, `bound`) from the store, in order of time.
 
-        `last`: nobody will ask for less, so each piece is forgotten when it was read.
+        With `last` this is the last read, so each piece is dropped once it is read.
         """
         return self._of[p].runs(bound, lambda time: not self.published.holds(p, time), last)
 

@@ -1,8 +1,8 @@
 """Memory of a user operator beyond `state`: attributes, nested objects, closures.
 
-A full history may end in a snapshot of `state` only where nothing else is kept. So an operator is looked at after each event,
-and compared with how it looked when it was made. Where that cannot be told, it counts as keeping more: then its history stays
-whole, which is always right.
+A full history may end in a snapshot of `state` only where nothing else is kept. So an operator is inspected after
+each event, and compared with its initial look. If the inspection fails, it counts as keeping more: then its history
+stays whole, which is always right.
 """
 
 from __future__ import annotations
@@ -274,8 +274,6 @@ class OperatorMemory:
 
     def made(self, p: int, operator: Operator) -> None:
         """Record a new operator of processor `p`, before it handles anything.
-
-        Raises OperatorError if it begins with what another one has left: then no replay can be right.
 
         Raises OperatorError if it begins with what another one has left: then no replay can be right.
         """

@@ -114,7 +114,7 @@ class Pace:
     def puts_off(self, left: float | None) -> bool:
         """True if the next piece should wait for input due in `left` seconds.
 
-        None: nobody knows when. A piece is put off once only.
+        None: that time is unknown. A piece is put off once only.
         """
         self._put_off = not self._put_off and left is not None and left < self._longest
         return self._put_off

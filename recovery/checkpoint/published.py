@@ -1,8 +1,9 @@
 """Published bounds of a worker's sinks and captures, saved with each segment.
 
-Their output is kept until the low-watermark contains it, and is published then. The journal does not write down what it has
-no use for any more, so a reader would find such output again wherever its segment is needed for the sake of something else,
-and would publish it again: rightly, for nobody could tell, but many epochs of it. One small record a segment tells.
+Their output is staged until the low-watermark contains it, and is published then. The journal does not record that
+a section is dead, so after a restart published output is read again if its segment is still needed for other
+sections, and it would be published again: harmlessly, as that has no effect, but for many epochs. One small record
+in each segment prevents that.
 """
 
 from __future__ import annotations

@@ -90,8 +90,6 @@ class Piece(msgspec.Struct, tag="piece", array_like=True, frozen=True):
     """Key time of each run, if not its own, and True for a removal.
 
     Empty where no run has one.
-
-    Empty where no run has one.
     """
 
 
@@ -158,8 +156,6 @@ def key_of(record: Record) -> tuple[Any, ...]:
 
 def check_fit(record: Record, layout: Layout, senders: Mapping[int, int]) -> None:
     """Check a record against `layout`: its checksum does not prove that it fits.
-
-    `senders` has the processor that sends on each edge.
 
     `senders` has the processor that sends on each edge.
 

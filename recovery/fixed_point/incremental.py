@@ -99,8 +99,8 @@ class WatermarkSolver:
     def tick(self, reports: Iterable[Report]) -> list[tuple[int, Bound]]:
         """Apply many reports at once; those of one processor must be in order.
 
-        Returns the processors whose low-watermark rose, each once. Raises ReportError as `report` does; those that came
-        before the wrong one count, and what rose is told by the next tick.
+        Returns the processors with a risen low-watermark, each once. Raises ReportError as `report` does; reports
+        before the invalid one count, and the next tick returns what rose by them.
         """
         reports = list(reports)
         if self._epochs is not None and len(reports) >= _MANY:

@@ -1,10 +1,12 @@
 """Promises for outputs under failures: grade, causes and remedies.
 
-Two things can go wrong on the way to an output. A stream may be *broken*: some of it lost, or made of parts of two executions;
-then no output behind it is right. Or it is *unsteady*: done again, a time may bring something else. An exactly-once
-output does not mind that, for it shows nothing of a time before that is safe; one that is told at once shows both.
+Two faults can arise on the way to an output. A stream is *broken* if some of it is lost, or mixed from parts of two
+executions; then no output behind it is right. It is *unsteady* if a time may bring other records when it is redone.
+That does not harm an exactly-once output, which publishes nothing of a time before that is safe; an at-least-once
+output publishes both.
 
-It is taken that stores keep what they have acknowledged, and that a program's functions do what is said of their operators.
+Assumptions: stores keep what they have acknowledged, and the functions of a program behave as their operators
+declare.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class Promise(msgspec.Struct, frozen=True):
     any: Grade
     """Grade under any number of failures, of all processes at once too.
 
-    That of whoever runs the job counts too.
+    The failure of the process that runs the job counts too.
     """
     alike: Alike
     """Likeness of two runs without failures."""

@@ -3,7 +3,8 @@
 The records of a time are the same when it is done again, as far as sources and operators repeat; its *division* into batches
 need not be. A stream is *whole* if at most one batch of each time comes on it at a worker, in the order of times: nothing can
 merge, part or reorder those. Every other stream may be divided otherwise, for exchanges, logs, sources that gather, queues
-and `concat` merge and part batches. An operator that repeats over batches alone repeats only behind a whole stream.
+and `concat` merge and part batches. An operator that needs equal batches to repeat
+does so only behind a whole stream.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 What cannot be in one, or lead into one, is refused with the user's line.
 
-Only who reads input can send it again in another epoch. So what such a region is given it reads itself, and no message in it
-goes to another worker: it would be sent again at its own time, which may be over for those behind.
+Only a source can send its input again in another epoch. So all input of such a region comes from its own sources,
+and no message in it goes to another worker: it would be sent again at its own time, which may be over for
+receivers.
 """
 
 from __future__ import annotations

@@ -223,9 +223,7 @@ class RollbackPlanner:
     def _has(self, decision: Decision) -> Has | None:
         """Filter for resends: receivers hold times before their last restored bound.
 
-        None where nobody came back with anything: then nobody needs to be asked about each message.
-
-        None where nobody came back with anything: then nobody needs to be asked about each message.
+        None if no receiver was restored to more than ∅: then messages need no test.
         """
         suppression = Suppression(decision.held)
         targets = {

@@ -126,7 +126,7 @@ class LocalStore:
     def delete(self, name: str) -> None:
         """Remove a blob, if it is there.
 
-        This is not synced: a blob that comes back after a power cut is one that nobody needs, and is removed again.
+        This is not synced: a blob that comes back after a power cut is garbage, and is removed again.
         """
         self._split(name)
         try:
