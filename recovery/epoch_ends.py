@@ -42,7 +42,7 @@ class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
         return self.worker, self.processor
 
     def joined(self, other: EpochEnds) -> EpochEnds:
-        """Sum of two consecutive entries; the later one if an epoch between is missing."""
+        """Union of two entries; only the later one if an epoch between them is missing."""
         if other.begin > self.upto or self.begin > other.upto:
             return max(self, other, key=lambda each: each.begin)
         ends: dict[str, dict[int, Any]] = {}

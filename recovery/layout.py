@@ -1,6 +1,6 @@
 """Layout: a plan's processors, edges, policies and checkpoint groups.
 
-Those of a group are checkpointed together.
+Processors of a group are checkpointed together.
 
 A processor is *chain* when it can be restored only to what it has persisted, and *any* when it keeps nothing from one
 time to the next and can be restored to every frontier that it has completed (Isard and Abadi, *Falkirk Wheel*, section
@@ -178,7 +178,7 @@ class Layout(msgspec.Struct, frozen=True):
     promises: tuple[Promise, ...] = ()
     """Promises of the outputs."""
     functions: Functions | None = None
-    """Traits of the program's functions, for its store.
+    """Observable content of the program's functions, for its store.
 
     None in those of earlier versions, and among workers.
     """

@@ -17,7 +17,7 @@ class JobPhase(Enum):
     """Phase of a job."""
 
     ASSEMBLING = "assembling"
-    """After the death of a monitor: waiting for workers still there."""
+    """After a monitor's start: waiting until it is known which workers still exist."""
     GATHERING = "gathering"
     """The living pause, drain their links and report their memory.
 

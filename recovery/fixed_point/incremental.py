@@ -26,10 +26,10 @@ Report: TypeAlias = tuple[int, Bound, tuple[Bound, ...]]
 _SAME = Summary.identity(1)
 
 _LARGE = 20_000
-"""Least edges for the compiled form to pay."""
+"""Least number of edges for the compiled form."""
 
 _MANY = 256
-"""Least reports for a batch to be checked as arrays."""
+"""Least number of reports for a check of a batch as arrays."""
 
 
 class WatermarkSolver:

@@ -168,7 +168,7 @@ class Snapshot(Policy):
 class AtLeastOnce(Policy):
     """Persist positions of sources only; resend in the current epoch.
 
-    Nobody goes back because of this region.
+    No other operator goes back because of this region.
 
     What was under way is read again and sent *in the current epoch*, not in the one in which it was sent first. So those behind
     keep what they have, and may count some records twice (section 2.1, at-least-once streaming).

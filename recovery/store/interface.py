@@ -43,7 +43,7 @@ class Store(Protocol):
         ...
 
     def names(self, prefix: str) -> list[str]:
-        """Names with `prefix`, sorted."""
+        """Names beginning with `prefix`, sorted."""
         ...
 
     def delete(self, name: str) -> None:
@@ -51,7 +51,7 @@ class Store(Protocol):
         ...
 
     def size(self, prefix: str = "") -> int:
-        """Bytes of all blobs with names under `prefix`."""
+        """Bytes of all blobs with names beginning with `prefix`."""
         ...
 
 

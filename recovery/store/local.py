@@ -120,7 +120,7 @@ class LocalStore:
             self._fail(error, f"reading {name}")
 
     def names(self, prefix: str) -> list[str]:
-        """Names with `prefix`, sorted."""
+        """Names beginning with `prefix`, sorted."""
         return sorted(name for name, _ in self._walk(prefix))
 
     def delete(self, name: str) -> None:
@@ -137,7 +137,7 @@ class LocalStore:
             self._fail(error, f"deleting {name}")
 
     def size(self, prefix: str = "") -> int:
-        """Bytes of all blobs with names under `prefix`."""
+        """Bytes of all blobs with names beginning with `prefix`."""
         total = 0
         for _, entry in self._walk(prefix):
             with suppress(FileNotFoundError):  # deleted meanwhile
@@ -262,9 +262,9 @@ class LocalStore:
                 yield Path(folder, leaf)
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Blobs with names under `prefix`.
+        """Blobs with names beginning with `prefix`.
 
-        Only folders that can hold such are listed.
+        Only folders that can hold such blobs are listed.
         """
         self._check_there()
         folders = [""]
