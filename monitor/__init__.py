@@ -1,4 +1,4 @@
-"""The monitor: it watches a job's rollback frontiers and decides what a failure costs.
+"""Monitor of a job: rollback frontiers, rollback decisions, and the page.
 
 - `coordination`: the coordinator, a state machine that keeps the low-watermarks up to date, announces what may be collected,
   chooses checkpoints and leads each rollback. Pure.

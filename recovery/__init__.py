@@ -1,4 +1,6 @@
-"""Rollback recovery for timely dataflows, after "Falkirk Wheel: Rollback Recovery for Dataflow Systems".
+"""Rollback recovery for timely dataflows, after the *Falkirk Wheel* paper.
+
+Isard and Abadi, *Falkirk Wheel: Rollback Recovery for Dataflow Systems*.
 
 Pure, but for `store.local`.
 Rooms, lowest first; each imports from those below:
@@ -6,7 +8,7 @@ Rooms, lowest first; each imports from those below:
 - `policy`: what a program chooses, for a region or for an operator, as traits. `metadata`: rollback frontiers as bounds, and Ξ.
 - `guarantees`: the promise for each output of a program.
 - `store`: named blobs that are durable, and journals of them.
-- `layout`, `groups`, `loops`: what recovery needs to know of a plan. `protocol`: what workers and the monitor tell each other.
+- `layout`, `loops`: what recovery needs to know of a plan. `protocol`: what workers and the monitor tell each other.
 - `recorder`: what a worker remembers of its events.
 - `checkpoint`: what it persists. `fixed_point`: the largest consistent rollback frontiers, and the low-watermarks.
 - `rollback`: how it goes back.

@@ -1,4 +1,7 @@
-"""Backpressure on sources: by logs and staged output while the monitor is away, and by a large cut that is late."""
+"""Backpressure on sources, from logs, staged output and a large late cut.
+
+Logs and staged output count while the monitor is away.
+"""
 
 from __future__ import annotations
 
@@ -10,36 +13,39 @@ from timely.operators.ends import StagedEnd
 _LOOK_SECONDS = 0.5
 
 LARGE_CUT = 16 << 20
-"""Sources wait for a late cut of so many bytes: what they gave meanwhile would make the next one larger still."""
+"""Bytes of a late cut to pause sources.
+
+What they gave meanwhile would make the next one larger still.
+"""
 
 
 class Backpressure:
-    """Tells when sources must pause, so that what waits is bounded.
+    """Decision to pause sources, to bound the bytes waiting for the monitor or store.
 
     Args:
         agent: of the worker.
-        most: bytes that may wait while nothing is heard of the monitor. A monitor that is there lets go in its own time.
-        patience: seconds without a word of the monitor after which it counts as away.
+        most: bytes that may wait while the monitor is away. A monitor that is there lets go in its own time.
+        patience: seconds without a message of the monitor after which it counts as away.
         now: the time.
     """
 
     def __init__(self, agent: Agent, most: int, patience: float, now: float) -> None:
         self.full = False
-        """As of when it was looked at last."""
+        """Result of the last look."""
         self._agent = agent
         self._most = most
         self._patience = patience
         self._heard = self._looked = now
         self._cutting: tuple[float, float] | None = None
-        """Since when a cut is being made, and how long that may take."""
+        """Start of the current cut, and the seconds that it may take; None: no cut."""
 
     def heard(self, now: float) -> None:
-        """The monitor has said something."""
+        """Record a message of the monitor."""
         self._heard = now
         self.full = False
 
     def is_full(self, now: float) -> bool:
-        """True if the monitor is away, and much waits for it."""
+        """True if the monitor is away, and too many bytes wait for it."""
         if now - self._heard >= self._patience and now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             self.full = self.bytes() > self._most
@@ -57,7 +63,7 @@ class Backpressure:
         return now - began > every and agent.unwritten > LARGE_CUT
 
     def bytes(self) -> int:
-        """Bytes that wait."""
+        """Bytes of logs and staged output."""
         operators = [runtime.operator for runtime in self._agent.worker.runtimes]
         staged = sum(end.state.size().bytes for end in operators if isinstance(end, StagedEnd))
         return staged + sum(_size(entry) for entries in self._agent.recorder.logs.values() for entry in entries)

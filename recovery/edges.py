@@ -1,4 +1,4 @@
-"""Questions about a graph whose nodes are numbers: who is behind whom, and who is joined with whom.
+"""Reachability and connected components in a graph of numbered nodes.
 
 Every process of a job with a store asks these two, of graphs with a few edges; to load a library for graphs takes each 0.1 s.
 """
@@ -11,7 +11,10 @@ from typing import Protocol
 
 
 class EdgeEnds(Protocol):
-    """An edge between numbered processors. `spread`: from every worker to every worker; otherwise within each."""
+    """Edge between numbered processors.
+
+    `spread`: from every worker to every worker; otherwise within each.
+    """
 
     @property
     def source(self) -> int: ...
@@ -22,7 +25,7 @@ class EdgeEnds(Protocol):
 
 
 def behind(edges: Iterable[tuple[int, int]], starts: Iterable[int]) -> set[int]:
-    """The nodes to which a path leads from one of `starts`, along `edges` from their source to their target.
+    """Nodes reachable from `starts` along `edges`.
 
     A start is one of them only if a path leads to it from another one.
 
@@ -45,7 +48,9 @@ def behind(edges: Iterable[tuple[int, int]], starts: Iterable[int]) -> set[int]:
 
 
 def joined(count: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """The nodes 0 to `count` - 1, divided so that those that a chain of `edges`, in whatever direction, joins are together.
+    """Connected components of the nodes 0 to `count` - 1, in order of first nodes.
+
+    The direction of `edges` does not count.
 
     Parts come in the order of their first nodes.
 

@@ -1,9 +1,9 @@
-"""The ends of epochs that a clock has cut: with them a source that is read again puts the same records into the same epochs.
+"""Ends of epochs cut by a clock, for reading a source again into the same epochs.
 
-A source that counts its records repeats by itself. One that asks the clock does only where somebody outside its worker
-knows where its epochs ended. So its worker tells all others, before they hear that an epoch is over: whoever has completed an
-epoch knows its ends. After a failure the living say what they know, it becomes part of the decision, and the source is read
-again up to there as it was read before.
+A source that counts its records repeats by itself. A source that ends epochs by a clock repeats only if the ends of
+its epochs are known outside its worker. So its worker sends them to all others before these learn by progress that
+an epoch is over: a worker that has completed an epoch knows its ends. After a failure the survivors report the ends
+that they know, the decision contains them, and the source is read again up to there with the same epochs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from recovery.metadata import Bound
 from timely.data.codec.typed import Typed
 
 Key: TypeAlias = tuple[int, int]
-"""A worker and the source, as a processor of its layout."""
+"""Worker and source, as a processor of its layout."""
 
 
 class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
-    """The positions at which the epochs from `begin` on, before `upto`, end in each partition of a source on a worker.
+    """Ends of the epochs from `begin` to before `upto`, in each partition of a source.
 
-    Epochs that are not named have no records. `alone`: nobody but the process that has read them can read them again.
+    Epochs that are not named have no records. `alone`: only the process that has read them can read them again.
 
     >>> first = EpochEnds(0, 0, 0, 2, (("a", ((0, 5), (1, 8))),))
     >>> first.joined(EpochEnds(0, 0, 2, 4, (("a", ((3, 9),)),))).since(1)
@@ -42,7 +42,7 @@ class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
         return self.worker, self.processor
 
     def joined(self, other: EpochEnds) -> EpochEnds:
-        """Both, if no epoch is missing between them; otherwise the later one."""
+        """Union of two entries; only the later one if an epoch between them is missing."""
         if other.begin > self.upto or self.begin > other.upto:
             return max(self, other, key=lambda each: each.begin)
         ends: dict[str, dict[int, Any]] = {}
@@ -57,7 +57,7 @@ class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def since(self, epoch: int) -> EpochEnds:
-        """Without the epochs before `epoch`."""
+        """Ends without the epochs before `epoch`."""
         if epoch <= self.begin:
             return self
         partitions = tuple((name, tuple(each for each in ends if each[0] >= epoch)) for name, ends in self.partitions)
@@ -65,7 +65,7 @@ class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KnownEnds:
-    """The ends of epochs that somebody knows, of any worker."""
+    """Known ends of epochs, of sources on any worker."""
 
     def __init__(self, told: Iterable[EpochEnds] = ()) -> None:
         self._known: dict[Key, EpochEnds] = {}
@@ -73,26 +73,28 @@ class KnownEnds:
             self.hear(each)
 
     def hear(self, told: EpochEnds) -> None:
-        """Somebody tells of more."""
+        """Add ends of epochs."""
         known = self._known.get(told.key)
         self._known[told.key] = told if known is None else known.joined(told)
 
     def of(self, key: Key) -> EpochEnds | None:
-        """Those of a source; None if nothing is known of it."""
+        """Known ends of a source, or None."""
         return self._known.get(key)
 
     def all(self) -> tuple[EpochEnds, ...]:
-        """Everything that is known."""
+        """All known ends, by worker and source."""
         return tuple(self._known[key] for key in sorted(self._known))
 
     def collect(self, key: Key, epoch: int) -> None:
-        """A source is never read again from before `epoch`."""
+        """Drop ends before `epoch`: the source is never read again from there."""
         known = self._known.get(key)
         if known is not None:
             self._known[key] = known.since(epoch)
 
     def repeats(self, key: Key, low: int, gone: bool) -> int:
-        """The epoch up to which a source that is never read again from before `low` does the same again; 0 for none.
+        """End of a source's repeatable epochs if read again from `low` on; 0 for none.
+
+        `low` is a lower limit: the source is never read again from before it.
 
         `gone`: the process that has read it is no more.
         """
@@ -100,7 +102,10 @@ class KnownEnds:
         return known.upto if known is not None and known.begin <= low and not (gone and known.alone) else 0
 
     def decided(self, bounds: Sequence[Sequence[Bound | None]]) -> None:
-        """`bounds[worker][processor]` is decided: where a source is read again from before what is known, that is void."""
+        """Drop ends made void by a decision `bounds[worker][processor]`.
+
+        They are void where a source is read again from before what is known.
+        """
         for (worker, processor), known in list(self._known.items()):
             bound = bounds[worker][processor]
             if bound is not None and known.begin > bound[0]:
@@ -112,10 +117,10 @@ _decoder: Typed[tuple[EpochEnds, ...]] = Typed("the ends of epochs in a frame", 
 
 
 def encode_ends(ends: Iterable[EpochEnds]) -> bytes:
-    """As bytes, for a frame."""
+    """Encode ends, for a frame."""
     return _encoder.encode(tuple(ends))
 
 
 def decode_ends(data: bytes) -> tuple[EpochEnds, ...]:
-    """The ends again. Raises ProtocolError for anything else."""
+    """Decode ends; raise ProtocolError for anything else."""
     return _decoder.decode(data)

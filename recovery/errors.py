@@ -1,4 +1,4 @@
-"""The errors of recovery. Each says what happened, where, and what to do about it."""
+"""Errors of recovery: event, place and remedy."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from timely.errors import FalkirkError
 
 
 class RecoveryError(FalkirkError):
-    """Root of what goes wrong while state is persisted, or a job is brought back."""
+    """Root of errors in persisting state or restoring a job."""
 
 
 class ReportError(RecoveryError):
-    """A processor reported something that no processor may report: it went back, or is not one of those known."""
+    """Invalid report of a processor: it went back, or the processor is unknown."""
 
 
 class NoSolutionError(RecoveryError):
-    """No consistent choice of rollback frontiers keeps what was promised to be kept."""
+    """No consistent choice of rollback frontiers keeps what was promised."""

@@ -1,12 +1,12 @@
-"""Messages that their sender keeps in memory, so that it need not go back when their receiver does.
+"""Sent messages kept in the sender's memory, to spare it a rollback.
 
 A worker keeps what it sends to other workers until no failure can take the receiver back before it. After a failure a
 living sender sends from here what a receiver lacks; what it does again is sent only to receivers that lack it
 (`Suppression`), and kept in any case, for a receiver that fails later. The share of an exchange that stays on its worker is
-kept until it is complete there: nobody in front of an exchange goes back with who drops an epoch behind it.
+kept until it is complete there: no sender goes back only because a receiver behind the exchange drops an epoch.
 
 Memory is limited by a budget. Beyond it the oldest times go, so what is kept covers the times from a bound on
-(`coverage`); before it today's rule holds, that a sender goes back with its receiver.
+(`coverage`); before it a sender goes back with its receiver.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from recovery.metadata import MORE, Bound, after, holds, nothing, prefix, union,
 from timely.time import Time
 
 M = TypeVar("M", bound=tuple[Any, ...])
-"""A message: a tuple that begins with its event's time and its own."""
+"""Message: a tuple of its event's time, its own time, and more."""
 
 SOONEST, LATEST = 0.02, 0.1
-"""Seconds after which messages are weighed again, at least and at most."""
+"""Shortest and longest seconds between two weighings of messages."""
 
 _CAUTION = 4
-"""Messages may come this many times as fast as before until they are weighed again, and there is room for them still."""
+"""Growth of the message rate, until the next weighing, with room for it."""
 
 Channel: TypeAlias = tuple[int, int]
-"""An edge and the worker that receives."""
+"""Edge and receiving worker."""
 
 
 class KeptMessages(Generic[M]):
-    """The messages that one worker has sent and keeps.
+    """Messages sent by one worker and kept in memory, within a budget.
 
     A job sends many messages and seldom fails, so to keep one is to append it to a list (`way`). All else is done for many at
     once: `forget` drops whole times from the front, and `weigh`, to be called now and then, holds what is kept to the budget.
@@ -55,18 +55,21 @@ class KeptMessages(Generic[M]):
         self._size = size
         self._messages: dict[Channel, list[M]] = {}
         self._weighed: dict[Channel, int] = {}
-        """The number of messages of a channel, from the front, that are weighed."""
+        """Number of weighed messages of a channel, from the front."""
         self._coverage: dict[Channel, Bound] = {}
         self.most = 0
-        """Bytes that the weighed messages take at most: what was forgotten since they were counted is still in it."""
+        """Upper limit of the bytes of weighed messages.
+
+        What was forgotten since they were counted is still in it.
+        """
 
     @property
     def size(self) -> int:
-        """Bytes that are kept. O(messages)."""
+        """Bytes of kept messages, in O(messages)."""
         return sum(size for *_, size in self.sizes())
 
     def way(self, channel: Channel) -> Callable[[M], None]:
-        """The function that keeps a message of a channel. It is to be called in the order of sending."""
+        """Function to keep a message of a channel, to be called in order of sending."""
         return self._messages.setdefault(channel, []).append
 
     def keep(self, channel: Channel, message: M) -> None:
@@ -74,7 +77,7 @@ class KeptMessages(Generic[M]):
         self.way(channel)(message)
 
     def weigh(self) -> None:
-        """Weigh what has been kept since the last time, but for what is too old to be covered: that goes.
+        """Weigh new messages; drop those before the coverage.
 
         Beyond the budget the oldest times go.
         """
@@ -93,7 +96,9 @@ class KeptMessages(Generic[M]):
             self._make_room()
 
     def weigh_within(self, seconds: float) -> float:
-        """Weigh, and the seconds until that is to be done again, if this is `seconds` after it was done last.
+        """Weigh, and return the seconds until the next weighing.
+
+        The last one was `seconds` ago.
 
         What is forgotten before is never weighed, so it is done seldom while there is much room.
 
@@ -112,7 +117,7 @@ class KeptMessages(Generic[M]):
         return min(max(room / come * min(seconds, LATEST) / _CAUTION, SOONEST), LATEST)
 
     def _make_room(self) -> None:
-        """Count, and let the oldest times go until a quarter is free: so that this is not done for each message."""
+        """Drop the oldest times until a quarter of the budget is free."""
         size = self._size
         found = [(message[1], size(c[0], [message])) for c, messages in self._messages.items() for message in messages]
         self.most = sum(weight for _, weight in found)
@@ -132,16 +137,18 @@ class KeptMessages(Generic[M]):
             self._weighed[channel] = len(messages)
 
     def coverage(self, channel: Channel) -> Bound:
-        """The bound from which on everything that was sent is kept."""
+        """Lowest bound with all sent messages from there on kept."""
         return self._coverage.get(channel) or nothing(self._depths[channel[0]])
 
     def sizes(self) -> Iterator[tuple[Channel, int, int]]:
-        """Of each channel the number of messages that are kept, and their bytes."""
+        """Number and bytes of the kept messages, by channel."""
         for channel, messages in self._messages.items():
             yield channel, len(messages), self._size(channel[0], messages) if messages else 0
 
     def forget(self, channel: Channel, before: Bound) -> None:
-        """Keep nothing before a bound: the receiver will never go below it, or what came before is not known here.
+        """Drop messages before a bound.
+
+        The receiver will never go below it, or what came before is not known here.
 
         Messages are in the order of sending, nearly that of times. What is sent before the bound but behind something that is
         still kept goes with that; nobody is given it.
@@ -166,26 +173,26 @@ class KeptMessages(Generic[M]):
             self._weighed[channel] = max(self._weighed.get(channel, 0) - gone, 0)
 
     def undo(self, edge: int, bound: Bound) -> None:
-        """The sender went back to `bound`: what later events sent on an edge is sent anew."""
+        """Drop messages sent after `bound` on an edge: its sender went back and resends."""
         for channel in self._messages:
             if channel[0] == edge:
                 self._keep_only(channel, lambda message: holds(bound, message[0]))
 
     def wanted(self, channel: Channel, target: Bound) -> Iterator[M]:
-        """The messages that a receiver lacks which comes back at `target`, in the order of sending."""
+        """Messages missing at a receiver restored to `target`, in order of sending."""
         messages = self._messages.get(channel, ())
         known = union(target, self.coverage(channel)) if messages else target
         return (message for message in messages if not holds(known, message[1]))
 
     def _keep_only(self, channel: Channel, stays: Callable[[M], bool]) -> None:
-        """Give up all messages of a channel but those that stay."""
+        """Drop all messages of a channel except those that stay."""
         messages = self._messages[channel]
         messages[:] = [message for message in messages if stays(message)]
         self._weighed[channel] = 0  # some of them are counted twice now; that they take no more remains true
 
 
 class Suppression:
-    """The work done again that receivers have: `[worker][processor]`, the bounds at which they came back last.
+    """Filter for resends: `[worker][processor]` holds times before its restored bound.
 
     One that stays at ⊤ in a decision still has what it came back with in the one before. So the bounds are part of every
     decision, cumulative: a worker that comes back later was not there.
@@ -195,10 +202,10 @@ class Suppression:
         self.bounds = [list(each) for each in bounds]
 
     def decided(self, decision: Sequence[Sequence[Bound | None]]) -> None:
-        """A decision is binding."""
+        """Apply a binding decision."""
         for mine, decided in zip(self.bounds, decision):
             mine[:] = [old if new is None else new for old, new in zip(mine, decided)]
 
     def has(self, worker: int, processor: int, time: Time) -> bool:
-        """True if a processor has all messages at a time: nothing is sent to it there."""
+        """True if a processor has all messages at a time, so that none is resent."""
         return holds(self.bounds[worker][processor], time)

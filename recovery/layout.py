@@ -1,4 +1,6 @@
-"""The layout: a plan as recovery sees it, with processors, edges, policies, and groups that are checkpointed together.
+"""Layout: a plan's processors, edges, policies and checkpoint groups.
+
+Processors of a group are checkpointed together.
 
 A processor is *chain* when it can be restored only to what it has persisted, and *any* when it keeps nothing from one
 time to the next and can be restored to every frontier that it has completed (Isard and Abadi, *Falkirk Wheel*, section
@@ -6,7 +8,7 @@ time to the next and can be restored to every frontier that it has completed (Is
 
 Both ends of an unlogged edge always roll back to the same frontier: whatever the receiver forgets, the sender must make
 again, and what the sender makes again, the receiver must have forgotten. So processors joined by unlogged edges form a
-*group*, and their checkpoints are *cuts* at common times; checkpoints at unequal ones would be of no use to anybody.
+*group*, and their checkpoints are *cuts* at common times; checkpoints at unequal ones would be of no use.
 Cuts fall between epochs, or between the iterations of a loop: see `recovery.loops`.
 
 An *eager* group is cut by each worker for itself, whenever an epoch is complete (`commits_alone`). Cuts of two
@@ -47,7 +49,10 @@ from timely.time import Summary, Time
 
 
 class ProcessorInfo(msgspec.Struct, frozen=True):
-    """One processor of the plan, on every worker. `role` is operator, source, sink (exactly once), output or capture."""
+    """Processor of the plan, on every worker.
+
+    `role` is operator, source, sink (exactly once), output or capture.
+    """
 
     name: str
     kind: str
@@ -59,19 +64,22 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     group: int
     role: str
     history: bool = False
-    """It persists what was delivered to it, in place of state and of outputs."""
+    """True if it persists its history, in place of state and outputs."""
     scope: tuple[str, ...] = ()
-    """The names of the scopes around it, the outermost first, without the root."""
+    """Names of the scopes around it, the outermost first, without the root."""
     finds_capabilities: bool = False
-    """It hears after a rollback which capabilities it holds, or comes to hold them again by replay."""
+    """True if it regains capabilities in a rollback, by `on_restore` or by replay."""
     repeats: bool = False
-    """Done again, it sends at each time what it sent there before, given the same."""
+    """True if redone work sends the same at each time, given the same input."""
     anew: bool = False
-    """Done again, it sends in the current epoch, whatever it sent where before: see `recovery.policy.at_least_once`."""
+    """True if redone work is sent in the current epoch.
+
+    Whatever it sent where before: see `recovery.policy.at_least_once`.
+    """
     state: Shape | None = None
-    """The shape of its operator's state; None in stores of earlier versions, which do not say."""
+    """Shape of its operator's state; None in stores of earlier versions."""
     bare: bool = False
-    """Nothing is persisted of it, not even what it sends into later epochs."""
+    """True if nothing of it is persisted, not even messages into later epochs."""
 
     @property
     def nothing(self) -> Bound:
@@ -83,64 +91,82 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
 
 
 class EdgeInfo(msgspec.Struct, frozen=True):
-    """One edge between processors. `spread`: from every worker to every worker; otherwise within each."""
+    """Edge between processors.
+
+    `spread`: from every worker to every worker; otherwise within each.
+    """
 
     source: int
     port: int
     target: int
     target_port: int
     edge: int
-    """The edge's index in the graph."""
+    """Index of the edge in the graph."""
     spread: bool
     logged: bool
     depth: int
     add: tuple[int, ...]
     append: tuple[int, ...]
     ahead: bool = False
-    """Messages for later times than their event's are logged, if a cut lies between: nobody sends them again."""
+    """True if messages for later times than their event's are logged.
+
+    They are logged if a cut lies between: a redone event does not send them again.
+    """
     kept: bool = False
-    """All that is sent on it and not logged stays in the memory of its sender (`recovery.kept`). It leads to other workers."""
+    """True if unlogged messages are kept in the sender's memory (`recovery.kept`).
+
+    It leads to other workers.
+    """
 
     @property
     def resends(self) -> bool:
-        """True if messages of this edge are logged, all of them or some: `logs` says of each one."""
+        """True if some or all messages of this edge are logged.
+
+        `logs` says of each one.
+        """
         return self.logged or self.ahead
 
     def logs(self, event: Time, time: Time) -> bool:
-        """True if a message that the event at `event` sent, at `time`, is logged."""
+        """True if a message at `time`, sent by an event at `event`, is logged."""
         return self.logged or (self.ahead and time != event)
 
     @property
     def summary(self) -> Summary:
-        """The path summary of the edge: that of its source."""
+        """Path summary of the edge, the source's."""
         return Summary(self.depth, self.add, self.append)
 
     @property
     def discarding(self) -> Summary:
-        """The path summary for messages that are logged nowhere."""
+        """Path summary for unlogged messages."""
         return Summary.identity(self.depth) if self.ahead else self.summary
 
     @property
     def feedback(self) -> bool:
-        """True if it leads back: what is sent on it has a later time than the event that sent it."""
+        """True for a feedback: messages have later times than their events."""
         return any(self.add)
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
-    """A group and its checkpoint interval: `epochs` or `seconds` or whichever comes first."""
+    """Group and its checkpoint interval: `epochs` or `seconds`, the earlier of both."""
 
     epochs: int | None
     seconds: float | None
     depth: int = 1
-    """Coordinates of its cuts: 1 for epochs, 2 where they may lie between two iterations of its loop as well."""
+    """Coordinates of its cuts: 1 for epochs, 2 for iterations as well.
+
+    Iterations are those of its loop.
+    """
     eager: bool = False
-    """Each worker cuts it by itself, as soon as an epoch is complete there."""
+    """True if each worker cuts it on its own, at each completed epoch."""
     alone: bool = False
-    """Eager, and nothing comes to it from other groups: each of its cuts, once durable, is its low-watermark."""
+    """True if eager, without input from other groups.
+
+    Each of its cuts, once durable, is its low-watermark.
+    """
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """A plan as the monitor sees it. Equal on all workers."""
+    """Plan as the monitor sees it; equal on all workers."""
 
     name: str
     fingerprint: str
@@ -150,16 +176,22 @@ class Layout(msgspec.Struct, frozen=True):
     edges: tuple[EdgeInfo, ...]
     groups: tuple[GroupInfo, ...]
     promises: tuple[Promise, ...] = ()
-    """The promises of the outputs."""
+    """Promises of the outputs."""
     functions: Functions | None = None
-    """What is seen of the functions of the program, for its store; None in those of earlier versions, and among workers."""
+    """Observable content of the program's functions, for its store.
+
+    None in those of earlier versions, and among workers.
+    """
 
     def outgoing(self) -> list[list[int]]:
-        """The indexes in `edges` of what leaves each processor: the order of `Xi.discards`."""
+        """Indexes in `edges` of each processor's out-edges: the order of `Xi.discards`."""
         return self._by([edge.source for edge in self.edges])
 
     def incoming(self) -> list[list[int]]:
-        """The indexes in `edges` of what reaches each processor: the order of `InMemory.delivered`."""
+        """Indexes in `edges` of each processor's in-edges.
+
+        That is the order of `InMemory.delivered`.
+        """
         return self._by([edge.target for edge in self.edges])
 
     def _by(self, ends: Iterable[int]) -> list[list[int]]:
@@ -169,12 +201,12 @@ class Layout(msgspec.Struct, frozen=True):
         return result
 
     def members(self, group: int) -> list[int]:
-        """The processors of a group."""
+        """Processors of a group."""
         return [index for index, info in enumerate(self.processors) if info.group == group]
 
 
 def lay_out(plan: Plan) -> Layout:
-    """The layout of `plan`.
+    """Layout of `plan`.
 
     Raises GraphError for a policy that does not fit its operator, for what recovery cannot bring back, and for an output that
     promises less than the program requires.
@@ -232,7 +264,10 @@ def lay_out(plan: Plan) -> Layout:
 
 
 def _saved_as_one(plan: Plan, policies: Sequence[Policy]) -> Iterable[tuple[int, int]]:
-    """Pairs of processors that are cut at common times whatever joins them: all of a region with snapshots."""
+    """Pairs of processors cut at common times without an unlogged edge.
+
+    They are in a region with snapshots.
+    """
     first: dict[Region, int] = {}
     for p, (processor, policy) in enumerate(zip(plan.processors, policies)):
         if policy.saved_together and processor.node.region is not None:
@@ -240,7 +275,10 @@ def _saved_as_one(plan: Plan, policies: Sequence[Policy]) -> Iterable[tuple[int,
 
 
 def _check_readers(plan: Plan, policies: Sequence[Policy]) -> None:
-    """Refuse what reads the state of an operator that is saved and brought back in another way than it is itself."""
+    """Refuse readers of an operator's state with another policy than its own.
+
+    State must be saved and brought back in the same way for both.
+    """
     for processor, policy in zip(plan.processors, policies):
         for number in processor.node.reads:
             read = policies[plan.of_node[number]]
@@ -276,7 +314,9 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
 
 
 def _logged(plan: Plan, edge: Edge, policy: Policy, target_policy: Policy) -> bool:
-    """A region logs what leaves it; operators with a policy of their own log what leaves them, as a loop does as one.
+    """True if an edge is logged.
+
+    A region logs what leaves it; operators with a policy of their own log what leaves them, as a loop does as one.
 
     What comes to a region that logs its inputs is always logged: those in front need not be cut as often as it is.
     """
@@ -337,7 +377,7 @@ def _info(
 
 
 def _shape(operator: Operator | None) -> Shape:
-    """The shape of an operator's state. Only what the attributes of the user's operators are called says more of them."""
+    """Shape of an operator's state, with attributes for user operators."""
     if operator is None:
         return ()
     ours = type(operator).__module__.partition(".")[0] in PACKAGES
@@ -345,7 +385,7 @@ def _shape(operator: Operator | None) -> Shape:
 
 
 def _repeating(plan: Plan, edges: Iterable[EdgeInfo], operators: Operators) -> set[int]:
-    """The processors that send the same at a time that they do again, given the same records.
+    """Processors with equal output when a time is redone, given equal input.
 
     A declaration of nondeterminism covers the function by which records find the operator's worker: it holds for senders, too.
     """
@@ -371,7 +411,10 @@ def _role(node: Node) -> str:
 
 
 def _group(policies: list[Policy], depth: int, fed: bool) -> GroupInfo:
-    """As often as the most impatient of the policies that the program gave; by default where it gave none."""
+    """Group with the shortest interval of its members' policies.
+
+    Those are the policies that the program gave; by default where it gave none.
+    """
     if any(policy.commits_alone for policy in policies):
         return GroupInfo(None, None, eager=True, alone=not fed)
     chosen = [interval(policy.every) for policy in policies if policy.every is not None]

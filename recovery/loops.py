@@ -1,4 +1,4 @@
-"""Loops that can be cut between two iterations, so that a failure in the midst of a long epoch leaves the ones before.
+"""Loops cut between iterations, to keep finished iterations of a long epoch.
 
 A cut of a group lies between epochs, or before iteration i of epoch e. Then all that is in the loop keeps epoch e up to that
 iteration, and everything outside the loop keeps the epoch whole: what leads into the loop has entered. What goes round is sent
@@ -20,7 +20,7 @@ from timely.operators.borders import Enter
 from timely.worker.processor import build_operator
 
 WITHIN = 2
-"""Coordinates of times in a loop that is in no other."""
+"""Coordinates of times in a loop within no other."""
 
 
 def cut_within_epochs(plan: Plan, group: Collection[int], sending: Set[int], bare: Sequence[bool]) -> bool:
@@ -44,7 +44,7 @@ def cut_within_epochs(plan: Plan, group: Collection[int], sending: Set[int], bar
 
 
 def _enters_anywhere(plan: Plan, p: int) -> bool:
-    """True if it brings records into a loop at other iterations than the first."""
+    """True if it brings records into a loop at later iterations than the first."""
     processor = plan.processors[p]
     if processor.node.kind != "enter":
         return False
@@ -54,7 +54,10 @@ def _enters_anywhere(plan: Plan, p: int) -> bool:
 
 
 def _unfit(node: Node, bare: bool) -> bool:
-    """True if it hands over outputs in the midst of a loop, or may keep something from one iteration to the next unsaved."""
+    """True if a processor rules out cuts between iterations.
+
+    It hands over outputs in the midst of a loop, or may keep something from one iteration to the next unsaved.
+    """
     if node.kind == "capture":
         return True
     if node.kind == "feedback":

@@ -1,4 +1,4 @@
-"""Rollback frontiers as bounds, and Ξ: what a processor reports of what it has persisted.
+"""Rollback frontiers as bounds, and the record Ξ of a checkpoint.
 
 Most are *lexicographic prefixes*: all times before a bound, compared as tuples (Isard and Abadi, *Falkirk Wheel*, section
 4.1). Where several epochs go round a loop at once, a bound has a *step* for each of them: how far that epoch is kept, no
@@ -19,20 +19,26 @@ import msgspec
 from timely.time import FINITE, INF, Frontier, Summary, Time, minimal
 
 Bound: TypeAlias = tuple[int, ...]
-"""A downward-closed set of times: its steps, with `MORE` between two. A prefix has as many coordinates as the times."""
+"""Downward-closed set of times: its steps, with `MORE` between two.
+
+A prefix has as many coordinates as the times.
+"""
 
 MORE = -1
-"""The mark between two steps of a bound: after it comes how far the next epoch is kept, without the epoch."""
+"""Mark between two steps of a bound.
+
+After it comes how far the next epoch is kept, without the epoch.
+"""
 
 MOST_STEPS = 64
-"""Epochs that a bound tells apart at most where it is made from what is complete."""
+"""Most epochs with steps in a bound computed from completed times."""
 
 NEVER = INF + 1
-"""An epoch after all others, those of the end of input (INF) included."""
+"""Epoch after all others, those of the end of input (INF) included."""
 
 
 def nothing(depth: int) -> Bound:
-    """∅.
+    """Bound of no times: ∅.
 
     >>> (0, 0) < nothing(2)
     False
@@ -41,7 +47,7 @@ def nothing(depth: int) -> Bound:
 
 
 def everything(depth: int) -> Bound:
-    """Every time: the frontier of a processor that has finished for good.
+    """Bound of all times: the frontier of a processor that has finished for good.
 
     >>> (INF, INF) < everything(2)
     True
@@ -50,7 +56,7 @@ def everything(depth: int) -> Bound:
 
 
 def at_epoch(epoch: int, depth: int) -> Bound:
-    """All times of the epochs before `epoch`.
+    """Bound of all epochs before `epoch`.
 
     >>> (3, INF) < at_epoch(4, 2), (4, 0) < at_epoch(4, 2)
     (True, False)
@@ -59,7 +65,7 @@ def at_epoch(epoch: int, depth: int) -> Bound:
 
 
 def steps(bound: Bound) -> list[Bound]:
-    """The prefix up to which each epoch is kept that is not kept whole, in the order of epochs.
+    """Prefixes of the partly kept epochs, in order of epochs.
 
     >>> steps((3, 7, MORE, 5)), steps((3, 7))
     ([(3, 7), (4, 5)], [(3, 7)])
@@ -71,7 +77,10 @@ def steps(bound: Bound) -> list[Bound]:
 
 
 def of_steps(made: Sequence[Bound]) -> Bound:
-    """The bound of these steps: of one epoch after the other, none further than the one before."""
+    """Bound of these steps.
+
+    They are of one epoch after the other, none further than the one before.
+    """
     bound = made[0]
     for step in made[1:]:
         if not any(step[1:]):
@@ -81,7 +90,7 @@ def of_steps(made: Sequence[Bound]) -> Bound:
 
 
 def depth_of(bound: Bound) -> int:
-    """The coordinates of its times."""
+    """Coordinates of a bound's times."""
     return bound.index(MORE) if MORE in bound else len(bound)
 
 
@@ -113,7 +122,7 @@ def within(inner: Bound, outer: Bound) -> bool:
 
 
 def meet(one: Bound, other: Bound) -> Bound:
-    """The times in both.
+    """Bound of the times in both.
 
     >>> meet((3, 7, MORE, 5), (4, 2)), meet((3, 7, MORE, 2), (3, 5, MORE, 4)), meet((3, 7), (2, 9))
     ((3, 7, -1, 2), (3, 5, -1, 2), (2, 9))
@@ -134,7 +143,7 @@ def meet(one: Bound, other: Bound) -> Bound:
 
 
 def union(one: Bound, other: Bound) -> Bound:
-    """The times in either.
+    """Bound of the times in either.
 
     >>> union((3, 7, MORE, 5), (4, 2)), union((3, 7, MORE, 2), (3, 5, MORE, 4)), union((3, 7, MORE, 5), (5, 0))
     ((4, 5), (3, 7, -1, 4), (5, 0))
@@ -152,7 +161,7 @@ def union(one: Bound, other: Bound) -> Bound:
 
 
 def prefix(bound: Bound) -> Bound:
-    """The largest prefix within it.
+    """Largest prefix within a bound.
 
     >>> prefix((3, 7, MORE, 5)), prefix((3, 7))
     ((3, 7), (3, 7))
@@ -161,7 +170,9 @@ def prefix(bound: Bound) -> Bound:
 
 
 def leaving_out(times: Iterable[Time], depth: int) -> Bound:
-    """A large set without these times and whatever they may lead to: the largest, but for epochs after all of them.
+    """Large bound without `times` and all later ones.
+
+    It is the largest, but for epochs after all of them.
 
     >>> leaving_out([(3, 7), (4, 5), (6, 0)], 2), leaving_out([], 1) == everything(1)
     ((3, 7, -1, 5, -1, 5), True)
@@ -179,13 +190,18 @@ def leaving_out(times: Iterable[Time], depth: int) -> Bound:
 
 
 def for_each(change: Callable[[Bound], Bound], bound: Bound) -> Bound:
-    """A bound with each step changed, within its epoch; where that makes epochs whole, the one after them is the first."""
+    """Bound with each step changed, within its epoch.
+
+    Where that makes epochs whole, the one after them is the first.
+    """
     changed = [(change(step), step[0]) for step in steps(bound)]
     return of_steps([step for step, epoch in changed if step[0] == epoch] or [changed[-1][0]])
 
 
 def at_cut(cut: Bound, depth: int) -> Bound:
-    """The bound of a processor of `depth` coordinates at a cut of its group: see `GroupInfo.depth`.
+    """Bound of a processor of `depth` coordinates at a cut of its group.
+
+    See `GroupInfo.depth`.
 
     >>> at_cut((3,), 2), at_cut((3, 7), 2), at_cut((3, 7), 3), at_cut((3, 7), 1), at_cut((3, 0), 1)
     ((3, 0), (3, 7), (3, 7, 0), (4,), (3,))
@@ -198,7 +214,7 @@ def at_cut(cut: Bound, depth: int) -> Bound:
 
 
 def cut_within(bound: Bound, depth: int) -> Bound:
-    """The last cut of `depth` coordinates that a processor at `bound` has surely come to.
+    """Last cut of `depth` coordinates surely reached by a processor at `bound`.
 
     >>> cut_within((3, 7), 1), cut_within((3, 7), 2), cut_within((4,), 2)
     ((3,), (3, 7), (4, 0))
@@ -209,7 +225,7 @@ def cut_within(bound: Bound, depth: int) -> Bound:
 
 
 def after(time: Time) -> Bound:
-    """The least bound whose frontier has `time` in it.
+    """Least bound with `time` in it.
 
     >>> after((3, 5)), after((3, INF)), after((INF,)) == everything(1)
     ((3, 6), (4, 0), True)
@@ -221,7 +237,7 @@ def after(time: Time) -> Bound:
 
 
 def project(summary: Summary, bound: Bound) -> Bound:
-    """φ of an edge with this summary: the largest bound at its end that nothing outside `bound` can still reach.
+    """φ of an edge: the largest bound at its end out of reach from outside `bound`.
 
     Of epochs of which `bound` keeps nothing it has nothing either: φ may be less than it could be.
 
@@ -234,7 +250,9 @@ def project(summary: Summary, bound: Bound) -> Bound:
 
 
 def inverse(summary: Summary, bound: Bound) -> Bound:
-    """The largest bound whose times lead into `bound` alone: what may be kept if all that was sent is discarded.
+    """σ⁻¹ of an edge: the largest bound of times with all messages in `bound`.
+
+    It is what may be kept if all that was sent is discarded.
 
     >>> inverse(Summary.egress(2), (3,)), inverse(Summary.feedback(2), (3, 7)), inverse(Summary.ingress(1), (3, 1))
     ((3, 0), (3, 6), (4,))
@@ -267,7 +285,7 @@ def _filled(coordinates: Sequence[int], depth: int) -> Bound:
 
 
 def to_frontier(bound: Bound) -> Frontier:
-    """The same set of times as a general frontier.
+    """Bound as a general frontier.
 
     >>> to_frontier((3, 7))
     Frontier.before([(3, 7), (4, 0)])
@@ -285,7 +303,9 @@ def to_frontier(bound: Bound) -> Frontier:
 
 
 class Xi(msgspec.Struct, frozen=True, array_like=True):
-    """Ξ(p, f): that processor `processor` of a worker can be restored to `bound` (section 4.2).
+    """Ξ(p, f): record of a checkpoint of `processor` at `bound` (section 4.2).
+
+    The processor can be restored to `bound`.
 
     It was saved because `bound` was complete there, so N̄(p, f) and M̄(d, f) are f. `discards` has a bound for each
     output port: D̄(e, f), every message that was sent on it by an event in f and is logged nowhere has a time before it.

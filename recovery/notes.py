@@ -1,4 +1,4 @@
-"""Notes: what a correct program does otherwise than its author may expect, in words, before it runs."""
+"""Notes on surprising behaviour of correct programs, made before they run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from timely.dataflow.graph import Graph
 
 
 def notes_of(graph: Graph) -> list[str]:
-    """A note for each thing that is worth one.
+    """Notes on a program.
 
     Sources that give all in one epoch feed eager regions: there every epoch is made durable when it is over.
     """

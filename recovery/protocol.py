@@ -230,7 +230,7 @@ class Working(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
-    """A step of a fused chain: records that it has taken, and microseconds, since somebody looks."""
+    """Step of a fused chain under observation: records taken, and microseconds."""
 
     processor: int
     name: str

@@ -1,4 +1,4 @@
-"""A worker's memory of its events, for rollback: the engine's `Recorder`, implemented.
+"""Memory of a worker's events, for rollback: implements the engine's `Recorder`.
 
 Of messages it keeps the greatest times delivered and sent, which is what M̄(d, ⊤) and D̄(e, ⊤) come down to for frontiers
 that are totally ordered; of logged edges the messages themselves; of full histories the events. What is saved, and when
@@ -40,22 +40,31 @@ NOTIFICATION = -1
 RESULT = -2
 
 Shipment: TypeAlias = tuple[Time, Time, int, bytes | None, Any]
-"""A message that its sender keeps: its event's time, its own, its number, header and payload; None and the batch where it
-stays on this worker. A plain tuple: one is made for each message of a job that nothing ever happens to."""
+"""Kept message: its event's time, its own, its number, header and payload.
+
+Header and payload are None and the batch where it stays on this worker. A plain tuple: one is made for each message
+of a job that nothing ever happens to.
+"""
 
 _LOOKED_AT = 32
-"""Of so many batches that stay on a worker one is looked at to learn how large its records are."""
+"""Number of local batches for each one measured for the size of records."""
 
 _MESSAGE_BYTES = 400
-"""Bytes that a message takes beside its payload: many are small, and the budget is for all of it."""
+"""Bytes of a message beside its payload.
+
+Many are small, and the budget is for all of it.
+"""
 
 KEPT_BYTES = 128 << 20
-"""Bytes that may be kept of what was sent to other workers, where nothing else is said."""
+"""Default budget of bytes for kept messages to other workers."""
 
 
 @dataclass(slots=True)
 class LogEntry:
-    """One message of a log, to `receiver`. `batch` is set where it never left this worker."""
+    """Message of a log, to `receiver`.
+
+    `batch` is set where it never left this worker.
+    """
 
     edge: int
     receiver: int
@@ -69,12 +78,14 @@ class LogEntry:
 
     @classmethod
     def of(cls, message: Message, receiver: int) -> LogEntry:
-        """The entry of a message to another worker."""
+        """Log entry of a message to another worker."""
         payload = message.payload[0] if len(message.payload) == 1 else b"".join(message.payload)
         return cls(message.edge, receiver, message.number, message.event, message.time, message.header, payload)
 
     def message(self) -> Message:
-        """The message to send again. Whoever gets it trusts this process, and this process does not trust the store.
+        """Message to send again, after a check of its columns.
+
+        Whoever gets it trusts this process, and this process does not trust the store.
 
         Raises CodecError if the store has damaged it.
         """
@@ -82,13 +93,16 @@ class LogEntry:
         return Message(self.edge, self.number, self.event, self.time, self.header, [self.payload])
 
     def content(self) -> Batch:
-        """Its batch."""
+        """Batch of the message, decoded if necessary."""
         return self.batch if self.batch is not None else decode_batch(self.header, self.payload)
 
 
 @dataclass(slots=True)
 class HistoryEvent:
-    """One event of a history. `port` may be NOTIFICATION or RESULT; `what` is the batch, or the job's result."""
+    """Event of a history.
+
+    `port` may be NOTIFICATION or RESULT; `what` is the batch, or the job's result.
+    """
 
     order: int
     port: int
@@ -96,25 +110,37 @@ class HistoryEvent:
     what: Any = None
     durable: bool = False
     beside: bool = False
-    """True if the operator kept anything beside its `state` when it had handled this, as far as can be told."""
+    """True if the operator kept anything beside its `state` after this event.
+
+    It is True if that is unknown.
+    """
 
 
 @dataclass(slots=True)
 class _Memory:
-    """Of one processor."""
+    """Recorded times of one processor."""
 
     delivered: list[Time]
-    """The greatest time delivered on each input port, as tuples; () for none."""
+    """Greatest time delivered on each input port, as tuples; () for none."""
     sent: list[Time]
-    """The greatest time sent on each output port that cannot be told from the events that are kept; () for none."""
+    """Greatest time sent on each output port, () for none.
+
+    It leaves out messages with times that follow from the events that are kept.
+    """
     requests: list[tuple[Time, Time]] = field(default_factory=list)
-    """Notifications asked for at a later time than the event's: (event, time), delivered ones too."""
+    """Notifications requested for later times than their event's.
+
+    (event, time), delivered ones too.
+    """
     holds: list[tuple[Time, Time, int]] = field(default_factory=list)
-    """Capabilities for later times than the event's, kept (+1) or given back (-1): (event, time, difference)."""
+    """Capabilities for later times than their event's, kept (+1) or returned (-1).
+
+    (event, time, difference).
+    """
 
 
 class WorkerRecorder:
-    """The memory of worker `index`; see `timely.worker.recorder.Recorder`."""
+    """Recorder of worker `index`; see `timely.worker.recorder.Recorder`."""
 
     def __init__(self, layout: Layout, index: int) -> None:
         self._layout = layout
@@ -127,7 +153,7 @@ class WorkerRecorder:
         self.keeping = frozenset(edge.edge for edge in layout.edges if edge.kept and not edge.resends)
         depths = {edge.edge: edge.summary.result_depth for edge in layout.edges if edge.kept}
         self.shipments: KeptMessages[Shipment] = KeptMessages(depths, KEPT_BYTES, self._bytes_of)
-        """Messages that are logged nowhere, on edges to all workers, this one too."""
+        """Unlogged messages, on edges to all workers, this one too."""
         self._never_logged = {
             (edge.edge, worker): self.shipments.way((edge.edge, worker))
             for edge in layout.edges
@@ -136,38 +162,51 @@ class WorkerRecorder:
         }
         self._stays = {edge: keep for (edge, worker), keep in self._never_logged.items() if worker == index}
         self._reach: dict[tuple[int, int], bool] = {}
-        """Outputs where not all is logged, unless they change times unlogged: whether what goes to later times is."""
+        """True for outputs with later times logged, by processor and port.
+
+        Outputs where all is logged, and those that change times unlogged, are left out.
+        """
         self.logs: dict[tuple[int, int], list[LogEntry]] = {}
-        """By (edge of the graph, receiving worker), in the order of sending."""
+        """Logs by (edge of the graph, receiving worker), in the order of sending."""
         self.histories: dict[int, list[HistoryEvent]] = {
             p: [] for p, info in enumerate(layout.processors) if info.history
         }
         self.beside: dict[int, Callable[[], bool]] = {}
-        """Of operators with a history that may end in their `state`: whether they keep anything more now."""
+        """Tests for memory beside `state`, by processor with a history.
+
+        Only operators with a history that may end in their `state` have one.
+        """
         self.handled: list[dict[Time, int]] = [{} for _ in layout.processors]
-        """Records that each processor has handled, by the times between which it is cut; only of those that may have to be
-        done again."""
+        """Records handled by each processor, by time as far as cuts distinguish it.
+
+        Only those that may have to be done again.
+        """
         self._whole = [min(layout.groups[info.group].depth, info.depth) for info in layout.processors]
         self.records = 0
-        """Records that all have handled, ever."""
+        """Records handled by all processors, ever."""
         self.order = 0
         self._taken: dict[tuple[int, int], dict[int, Time]] = {}
         self.since: list[Bound] = [info.nothing for info in layout.processors]
-        """Of each processor: of what lies before this, memory knows state and events only. Positions, requests and D̄ are in
-        the store, because that is where they came from."""
+        """Restored bound by processor: below it memory has only state and events.
+
+        Positions, requests and D̄ of what lies before are in the store, because that is where they came from.
+        """
         self._looked_at: dict[int, tuple[int, float]] = {}
-        """Of each edge the number of the batch that was looked at last, and bytes of each of its records."""
+        """Number of the batch measured last, and bytes of its records, by edge."""
         self._received: list[Bound] = [info.nothing for info in layout.processors]
-        """Of each processor: everything before this has been received, and what is sent again of it is not wanted."""
+        """Bound of received messages, by processor: resends before it are unwanted."""
         self._local_number = 0
-        """Of the newest logged or kept message that stayed within this worker, in any of its processes."""
+        """Number of the newest logged or kept message within this worker.
+
+        In any of its processes.
+        """
         self._notified: list[Time] = [()] * len(layout.processors)
-        """Of each processor: the greatest time, as tuples, of which it was notified; () for none."""
+        """Greatest time notified, by processor, as tuples; () for none."""
         self._acted: list[Bound] = [info.nothing for info in layout.processors]
-        """Of each processor: the greatest bound that something else than a notification has taken for complete."""
+        """Greatest bound acted on as complete other than by notification, by processor."""
         self._of: list[_Memory] = []
         self._local: dict[tuple[int, int], list[int]] = {}
-        """The logged edges that leave (processor, port) and do not leave the worker."""
+        """Logged edges within the worker, by (processor, port)."""
         for p in range(len(layout.processors)):
             ports_in = [layout.edges[e].target_port for e in self._incoming[p]]
             ports_out = [layout.edges[e].port for e in self._outgoing[p]]
@@ -182,7 +221,7 @@ class WorkerRecorder:
     # What the engine tells
 
     def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
-        """A batch is about to be handled."""
+        """Record a batch about to be handled."""
         greatest = self._of[processor].delivered
         if time > greatest[port]:
             greatest[port] = time
@@ -193,7 +232,7 @@ class WorkerRecorder:
             self._happened(processor, port, time, batch)
 
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
-        """A batch was sent."""
+        """Record a batch sent."""
         memory = self._of[processor]
         if port >= len(memory.sent):  # nobody is there
             return
@@ -208,7 +247,7 @@ class WorkerRecorder:
                 self.kept(edge, event, time, batch)
 
     def requested(self, processor: int, event: Time, time: Time) -> None:
-        """The event at `event` asked for a notification at `time`."""
+        """Record a request in an event at `event` for a notification at `time`."""
         if time != event:
             whole = self._whole[processor]
             if time[:whole] != event[:whole] and not self._layout.processors[processor].chain:
@@ -216,19 +255,22 @@ class WorkerRecorder:
             self._of[processor].requests.append((event, time))
 
     def notified(self, processor: int, time: Time) -> None:
-        """A notification is about to be handled."""
+        """Record a notification about to be handled."""
         if time > self._notified[processor]:
             self._notified[processor] = time
         if processor in self.histories:
             self._happened(processor, NOTIFICATION, time, None)
 
     def resulted(self, processor: int, time: Time, result: Any) -> None:
-        """The result of a job is about to be handled."""
+        """Record the result of a job about to be handled."""
         if processor in self.histories:
             self._happened(processor, RESULT, time, result)
 
     def held(self, processor: int, event: Time, time: Time, diff: int) -> None:
-        """A capability was kept or given back. Of those for the event's own time nothing outlives a checkpoint."""
+        """Record a capability kept or returned.
+
+        Of those for the event's own time nothing outlives a checkpoint.
+        """
         if time > event:
             info = self._layout.processors[processor]
             if not info.chain:
@@ -242,7 +284,10 @@ class WorkerRecorder:
             self._of[processor].holds.append((event, time, diff))
 
     def started(self, processor: int, event: Time, time: Time) -> None:
-        """A job was started. It cannot be saved, so it must be one that is started again when its time is done again."""
+        """Record the start of a job, at its event's own time only.
+
+        A job cannot be saved, so it must be one that is started again when its time is done again.
+        """
         if time != event:
             info = self._layout.processors[processor]
             raise OperatorError(
@@ -253,17 +298,23 @@ class WorkerRecorder:
             )
 
     def kept_state(self, processor: int, event: Time, time: Time) -> None:
-        """State is kept under another time than that of the event which wrote it. A checkpoint has it, where there are any."""
+        """Check state kept under another time than its event's.
+
+        A checkpoint has it, where there are any.
+        """
         if not self._layout.processors[processor].chain:
             raise self._too_far(processor, event, time, "keeps state")
 
     def completed(self, processor: int) -> None:
-        """An operator with state has handled an event. What is new its state knows itself."""
+        """Record the end of an event in an operator with state.
+
+        What is new its state knows itself.
+        """
         if (keeps := self.beside.get(processor)) is not None:
             self.histories[processor][-1].beside = keeps()
 
     def shipped(self, receiver: int, message: Message) -> None:
-        """A message on an edge that is logged or kept leaves for another worker."""
+        """Log or keep a message to another worker."""
         edge, event, time, payload = message.edge, message.event, message.time, message.payload
         keep = self._never_logged.get((edge, receiver))
         if keep is None:
@@ -275,7 +326,7 @@ class WorkerRecorder:
         keep((event, time, message.number, message.header, whole))
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
-        """A batch on an edge that is logged or kept stays within this worker."""
+        """Log or keep a batch within this worker."""
         keep = self._stays.get(edge)
         if keep is None:
             info, channel = self._edges[edge], (edge, self._index)
@@ -291,7 +342,7 @@ class WorkerRecorder:
         keep((event, time, number, None, batch))
 
     def _bytes_of(self, edge: int, messages: Sequence[Shipment]) -> int:
-        """The bytes of messages on an edge to one worker, about.
+        """Approximate bytes of messages on an edge to one worker.
 
         Of batches that stay here one is looked at now and then: that takes long.
         """
@@ -306,13 +357,16 @@ class WorkerRecorder:
         return _MESSAGE_BYTES * len(messages) + int(records * each)
 
     def recall(self, entry: LogEntry) -> None:
-        """A message is in the log of an earlier process of this worker. Numbers tell the order of sending, so they go on."""
+        """Restore a log entry of an earlier process of this worker.
+
+        Numbers tell the order of sending, so they go on.
+        """
         self.logs.setdefault((entry.edge, entry.receiver), []).append(entry)
         if entry.receiver == self._index:
             self._local_number = max(self._local_number, entry.number)
 
     def taken(self, sender: int, message: Message) -> bool:
-        """True if a logged message is here for the first time.
+        """True if a logged message arrives for the first time.
 
         A sender that has failed sends again to a living receiver what its log holds, also what the receiver has in state
         that came back from the store, or is so old that its number was forgotten.
@@ -345,16 +399,16 @@ class WorkerRecorder:
     # What recovery asks
 
     def acted(self, processor: int, bound: Bound) -> None:
-        """The processor was taken to be complete up to `bound`, as for a checkpoint."""
+        """Record an action on completeness up to `bound`, such as a checkpoint."""
         self._acted[processor] = union(bound, self._acted[processor])
 
     def notified_bound(self, processor: int) -> Bound:
-        """N̄(p, ⊤): all that the processor has acted on as complete."""
+        """N̄(p, ⊤): all times acted on as complete."""
         notified, acted = self._notified[processor], self._acted[processor]
         return union(after(notified), acted) if notified else acted
 
     def only_state(self, processor: int, bound: Bound) -> bool:
-        """True if events before `bound` have left nothing in an operator with a history but its `state`.
+        """True if events before `bound` left nothing but `state` in an operator.
 
         So it is if nothing else was there after the last of them. If events of later times came in between, which may have
         taken away what was there, nothing may have been there from then on.
@@ -374,14 +428,17 @@ class WorkerRecorder:
         return tuple(after(memory.delivered[port]) if memory.delivered[port] else info.nothing for port in ports)
 
     def sent_bounds(self, processor: int) -> tuple[Bound, ...]:
-        """D̄(e, ⊤) of each out-edge; nothing where it is logged."""
+        """D̄(e, ⊤) of each out-edge; ∅ for logged ones."""
         return tuple(
             after(greatest) if not edge.logged and greatest else nothing(edge.summary.result_depth)
             for edge, greatest in self._sent(processor)
         )
 
     def kept_bounds(self, processor: int) -> tuple[tuple[Bound, ...], ...]:
-        """Of each kept out-edge, and each worker: the bound from which on all that was sent there is in memory, or in a log."""
+        """Start of the sent messages in memory or in logs, as bounds.
+
+        By kept out-edge, and worker.
+        """
         edges = [self._layout.edges[e] for e in self._outgoing[processor]]
         workers = range(self._layout.workers)
         return tuple(tuple(self.shipments.coverage((e.edge, w)) for w in workers) for e in edges if e.kept)
@@ -397,7 +454,7 @@ class WorkerRecorder:
         return tuple(result)
 
     def requests(self, processor: int, bound: Bound) -> tuple[tuple[Time, Time], ...]:
-        """The requests in S(p, f): asked for within f = `bound`, due outside it."""
+        """Requests in S(p, f): asked for within f = `bound`, due outside it."""
         return tuple(
             (event, time)
             for event, time in self._of[processor].requests
@@ -405,7 +462,10 @@ class WorkerRecorder:
         )
 
     def held_at(self, processor: int, bound: Bound) -> tuple[tuple[Time, int], ...]:
-        """The capabilities in S(p, f): kept within f = `bound` and not given back there, for times outside it."""
+        """Capabilities in S(p, f): kept within f = `bound`, for times outside it.
+
+        Those given back within f are left out.
+        """
         counts: Counter[Time] = Counter()
         for event, time, diff in self._of[processor].holds:
             if (not event or holds(bound, event)) and not holds(bound, time):
@@ -419,7 +479,10 @@ class WorkerRecorder:
         requests: tuple[tuple[Time, Time], ...] | None,
         held: tuple[tuple[Time, int], ...] = (),
     ) -> None:
-        """The processor was rolled back to `bound`; `requests` and `held` came from storage, None: they are known here."""
+        """Record a rollback of a processor to `bound`.
+
+        `requests` and `held` came from storage; None: they are known here.
+        """
         memory = self._of[processor]
         whole = cut_within(bound, self._whole[processor])
         self.handled[processor] = {at: n for at, n in self.handled[processor].items() if holds(whole, at)}
@@ -456,7 +519,7 @@ class WorkerRecorder:
             self.histories[processor] = [event for event in self.histories[processor] if holds(bound, event.time)]
 
     def collect(self, processor: int, bound: Bound) -> None:
-        """The processor will never go below `bound`: forget what only that would need."""
+        """Drop records needed only for rollbacks below `bound`, the processor's W."""
         memory = self._of[processor]
         whole = cut_within(bound, self._whole[processor])
         self.handled[processor] = {at: n for at, n in self.handled[processor].items() if not holds(whole, at)}
@@ -484,7 +547,9 @@ class WorkerRecorder:
 
 
 def image(summary: Summary, bound: Bound) -> Bound:
-    """↓σ(f) as a bound: the least that holds everything sent by events before `bound`, none of them into the future.
+    """↓σ(f) as a bound: the least with all messages of events before `bound`.
+
+    None of them into the future.
 
     >>> image(Summary.egress(2), (3, 1)), image(Summary.egress(2), (3, 0)), image(Summary.identity(1), (3,))
     ((4,), (3,), (3,))
@@ -505,18 +570,18 @@ def image(summary: Summary, bound: Bound) -> Bound:
 
 
 def _whole(summary: Summary, bound: Bound) -> Bound | None:
-    """The same end at the end of a path: of scopes, if the last ones are kept as a whole or not at all."""
+    """Bound padded or cut to the depth behind an edge; None if coordinates get lost."""
     ends = next(at for at in range(len(bound), 0, -1) if bound[at - 1])
     return (*bound[:ends], *(0,) * (summary.result_depth - ends)) if ends <= summary.result_depth else None
 
 
 def last_of(summary: Summary, bound: Bound) -> Time:
-    """A time that all messages sent by events before `bound` come before or are; () if there can be none."""
+    """Upper limit of the times sent by events before `bound`; () if there is none."""
     return _last(image(summary, bound)) or ()
 
 
 def _last(bound: Bound) -> Time | None:
-    """The last time, as tuples, in `bound`; None if there is none."""
+    """Last time, as tuples, in `bound`; None if there is none."""
     bound = steps(bound)[-1]
     for last in range(len(bound) - 1, -1, -1):
         if bound[last] > 0:

@@ -1,4 +1,4 @@
-"""The coordinator: it leads rounds of rollback, chooses cuts, and keeps the low-watermarks.
+"""Coordinator: leads rollback rounds, chooses cuts, and keeps low-watermarks.
 
 Enters: messages of workers, results of writes, time. Leaves: effects for its driver. Pure.
 """

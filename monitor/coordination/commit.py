@@ -1,4 +1,4 @@
-"""Group commit: one durable write is under way at a time, and what comes meanwhile goes into the next together."""
+"""Group commit: one durable write in flight, later records wait for the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from monitor.coordination.records import Record, slot
 
 
 class GroupCommit:
-    """Gathers records into writes, and tells which of them a write has made durable."""
+    """Gathers records into writes, and returns those made durable."""
 
     def __init__(self) -> None:
         self._last_ticket = 0
@@ -19,11 +19,11 @@ class GroupCommit:
 
     @property
     def unwritten(self) -> tuple[Record, ...]:
-        """The records that are not known to be durable, in order."""
+        """Records not known to be durable, in order."""
         return (*(self._under_way.records if self._under_way is not None else ()), *self._waiting)
 
     def add(self, record: Record, by: float = -math.inf) -> None:
-        """Have `record` written with whatever is written next, and not later than `by`, which is at once if nothing is said.
+        """Add `record` to the next write, due at `by`, or at once by default.
 
         One of its slot that waits is dropped: this one says all that it did.
         """
@@ -34,7 +34,7 @@ class GroupCommit:
         self._waiting.append(record)
 
     def take(self, now: float) -> Persist | None:
-        """The next write, if none is under way and there is something that must be written `now`."""
+        """Next write, if one is due `now` and none is in flight."""
         if self._under_way is not None or now < self._due:
             return None
         self._last_ticket += 1
@@ -43,7 +43,7 @@ class GroupCommit:
         return self._under_way
 
     def stored(self, ticket: int) -> tuple[Record, ...]:
-        """The records of write `ticket`, now durable; none if it is not under way."""
+        """Records of write `ticket`, now durable; none if it is not in flight."""
         if self._under_way is None or self._under_way.ticket != ticket:
             return ()
         records, self._under_way = self._under_way.records, None

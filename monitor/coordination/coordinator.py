@@ -1,4 +1,4 @@
-"""The coordinator: leads rounds of rollback, chooses checkpoints, and keeps the low-watermarks.
+"""Coordinator: leads rollback rounds, chooses cuts, and keeps low-watermarks.
 
 A state machine without I/O or clock: `step` takes events, which are what workers say and what happened to them
 (`monitor.coordination.events`), and gives effects, which its driver carries out (`monitor.coordination.effects`). The start
@@ -77,37 +77,45 @@ from recovery.protocol import (
 from timely.story import Story, check
 
 ROUNDS = 1000
-"""Numbers of rounds that are reserved at a time, so that a round need not wait for a write."""
+"""Round numbers reserved at a time, so that a round need not wait for a write."""
 
 LAG_SECONDS = 0.1
-"""W is written down so much later at most where nobody waits for it."""
+"""Longest delay of a write of W without anybody waiting for it, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Deadlines and limits, in seconds where nothing else is said."""
+    """Deadlines and limits, in seconds unless another unit is named."""
 
     awaited: tuple[int, ...] = ()
-    """Workers whose processes exist already: they will join by themselves (after the death of an earlier monitor, or
-    because the driver has started them). All others are asked for by `Respawn` at once."""
+    """Workers with a process already, so expected to join by themselves.
+
+    That is so after the death of an earlier monitor, or because the driver has started them. All others are asked
+    for by `Respawn` at once.
+    """
     join_seconds: float = 60.0
-    """From the start of a process, or of the monitor, to its Join; and from a Decision to catch up with to the next Join."""
+    """Limit from the start of a process, or of the monitor, to its Join.
+
+    Also from a Decision to catch up with to the next Join.
+    """
     pause_seconds: float = 15.0
     restore_seconds: float = 120.0
     heartbeat_seconds: float = 10.0
-    """A running worker that says nothing for so long has failed."""
+    """Longest silence of a running worker before it counts as failed."""
     attempts: int = 5
-    """The job fails when one worker has failed so often and no low-watermark has risen meanwhile."""
+    """Failures of one worker before the job fails, without a risen low-watermark."""
     accept: tuple[str, ...] = ()
-    """Operators whose functions may be others than those that wrote the store."""
+    """Operators accepted with other functions than those that wrote the store."""
     stuck_seconds: float = math.inf
-    """A running job that completes nothing for so long is looked at: it may be stuck."""
+    """Longest time without completion in a running job before it is examined."""
     instead: str = ""
-    """The end of the monitor of this run whose place this one takes, in words; empty for the first one."""
+    """End of the replaced monitor of this run, in words; empty for the first one."""
 
 
 class Coordinator:
-    """See the module. Time is in seconds, from any start, and must not go back.
+    """State machine of the coordinator.
+
+    See the module. Time is in seconds, from any start, and must not go back.
 
     Args:
         layout: of the program that is run now.
@@ -125,19 +133,19 @@ class Coordinator:
         if self._wrong is not None:
             saved = SavedJob()
         self._saved = saved
-        """As it was at the beginning."""
+        """Journal's content at the beginning."""
         self.decision = saved.decision
-        """The last one that is durable."""
+        """Last durable decision."""
         self.generation = saved.decision.generation if saved.decision else 0
         self.round = max(saved.rounds, self.generation)
-        """The newest number of a round in use: above all that workers may have heard of earlier monitors."""
+        """Newest round in use, above all rounds of earlier monitors."""
         self.reserved = self.round
-        """Numbers up to this one may be used: no later monitor will use them."""
+        """Last reserved round: no later monitor uses numbers up to this one."""
         self.workers = WorkerTable(layout.workers, settings.awaited, now)
         self.options = Options(layout, saved.watermarks, saved.decision.bounds if saved.decision else None)
-        """The options of every processor."""
+        """Options of every processor."""
         self.low_watermarks = self.options.watermarks
-        """W as far as it is durable, `[worker][processor]`: what was announced, or will be."""
+        """Durable W, `[worker][processor]`, announced or about to be."""
         self.cuts = Cuts(layout.groups, self.options.last_cuts(), now)
         self.commit = GroupCommit()
         self.story = Story()
@@ -145,11 +153,11 @@ class Coordinator:
         self._questions = OpenQuestions()
         self.standstill = Standstill(layout, self.options.topology, settings.stuck_seconds, now)
         self.judge = Judge(saved.events)
-        """The verdict on the job, by its timeline so far."""
+        """Verdict on the job, by its timeline so far."""
         self._events = max((event.n for event in saved.events), default=0)
         self._last_event = max((event.at for event in saved.events), default=-math.inf)
         self._last_words = False
-        """The journal is to hear why the job ends."""
+        """True if the reason for the job's end is still to be journaled."""
         self._effects: list[Effect] = []
         self._now = now
         self._trouble_since = now
@@ -157,12 +165,15 @@ class Coordinator:
         self._deciding: set[int] = set()
         self._behind: list[list[Bound]] | None = None
         self._ran_here = bool(settings.instead)
-        """The job has run before, in this run of it: what follows is no start."""
+        """True if the job has run before in this run, so that a round is no start."""
         self._ran_before = saved.decision is not None
-        """The job has run before, in this monitor or an earlier one: something failed, or it was stopped."""
+        """True if the job has run before, in this monitor or an earlier one.
+
+        Then something failed, or it was stopped.
+        """
 
     def step(self, now: float, *events: Event) -> list[Effect]:
-        """Take events that have come together, in their order. The effects are to be carried out in theirs."""
+        """Process simultaneous events in order; return effects to carry out in order."""
         self._now = now
         try:
             for event in events:
@@ -183,7 +194,7 @@ class Coordinator:
         return effects
 
     def check(self) -> None:
-        """Raise InvariantBroken if this coordinator is in a state in which it must not be between two steps."""
+        """Check the invariants between two steps; raise InvariantBroken."""
         if self.phase is not JobPhase.OVER:
             check(self, INVARIANTS, self.story)
 
@@ -235,7 +246,10 @@ class Coordinator:
         self.commit.add(KeptRounds(self.round + ROUNDS))
 
     def _tell_of_the_start(self) -> None:
-        """Note that a run begins, and how the one before ended if nobody could; or whose place this monitor takes."""
+        """Record the start of a run, and the end of the one before if unrecorded.
+
+        A monitor that takes the place of another records that instead.
+        """
         if self.settings.instead:
             self._note("monitor", {"text": self.settings.instead})
             return
@@ -291,7 +305,7 @@ class Coordinator:
         self._cut()
 
     def _watch(self) -> None:
-        """Say where the job stands still, once, and that it moves again."""
+        """Report a standstill of the job once, and its end."""
         if self.phase is not JobPhase.RUNNING:
             return
         before = self.standstill.halt
@@ -315,7 +329,7 @@ class Coordinator:
             )
 
     def _on_stored(self, record: Record) -> None:
-        """A record is durable: what was waiting for that happens now."""
+        """Continue after a record became durable."""
         match record:
             case _ if self.phase is JobPhase.OVER:
                 pass
@@ -384,7 +398,7 @@ class Coordinator:
         self._decide()
 
     def _assemble(self) -> None:
-        """Once it is known who is there: go on as before if all are, otherwise begin a round."""
+        """Resume if all workers run, or begin a round, once all processes are known."""
         if (
             self.phase is not JobPhase.ASSEMBLING
             or self.reserved == self.round
@@ -403,7 +417,7 @@ class Coordinator:
     # ------------------------------------------------------------------------------------------ failures
 
     def _suspect(self, losses: list[tuple[WorkerStatus, str]]) -> None:
-        """Workers that may still be there, and must not be."""
+        """Fence and replace workers suspected of having failed."""
         for status, reason in losses:
             there = -1 if status.presence is Presence.ABSENT else status.incarnation
             self._effects.append(Fence(status.worker, there, reason))
@@ -445,7 +459,10 @@ class Coordinator:
     # ------------------------------------------------------------------------------------------ rounds
 
     def _begin(self) -> None:
-        """Begin a round: all that was gathered in an earlier one from the living is void, for they may have sent since."""
+        """Begin a round, with all memory reports of earlier rounds void.
+
+        The living may have sent since.
+        """
         self.phase = JobPhase.GATHERING
         number = self._next_round()
         alive = self.workers.alive()
@@ -473,7 +490,7 @@ class Coordinator:
             self._decide()
 
     def _decide(self) -> None:
-        """Solve, and journal the outcome, once all workers have said what they can be restored to."""
+        """Solve and journal a decision, once all workers have reported their options."""
         if self.phase is not JobPhase.GATHERING or not self.workers.are(Presence.ALIVE, Presence.JOINED):
             return
         memory = {status.worker: status.memory for status in self.workers.alive() if status.memory is not None}
@@ -497,7 +514,7 @@ class Coordinator:
         self.commit.add(decision)
 
     def _decided(self, decision: KeptDecision) -> None:
-        """The decision is durable, and so it counts, whatever has happened meanwhile."""
+        """Send the decision, now durable and so binding, whatever has happened meanwhile."""
         self.decision = decision
         self.generation = decision.generation
         self.options.cut(decision.bounds)
@@ -623,7 +640,10 @@ class Coordinator:
     # ------------------------------------------------------------------------------------------ the end
 
     def _on_released(self, status: WorkerStatus) -> None:
-        """Only what is said in this generation counts: a worker says it again after each.
+        """Accept a worker's release in this generation; close the job after the last.
+
+        A worker reports it again after each generation. It reports it once to a new monitor, right after it has
+        joined; the other workers may not have joined yet.
 
         To a new monitor it says so once, right after it has joined; the others may not be there yet.
         """
@@ -649,14 +669,20 @@ class Coordinator:
     # ------------------------------------------------------------------------------------------ the timeline
 
     def _event(self, kind: str, data: dict[str, Value]) -> None:
-        """An event; none is earlier than the one before it, also where an earlier monitor's clock was ahead."""
+        """Emit an event, not earlier than the one before it.
+
+        Also where an earlier monitor's clock was ahead.
+        """
         self._last_event = max(self._now, self._last_event)
         event = TimelineEvent(kind, self._last_event, data)
         self.judge.take(event)
         self._effects.append(event)
 
     def _note(self, kind: str, data: dict[str, Value], by: float = math.inf) -> None:
-        """An event that a restart must not lose, if anything is written after it; it is written at `by` at the latest."""
+        """Emit an event and journal it, by `by` at the latest.
+
+        A restart must not lose it, if anything is written after it.
+        """
         self._event(kind, data)
         self._keep(kind, data, by)
 

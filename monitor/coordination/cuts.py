@@ -1,4 +1,4 @@
-"""The choice of cuts for each group: between epochs, or between iterations of a loop when an epoch lasts too long.
+"""Choice of cuts for each group: between epochs, or iterations of a long one.
 
 One cut a group is outstanding: a worker that is slow to persist holds the next one back, and the interval stretches.
 After a failure behind local edges, workers may have got differently far; those that have a checkpoint at a later epoch
@@ -25,23 +25,26 @@ from timely.time import FINITE
 class _Group:
     info: GroupInfo
     last: list[Bound]
-    """For each worker, no cut at or below this one is of use any more."""
+    """Limit by worker: cuts at or below it are of no use."""
     at: float
-    """The time at which the last cut was announced."""
+    """Time of the last cut's announcement."""
     cut: Bound
-    """The outstanding one."""
+    """Outstanding cut."""
     missing: set[int]
-    """The workers that have not persisted it yet."""
+    """Workers without the outstanding cut."""
     upto: Bound
-    """All that was complete everywhere when it was announced."""
+    """Bound completed everywhere when the cut was announced."""
     saved: list[Bound]
-    """The last cuts that processors in its loop have: one may have stayed as it is where another went back."""
+    """Last cuts of processors in its loop.
+
+    One may have stayed as it is where another went back.
+    """
     most: float
-    """The next cut may come after so many seconds or epochs, though more were asked for."""
+    """Upper limit of the interval, in seconds or epochs, after a restart."""
 
 
 class Cuts:
-    """Chooses cuts. Knows nothing of generations: there is a new one with each.
+    """Chooser of cuts for one generation.
 
     Args:
         groups: how often.
@@ -67,7 +70,10 @@ class Cuts:
         ]
 
     def due(self, minimum: Sequence[Bound], now: float) -> list[tuple[int, Bound, list[int]]]:
-        """(group, cut, workers) of the cuts to announce now. `minimum[group]`: complete before it on every worker."""
+        """Cuts to announce now, as (group, cut, workers).
+
+        `minimum[group]`: complete before it on every worker.
+        """
         found = []
         for number, (group, upto) in enumerate(zip(self._groups, minimum)):
             last = reduce(meet, group.last)
@@ -97,11 +103,16 @@ class Cuts:
 
     @property
     def outstanding(self) -> list[tuple[int, Bound]]:
-        """(group, cut) of the cuts that were announced and that some worker has not persisted yet."""
+        """Announced cuts still missing on some worker, as (group, cut)."""
         return [(number, group.cut) for number, group in enumerate(self._groups) if group.missing]
 
     def durable(self, number: int, worker: int, cut: Bound) -> float | None:
-        """This worker has persisted the cut. When it was announced, if now all have; otherwise None."""
+        """Record a cut as durable on a worker; return its start time if now on all.
+
+        That is the time of its announcement. Otherwise None.
+
+        None if it is not the last one.
+        """
         group = self._groups[number]
         group.last[worker] = union(group.last[worker], cut)
         if cut != group.cut or worker not in group.missing:
@@ -111,7 +122,9 @@ class Cuts:
 
 
 def cut_event(group: int, cut: Bound) -> dict[str, Value]:
-    """A cut as the timeline has it: `epoch` -1 at the end of all input, `iteration` only where it lies within the epoch.
+    """Cut as timeline data: `epoch`, and `iteration` if within one.
+
+    `epoch` is -1 at the end of all input.
 
     `iterations` has those of the epochs from this one on, where several are kept in part.
     """

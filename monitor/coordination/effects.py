@@ -1,4 +1,7 @@
-"""The effects of the coordinator, carried out by a driver over sockets, processes and a disk, or by a simulator."""
+"""Effects of the coordinator, carried out by a driver or a simulator.
+
+A driver does so over sockets, processes and a disk.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from recovery.protocol import Redone, Resent, ToWorker
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A message for a worker: for the process that the coordinator heard last, and for no later one."""
+    """Send a message to a worker.
+
+    It is for the process that the coordinator knows, and for no later one.
+    """
 
     worker: int
     message: ToWorker
@@ -21,7 +27,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write these durably, all or none; `Stored` tells of it. There is never more than one under way."""
+    """Write records durably, all or none; `Stored` reports completion.
+
+    There is never more than one in flight.
+    """
 
     ticket: int
     records: tuple[Record, ...]
@@ -29,12 +38,17 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The job is done, and its journal says so. Workers may be told to exit."""
+    """Job finished, and its journal says so.
+
+    Workers may be ordered to exit.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The job cannot go on; the reason is for the user. Workers should be stopped.
+    """Job cannot go on, for a reason shown to the user.
+
+    Workers should be stopped. `lost`: the cause is repeated loss of a worker, neither the program nor the store.
 
     `lost`: because a worker was lost again and again, not because of what the program or the store is.
     """
@@ -45,7 +59,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The consequences of a supposed failure (`monitor.explain.what_if`).
+    """Consequences of a supposed failure (`monitor.explain.what_if`).
 
     Attributes:
         failed: the processors that would lose their memory: (processor, worker).
@@ -62,7 +76,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to a question, or why there is none."""
+    """Answer to a question, or the reason for none."""
 
     number: int
     answer: Answer | str

@@ -1,4 +1,7 @@
-"""The events of the coordinator: what its driver tells it. The time comes with each step."""
+"""Events of the coordinator, sent by its driver.
+
+The time comes with each step.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from recovery.protocol import ToMonitor
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The process of the monitor is there. The first event of all, and given once."""
+    """First event, given once: the monitor's process has started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A message of a worker; `incarnation` of the process that sent it, where the driver knows."""
+    """Message of a worker, with its process's `incarnation` if known."""
 
     message: ToMonitor
     incarnation: int | None = None
@@ -24,19 +27,25 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The write of the `Persist` with this ticket is durable."""
+    """The `Persist` of this ticket is durable."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time has passed: wanted several times in the shortest interval that matters, after all messages that have arrived."""
+    """Time has passed.
+
+    Wanted several times in the shortest interval that matters, after all messages that have arrived.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody asks what follows if the processors `failed`, as (processor, worker), lost their memory now."""
+    """Question: consequences if processors, as (processor, worker), failed now.
+
+    They would lose their memory.
+    """
 
     number: int
     failed: tuple[tuple[int, int], ...]

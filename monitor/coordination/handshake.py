@@ -1,4 +1,4 @@
-"""The identity of a job: which workers and stores belong to it, and what makes two layouts two jobs.
+"""Identity of a job: its workers, its stores, and changes that make it another.
 
 Where an operator stands in the user's file, and how often it is checkpointed, may change between runs.
 """
@@ -29,7 +29,7 @@ _FIELDS = {
 
 
 def refusal(join: Join, layout: Layout, decision: KeptDecision | None) -> str | None:
-    """The reason for which the job cannot go on with this worker; None if it can.
+    """Reason against accepting a worker; None if it fits.
 
     Args:
         join: what it says.
@@ -68,7 +68,7 @@ def refusal(join: Join, layout: Layout, decision: KeptDecision | None) -> str | 
 
 
 def another_program(before: Layout | None, now: Layout, accept: Collection[str] = ()) -> str | None:
-    """The reason for which a store of a job with the layout `before` cannot serve one with `now`; None if it can.
+    """Reason against running `now` on a store of layout `before`; None if it fits.
 
     Of the operators in `accept` functions may have changed.
     """
@@ -94,7 +94,7 @@ def another_program(before: Layout | None, now: Layout, accept: Collection[str] 
 
 
 def functions_changed(before: Layout, now: Layout) -> dict[str, list[str]]:
-    """What a store holds of the changes of functions, by operator: of layouts that are those of one job."""
+    """Recorded changes of functions between layouts of one job, by operator."""
     changed = function_changes(before.functions, now.functions)
     for old, info in zip(before.processors, now.processors):
         if lines := renamed(old.state or (), info.state or ()):
@@ -103,7 +103,10 @@ def functions_changed(before: Layout, now: Layout) -> dict[str, list[str]]:
 
 
 def layout_changes(before: Layout, after: Layout) -> list[str]:
-    """The changes that make `after` another job than `before`, a sentence each; empty when nothing does."""
+    """Changes from `before` to `after` of the identity of a job, as sentences.
+
+    Empty when nothing makes it another job.
+    """
     lines = []
     if before.workers != after.workers:
         lines.append(
@@ -138,7 +141,10 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
 
 
 def _edge_changes(before: Layout, after: Layout) -> list[str]:
-    """Of layouts with equal processors: which edge is of another kind, above all logged or not."""
+    """Changed edges between layouts with equal processors, as sentences.
+
+    Above all whether they are logged.
+    """
     lines = []
     for old, new in zip(before.edges, after.edges):
         if old != new:

@@ -1,4 +1,6 @@
-"""Times between cuts, and from each cut until W contains it: what a failure costs, and how long exactly-once output waits.
+"""Times between cuts, and from each cut until W contains it.
+
+They are the cost of a failure, and the wait of exactly-once output.
 
 Both should be about the interval that was asked for. A cut that takes longer holds the next one back.
 """
@@ -13,16 +15,16 @@ from recovery.metadata import Bound, at_cut, within
 from recovery.protocol import Durable
 
 MISSED = 2.0
-"""An interval is missed by a cut that takes more than so many times as long,"""
+"""Least multiple of its interval for a cut to be late."""
 OFTEN = 3
-"""and that is worth a note when it happens so often in a row,"""
+"""Late cuts in a row before a note."""
 NOTE_SECONDS = 60.0
-"""but no more often than this."""
+"""Shortest time between two such notes."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A cut that W does not contain yet."""
+    """Cut above W."""
 
     at: Bound
     announced: float
@@ -31,7 +33,10 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Safe:
-    """A cut that W contains. `since_last`: from when the cut before was announced; None for the first of a generation."""
+    """Cut contained in W.
+
+    `since_last`: from when the cut before was announced; None for the first of a generation.
+    """
 
     group: int
     at: Bound
@@ -40,7 +45,7 @@ class Safe:
 
 
 class Intervals:
-    """Of all groups of a layout, since a generation began."""
+    """Intervals of all groups of a layout, since a generation began."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -50,17 +55,17 @@ class Intervals:
         self._waiting: list[list[_Waiting]] = [[] for _ in layout.groups]
         self._last: list[float | None] = [None] * len(layout.groups)
         self._behind = [(0, 0)] * len(layout.groups)
-        """The processor that kept W from containing the group's next cut when it was last looked at: (worker, processor)."""
+        """Processor seen last to keep W below the next cut, (worker, processor) by group."""
         self._missed = [0] * len(layout.groups)
         self._noted: list[float | None] = [None] * len(layout.groups)
 
     def announced(self, group: int, at: Bound, now: float) -> None:
-        """A cut was announced."""
+        """Record the announcement of a cut."""
         last, self._last[group] = self._last[group], now
         self._waiting[group].append(_Waiting(at, now, None if last is None else now - last))
 
     def contained(self, low: Sequence[Sequence[Bound]], now: float) -> list[Safe]:
-        """The cuts that W, now `low`, contains for the first time."""
+        """Cuts contained in W for the first time, with W now `low`."""
         found = []
         for group, waiting in enumerate(self._waiting):
             while waiting and self._contains(low, group, waiting[0].at):
@@ -82,7 +87,7 @@ class Intervals:
         return True
 
     def durable(self, last: Durable, seconds: float, now: float) -> str | None:
-        """A cut took so long until all workers had it, and this was the last report. A note, if that is too often too long."""
+        """Record a cut's duration at its last report; return a note if often late."""
         group = last.group
         every = self._layout.groups[group].seconds
         if every is None or seconds <= MISSED * every:
@@ -112,7 +117,9 @@ class Intervals:
 
 
 def _phases(last: Durable, seconds: float) -> str:
-    """The way of a cut on a worker, in words that follow its name; what took longest comes first.
+    """Phases of a cut on a worker, in words, the longest first.
+
+    The words follow its name.
 
     >>> _phases(Durable(0, 1, 0, (3,), (), 0.1, 2.5, 1.0), 4.0)
     'took 2.5 s to make its pieces beside its other work, 1.0 s to write them, 0.4 s in messages, 0.1 s to begin'
@@ -129,7 +136,7 @@ def _phases(last: Durable, seconds: float) -> str:
 
 
 def _rounded(seconds: float) -> str:
-    """A duration above `seconds`, as policies take it.
+    """Duration above `seconds`, as policies take it.
 
     >>> _rounded(0.72), _rounded(3.2)
     ('1s', '5s')

@@ -1,4 +1,4 @@
-"""The invariants of the coordinator: what is true between any two of its steps, whatever fails.
+"""Invariants of the coordinator, true between any two steps, whatever fails.
 
 Each is a predicate that gives None, or what is wrong, and names the rule that it stands for: of docs/theory.md,
 or of *Falkirk Wheel*, by section. The simulator checks all of them after every step.
@@ -19,14 +19,20 @@ if TYPE_CHECKING:
 
 
 def numbers_of_rounds_are_reserved(job: Coordinator) -> str | None:
-    """No two monitors use one number for two rounds, so a number is durably reserved before it is used."""
+    """Numbers of rounds are durably reserved before use.
+
+    No two monitors use one number for two rounds.
+    """
     if not job.generation <= job.round <= job.reserved:
         return f"generation {job.generation}, round {job.round}, reserved up to {job.reserved}"
     return None
 
 
 def decisions_are_durable_first(job: Coordinator) -> str | None:
-    """A decision is durable before anyone restores: until then it is on its way, and the job waits for it."""
+    """A decision is durable before anyone restores.
+
+    Until then it is on its way, and the job waits for it.
+    """
     under_way = [record.generation for record in job.commit.unwritten if isinstance(record, KeptDecision)]
     if under_way != ([job.round] if job.phase is JobPhase.DECIDING else []):
         return f"{job.phase.value}, in round {job.round}, with decisions {under_way} on their way to the journal"
@@ -36,7 +42,10 @@ def decisions_are_durable_first(job: Coordinator) -> str | None:
 
 
 def who_has_failed_does_not_stay(job: Coordinator) -> str | None:
-    """⊤ is for those that have their memory (section 4.4): a process that has failed is restored to what is persisted."""
+    """⊤ is for processes with their memory (section 4.4).
+
+    A process that has failed is restored to what is persisted.
+    """
     for decision in _decisions(job):
         for worker in decision.failed:
             if LIVE in decision.bounds[worker]:
@@ -58,7 +67,10 @@ def decisions_keep_what_was_promised(job: Coordinator) -> str | None:
 
 
 def watermarks_are_durable_first(job: Coordinator) -> str | None:
-    """W is journaled before it is announced: what stateless processors reported lives nowhere else."""
+    """W is journaled before it is announced.
+
+    What stateless processors reported lives nowhere else.
+    """
     for record in job.commit.unwritten:
         if isinstance(record, KeptWatermarks) and not _rises(job.low_watermarks, record.bounds):
             return f"{record.bounds} is on its way to the journal, and announced already"
@@ -71,7 +83,10 @@ def watermarks_are_durable_first(job: Coordinator) -> str | None:
 
 
 def watermarks_can_be_restored(job: Coordinator) -> str | None:
-    """W(p) is in F*(p), once everybody is there: what is within it may be collected (section 4.2)."""
+    """W(p) is in F*(p), once all workers are there (section 4.2).
+
+    What is within it may be collected.
+    """
     if job.phase is not JobPhase.RUNNING:
         return None
     for flat, chain in enumerate(job.options.chains):
@@ -84,7 +99,10 @@ def watermarks_can_be_restored(job: Coordinator) -> str | None:
 
 
 def watermarks_are_consistent(job: Coordinator) -> str | None:
-    """W is a solution: D̄(e, f(src)) ⊆ f(dst), and M̄(e, f(dst)) = f(dst) ⊆ φ(e)(f(src)) on every edge (section 3.5)."""
+    """W is a solution on every edge (section 3.5).
+
+    D̄(e, f(src)) ⊆ f(dst), and M̄(e, f(dst)) = f(dst) ⊆ φ(e)(f(src)).
+    """
     if job.phase is not JobPhase.RUNNING:
         return None
     options = job.options
@@ -100,7 +118,10 @@ def watermarks_are_consistent(job: Coordinator) -> str | None:
 
 
 def options_ascend(job: Coordinator) -> str | None:
-    """F*(p) is a chain, and D̄ is monotone in f: otherwise the fixed point is wrong (section 3.5)."""
+    """F*(p) is a chain, and D̄ is monotone in f (section 3.5).
+
+    Otherwise the fixed point is wrong.
+    """
     for flat, chain in enumerate(job.options.chains):
         for (earlier, less), (later, more) in pairwise(
             chain[-3:]
@@ -111,7 +132,10 @@ def options_ascend(job: Coordinator) -> str | None:
 
 
 def cuts_are_at_what_is_complete(job: Coordinator) -> str | None:
-    """Nothing may be restored to f while a message in f is still to come (section 3.5, the first constraint)."""
+    """Cuts lie within the completed bound (section 3.5, the first constraint).
+
+    Nothing may be restored to f while a message in f is still to come.
+    """
     if job.phase is not JobPhase.RUNNING:
         return None
     minimum = job.options.minimum()
@@ -122,7 +146,10 @@ def cuts_are_at_what_is_complete(job: Coordinator) -> str | None:
 
 
 def nobody_waits_for_ever(job: Coordinator) -> str | None:
-    """Every step has a deadline: who misses it is fenced, and counts as failed."""
+    """Every step has a deadline.
+
+    A worker that misses it is fenced, and counts as failed.
+    """
     for status in job.workers:
         joins = status.presence in (Presence.AWAITED, Presence.ABSENT, Presence.BEHIND)
         drains = status.presence is Presence.ALIVE and job.phase is JobPhase.GATHERING and status.memory is None
@@ -133,7 +160,10 @@ def nobody_waits_for_ever(job: Coordinator) -> str | None:
 
 
 def memory_counts_in_its_round(job: Coordinator) -> str | None:
-    """Ξ(p, ⊤) is what a processor holds when links are drained: after the decision it may hold something else."""
+    """Ξ(p, ⊤) counts only in the round of its drained links.
+
+    It is what a processor holds when links are drained: after the decision it may hold something else.
+    """
     for status in job.workers:
         there = status.presence is Presence.ALIVE and job.phase in (JobPhase.GATHERING, JobPhase.DECIDING)
         if status.memory is not None and not there:
@@ -142,7 +172,10 @@ def memory_counts_in_its_round(job: Coordinator) -> str | None:
 
 
 def all_are_there_while_it_runs(job: Coordinator) -> str | None:
-    """W rests on what every worker has: it rises only while all have restored the last decision."""
+    """W rises only while all workers have restored the last decision.
+
+    It rests on what every worker has.
+    """
     if job.phase in (JobPhase.RUNNING, JobPhase.CLOSING):
         for status in job.workers:
             if status.presence is not Presence.ALIVE or not status.restored:
@@ -151,7 +184,7 @@ def all_are_there_while_it_runs(job: Coordinator) -> str | None:
 
 
 def who_is_done_needs_nothing(job: Coordinator) -> str | None:
-    """A worker is done for good when W holds everything on it, and the job when all are."""
+    """A worker is released only when W holds everything on it, the job when all are."""
     everything = tuple(info.everything for info in job.layout.processors)
     for status in job.workers:
         if status.released and (not status.restored or job.low_watermarks[status.worker] != everything):
@@ -162,7 +195,7 @@ def who_is_done_needs_nothing(job: Coordinator) -> str | None:
 
 
 def _decisions(job: Coordinator) -> list[KeptDecision]:
-    """The last decision that is durable, and the one that is on its way to the journal, if there are such."""
+    """Last durable decision, and the one being journaled, if any."""
     known = [] if job.decision is None else [job.decision]
     return known + [record for record in job.commit.unwritten if isinstance(record, KeptDecision)]
 

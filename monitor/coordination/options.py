@@ -1,4 +1,4 @@
-"""F*(p), M̄, N̄, D̄ of every processor as the monitor knows them, and W, the low-watermarks, that follow from them.
+"""Options of every processor (F*, M̄, N̄, D̄), and the low-watermarks W from them.
 
 A chain processor can be restored to what it has persisted. An any-processor can be restored to every bound that its
 worker reported as complete in this generation; that is known here alone, so W, which rests on it, is journaled before
@@ -43,11 +43,11 @@ from recovery.recorder import image
 from timely.time import FINITE
 
 Option = tuple[Bound, tuple[Bound, ...]]
-"""A bound that can be restored, and D̄ of each output port there."""
+"""Option: a bound to restore, and D̄ of each output port there."""
 
 
 class Options:
-    """The options of every processor: all that it can be restored to.
+    """Options of every processor, from reports and decisions.
 
     Args:
         watermarks: W as journaled, `[worker][processor]`; None at the start of a job.
@@ -68,11 +68,14 @@ class Options:
             self._low = [watermarks[flat % layout.workers][flat // layout.workers] for flat in flats]
         self.chains: list[list[Option]] = [[] for _ in flats]
         self.upto: list[tuple[Bound, ...] | None] = [None] * layout.workers
-        """The completed cuts of each worker in this generation, by group."""
+        """Completed cuts of each worker in this generation, by group."""
         self._completed: list[Bound] = list(self._low)
-        """Of any-processors: what is complete, as far as this generation's reports and the decision tell; at least W."""
+        """Completed bounds of any-processors, at least W.
+
+        They are known by this generation's reports and the decision.
+        """
         self._solver: WatermarkSolver | None = None
-        """None when it has to begin again from `_low`, with all that is known."""
+        """Incremental solver of W; None to rebuild it from `_low` and all options."""
         self._new_options: list[Report] = []
         self._new_completed: dict[int, None] = {}
         if decided is not None:
@@ -88,13 +91,13 @@ class Options:
         return self._low[flat]
 
     def completed(self, flat: int) -> Bound:
-        """Of an any-processor: what is complete there, as far as is known."""
+        """Known completed bound of an any-processor."""
         return self._completed[flat]
 
     # ------------------------------------------------------------------------------------------ reports
 
     def _read(self, worker: int, xis: Iterable[Xi]) -> dict[int, list[Option]]:
-        """Checkpoints that a worker reports, checked, ascending for each flat index."""
+        """Check reported checkpoints of a worker; return options by flat index, ascending."""
         found: dict[int, list[Option]] = {}
         for xi in sorted(set(xis), key=lambda xi: (xi.processor, xi.bound, xi.discards)):
             if not 0 <= xi.processor < len(self.layout.processors):
@@ -112,7 +115,10 @@ class Options:
         return found
 
     def join(self, worker: int, xis: Iterable[Xi]) -> str | None:
-        """A worker offers all that its store has. What is wrong with the store, if it lacks what it acknowledged."""
+        """Take all options in a worker's store; return the error if it lost some.
+
+        They are those that it had acknowledged.
+        """
         found = self._read(worker, xis)
         for processor, info in enumerate(self.layout.processors):
             flat = self.topology.flat(processor, worker)
@@ -138,7 +144,7 @@ class Options:
         return None
 
     def complete(self, worker: int, upto: tuple[Bound, ...]) -> None:
-        """Up to which cut each group is complete, on one worker."""
+        """Record the completed cut of each group, on one worker."""
         groups = self.layout.groups
         before = self.upto[worker] or tuple(nothing(group.depth) for group in groups)
         if len(upto) != len(before) or not all(
@@ -152,7 +158,7 @@ class Options:
                 self._complete(flat, at_cut(upto[info.group], info.depth))
 
     def durable(self, worker: int, group: int, at: Bound, xis: Iterable[Xi]) -> None:
-        """One worker has persisted a cut."""
+        """Record a cut persisted by one worker."""
         groups = self.layout.groups
         if not (0 <= group < len(groups) and _is_bound(at, groups[group].depth) and any(at)):
             raise ReportError(f"a cut of group {group} at {at}, which cannot be")
@@ -187,7 +193,7 @@ class Options:
             self._new_completed[flat] = None
 
     def memory(self, worker: int, memory: Sequence[InMemory], ends: Iterable[EpochEnds] = ()) -> None:
-        """Check what a drained worker says of its memory, and of the ends of epochs that it knows."""
+        """Check a drained worker's memory and known ends of epochs."""
         infos = self.layout.processors
         for each in ends:
             known = 0 <= each.worker < self.layout.workers and 0 <= each.processor < len(infos)
@@ -242,7 +248,7 @@ class Options:
     # ------------------------------------------------------------------------------------------ answers
 
     def minimum(self) -> list[Bound]:
-        """For each group, the cut before which all is complete on every worker."""
+        """Cut of each group completed on every worker."""
         known = [upto for upto in self.upto if upto is not None]
         if len(known) < self.layout.workers:
             return [nothing(group.depth) for group in self.layout.groups]
@@ -255,7 +261,7 @@ class Options:
         return all(bound == everything(group.depth) for group, bound in zip(groups, self.minimum()))
 
     def last_cuts(self) -> list[list[Bound]]:
-        """For each group and worker, the cut at which all its chain processors have a checkpoint, or a later one."""
+        """Newest cut by group and worker with a checkpoint, or later, of all chains."""
         groups = self.layout.groups
         last = [[everything(group.depth)] * self.layout.workers for group in groups]
         for flat, chain in enumerate(self.chains):
@@ -267,7 +273,7 @@ class Options:
         return last
 
     def saved_cuts(self) -> list[list[Bound]]:
-        """For each group, the last checkpoints of the processors in its loop, as cuts."""
+        """Last checkpoints of the processors in each group's loop, as cuts."""
         found: list[set[Bound]] = [set() for _ in self.layout.groups]
         for flat, chain in enumerate(self.chains):
             info = self.topology.info(flat)
@@ -276,7 +282,9 @@ class Options:
         return [sorted(each) for each in found]
 
     def reached(self, cuts: Sequence[Sequence[Bound]]) -> bool:
-        """True if every worker has completed, in this generation, at least `cuts[group][worker]`.
+        """True if every worker has completed at least `cuts[group][worker]`.
+
+        That is in this generation.
 
         Groups that keep nothing have no cuts: those must have come as far as the furthest of the others.
         """
@@ -290,7 +298,7 @@ class Options:
         return True
 
     def raise_watermarks(self) -> bool:
-        """Let W rise to the greatest solution of all that is persisted and reported. Whether it did.
+        """Raise W to the greatest solution of all reports; True if it rose.
 
         Only for when every worker is there: it takes for granted that what W rests on still is.
         """
@@ -321,7 +329,7 @@ class Options:
         failed: Collection[tuple[int, int]] = (),
         known: KnownEnds | None = None,
     ) -> tuple[tuple[Bound | None, ...], ...]:
-        """The decision of a round, `[worker][processor]`: what to restore, None for what stays as it is.
+        """Decision of a round, `[worker][processor]`: bounds to restore, or None for ⊤.
 
         Args:
             memory: what the living workers hold. All others have failed.
@@ -364,7 +372,9 @@ class Options:
                 processors[flat] = CheckpointChain(self._options(flat), self.topology.info(flat).depth)
 
     def current_epoch(self, memory: Mapping[int, Sequence[InMemory]], failed: Collection[tuple[int, int]] = ()) -> int:
-        """The epoch in which sources that are AtLeastOnce go on, if they go back: nobody behind has completed it.
+        """Epoch for sources under AtLeastOnce to go on in after a rollback.
+
+        Nobody behind has completed it.
 
         0 if there are none, or if the end of all input is complete somewhere behind: then they send what they sent, where they
         sent it. Arguments as for `decide`.
@@ -381,7 +391,7 @@ class Options:
         return epoch if epoch < FINITE else 0
 
     def _between(self, flat: int, bound: Bound, memory: Mapping[int, Sequence[InMemory]]) -> bool:
-        """True if a living processor would have to go below where it came back from its store, to no checkpoint."""
+        """True if a living processor would go below its restored bound, to no checkpoint."""
         processor, worker = divmod(flat, self.layout.workers)
         return (
             self.topology.info(flat).chain
@@ -393,7 +403,10 @@ class Options:
     def held(
         self, decided: Sequence[Sequence[Bound | None]], before: Sequence[Sequence[Bound]]
     ) -> tuple[tuple[Bound, ...], ...]:
-        """The bounds before which processors have all that others send, after a decision; () where nothing is kept."""
+        """Bounds of messages held by receivers after a decision; () if none are kept.
+
+        Processors have all that others send before these.
+        """
         if self.topology.repeats is None:
             return ()
         nothing_held = [[info.nothing for info in self.layout.processors]] * self.layout.workers
@@ -413,13 +426,13 @@ class Options:
             ) from error
 
     def _options(self, flat: int) -> list[Option]:
-        """Below W, checkpoints may have been collected in part."""
+        """Options from W up, as lower checkpoints may have been collected in part."""
         return [option for option in self.chains[flat] if within(self._low[flat], option[0])]
 
     # ------------------------------------------------------------------------------------------ generations
 
     def cut(self, decided: Sequence[Sequence[Bound | None]]) -> None:
-        """A decision is binding: forget what lies outside it, and what was reported before it."""
+        """Apply a binding decision: drop options outside it and earlier reports."""
         for flat in range(self.topology.count):
             bound = decided[flat % self.layout.workers][flat // self.layout.workers]
             if bound is not None:
@@ -429,14 +442,17 @@ class Options:
         self._solver = None
 
     def cut_worker(self, worker: int, decided: Sequence[Bound | None]) -> None:
-        """The same for the checkpoints of one worker, which has yet to hear of the decision."""
+        """Apply a decision to one worker's checkpoints, before the worker does."""
         for processor, bound in enumerate(decided):
             flat = self.topology.flat(processor, worker)
             if bound is not None:
                 self.chains[flat] = [option for option in self.chains[flat] if within(option[0], bound)]
 
     def _cut_completed(self, decided: Sequence[Sequence[Bound | None]]) -> None:
-        """Take what was just restored as complete. Processors that stayed as they were have to report again."""
+        """Reset completed bounds to the restored ones.
+
+        Processors that stayed as they were have to report again.
+        """
         for flat, low in enumerate(self._low):
             bound = decided[flat % self.layout.workers][flat // self.layout.workers]
             self._completed[flat] = low if bound is None else max(low, prefix(bound))
@@ -456,11 +472,11 @@ def _is_bound(bound: Bound, depth: int) -> bool:
 
 
 def _first_after(bound: Bound) -> int:
-    """The first epoch of which `bound` has nothing."""
+    """First epoch entirely outside `bound`."""
     return at_cut(bound, 1)[0]
 
 
 def _follows(later: Option, earlier: Option) -> bool:
-    """True if there is more in an option than in another, and no less was discarded."""
+    """True if an option holds more than another, and discarded no less."""
     (bound, discards), (before, less) = later, earlier
     return bound != before and within(before, bound) and all(map(within, less, discards))

@@ -1,7 +1,7 @@
-"""The records of the monitor's journal, and their sum after a restart.
+"""Records of the monitor's journal, and their sum after a restart.
 
 Most records supersede the one before of the same `slot`: the newest low-watermarks say all that the older ones did, and
-of the decisions only the last one is still needed, because nobody takes part in a round before the decision of the one
+of the decisions only the last one is still needed, because no worker takes part in a round before the decision of the one
 before is in its store.
 """
 
@@ -22,26 +22,29 @@ Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"]
 """Plain data, as in JSON."""
 
 OWNER = "monitor"
-"""The owner of the monitor's journal, as segments name it."""
+"""Owner of the monitor's journal, as segments name it."""
 
 MOST_EVENTS = 1000
-"""Events of the timeline that are kept over a restart."""
+"""Most timeline events kept over a restart."""
 
 
 class KeptLayout(msgspec.Struct, tag="layout", frozen=True):
-    """The plan of the job."""
+    """Plan of the job."""
 
     layout: Layout
 
 
 class KeptWatermarks(msgspec.Struct, tag="watermarks", frozen=True):
-    """W: `bounds[worker][processor]`. Announced only when this is durable."""
+    """W: `bounds[worker][processor]`, announced only when this is durable."""
 
     bounds: tuple[tuple[Bound, ...], ...]
 
 
 class KeptDecision(msgspec.Struct, tag="decision", frozen=True):
-    """The outcome of a round, as in `recovery.protocol.Decision`; `previous` is the generation that it ended."""
+    """Outcome of a round, as in `recovery.protocol.Decision`.
+
+    `previous` is the generation that it ended.
+    """
 
     generation: int
     previous: int
@@ -53,23 +56,23 @@ class KeptDecision(msgspec.Struct, tag="decision", frozen=True):
 
 
 class KeptRounds(msgspec.Struct, tag="rounds", frozen=True):
-    """Numbers of rounds up to `last` may have been used. A later monitor begins above."""
+    """Last reserved number of a round; a later monitor begins above."""
 
     last: int
 
 
 class KeptEvent(msgspec.Struct, tag="event", frozen=True):
-    """Something for the timeline."""
+    """Timeline event."""
 
     kind: str
     at: float
     data: dict[str, Any] = {}
     n: int = 0
-    """Its number in the order in which things happened; 0 in journals of earlier versions."""
+    """Number of the event in order; 0 in journals of earlier versions."""
 
 
 class KeptFinished(msgspec.Struct, tag="finished", frozen=True):
-    """All workers are done for good."""
+    """All workers are released."""
 
 
 Record: TypeAlias = KeptLayout | KeptWatermarks | KeptDecision | KeptRounds | KeptEvent | KeptFinished
@@ -79,17 +82,19 @@ _decoder: Typed[Record] = Typed("a record in the journal of the monitor", Record
 
 
 def encode_record(record: Record) -> bytes:
-    """A record as bytes, for the head of a section of the journal."""
+    """Record as bytes, for the head of a section of the journal."""
     return _encoder.encode(record)
 
 
 def decode_record(data: bytes | memoryview) -> Record:
-    """The record again. Raises ProtocolError for anything else."""
+    """Decode a record; raise ProtocolError for anything else."""
     return _decoder.decode(data)
 
 
 def slot(record: Record) -> str | None:
-    """Records of one slot supersede each other: only the newest counts. None: it stays (an event).
+    """Slot of a record: the newest of one slot replaces the others.
+
+    None: it stays (an event).
 
     >>> slot(KeptFinished()), slot(KeptEvent("failure", 1.5))
     ('finished', None)
@@ -103,7 +108,7 @@ def slot(record: Record) -> str | None:
 
 @dataclass(frozen=True)
 class SavedJob:
-    """The content of the journal, for a new coordinator."""
+    """Content of the journal, for a new coordinator."""
 
     layout: Layout | None = None
     watermarks: tuple[tuple[Bound, ...], ...] | None = None
@@ -114,7 +119,7 @@ class SavedJob:
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> SavedJob:
-        """From records in the order in which they were written."""
+        """Sum of records in the order of writing."""
         layout: Layout | None = None
         watermarks: tuple[tuple[Bound, ...], ...] | None = None
         decision: KeptDecision | None = None

@@ -1,4 +1,4 @@
-"""Detection of a job that stands still: a worker that does not come back from a turn, or times that nobody completes.
+"""Detection of a standstill: a turn without end, or times without completion.
 
 While epochs are completed this costs a comparison. Where none is for long, workers are asked what holds back the output that is
 furthest behind (`monitor.explain.why`). A source at which nothing arrives is no standstill, nor is work that others do.
@@ -19,7 +19,10 @@ from recovery.protocol import END, ROWS, Observe, Observed
 _EPOCH = ROWS.index("epoch")
 
 _LONG_TURNS = 2.0
-"""Times the limit that observations count: one that is older says nothing of now."""
+"""Age limit of observations, as a multiple of the limit.
+
+One that is older says nothing of now.
+"""
 
 _WAITS = {
     "message": "a message on its way to it, of {time}",
@@ -33,7 +36,7 @@ _KNOWN = frozenset(_WAITS) | {"position"}
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The place at which a job stands still; `processor` -1: it is not known which. It has since `since`.
+    """Place of a standstill, lasting since `since`; `processor` -1 if unknown.
 
     `name` is the operator's: the processor of a fused chain has the name of its last one.
     """
@@ -46,11 +49,13 @@ class Halt:
 
 
 class Standstill:
-    """See the module. `limit`: seconds without progress after which a job stands still; endless: nobody looks.
+    """Detector of a standstill after `limit` seconds without progress.
+
+    An endless limit disables it.
 
     Attributes:
         halt: where the job stands still; None: nowhere.
-        closely: the processors that workers are asked about.
+        closely: the processors under close observation.
     """
 
     def __init__(self, layout: Layout, topology: Topology, limit: float, now: float) -> None:
@@ -68,7 +73,7 @@ class Standstill:
         self._ends = [p for p in range(len(layout.processors)) if p not in sending]
 
     def begin(self, now: float) -> None:
-        """The job runs, from now on: a start, or a rollback, is over."""
+        """Reset, as the job runs after a start or a rollback."""
         self._moved = now
         self._upto.clear()
         self._told.clear()
@@ -76,13 +81,13 @@ class Standstill:
         self.halt, self.closely = None, ()
 
     def completed(self, worker: int, upto: object, now: float) -> None:
-        """A worker has completed all times before `upto`."""
+        """Record the completed times of a worker."""
         if self._upto.get(worker) != upto:
             self._upto[worker] = upto
             self._moved = now
 
     def busy(self, worker: int, seconds: float, processor: int, name: str, where: str, now: float) -> None:
-        """A worker has been in one turn for `seconds`; 0: it has come back."""
+        """Record a turn of a worker lasting `seconds` so far; 0: it has ended."""
         if seconds:
             what = f"{where or 'its turn'} to return"
             self._busy[worker] = Halt(processor, worker, name, what, now - seconds)
@@ -90,7 +95,7 @@ class Standstill:
             self._busy.pop(worker, None)
 
     def observed(self, message: Observed, now: float) -> None:
-        """A worker says how it is doing."""
+        """Record a worker's observation."""
         there = range(len(self.layout.processors))
         holds = [hold for each in message.closely for hold in each.holds]
         known = all(hold.processor in there and hold.what in _KNOWN for hold in holds)
@@ -98,7 +103,10 @@ class Standstill:
             self._told[message.worker] = now, message
 
     def look(self, now: float) -> tuple[Halt | None, Observe | None]:
-        """Where the job stands still at `now`; and what to ask all workers, if that is not known."""
+        """Standstill at `now`, and an observation to request from all workers.
+
+        Each may be None.
+        """
         idle = now - self._moved
         if idle < self._limit:
             return None, None
@@ -115,7 +123,7 @@ class Standstill:
         return self._holder(fresh, now), question
 
     def _holder(self, told: dict[int, Observed], now: float) -> Halt | None:
-        """What holds back the output that is furthest behind, if that is more than a source at which nothing arrives."""
+        """Cause of the most delayed output, unless it is a source without input."""
         least, at, worker = END, -1, -1
         for w, report in sorted(told.items()):
             epochs = np.frombuffer(report.numbers, dtype=np.int64).reshape(len(ROWS), -1)[_EPOCH]
@@ -138,12 +146,12 @@ class Standstill:
         return Halt(first["operator"], place, first["name"], what, self._moved)
 
     def _works(self, told: dict[int, Observed], processor: int) -> bool:
-        """True if others do work for a processor, and say how far they are."""
+        """True if outside work for a processor is under way, with its progress reported."""
         return any(each.processor == processor for report in told.values() for each in report.working)
 
 
 def stuck_event(layout: Layout, halt: Halt, now: float) -> dict[str, Any]:
-    """The data of the event that tells of a halt."""
+    """Event data of a halt."""
     known = halt.processor if 0 <= halt.processor < len(layout.processors) else -1
     name = halt.name or (layout.processors[known].name if known >= 0 else "")
     said = {"processor": known, "worker": halt.worker, "name": name, "what": halt.what}

@@ -1,4 +1,6 @@
-"""The events and effects of the coordinator that concern the supervisor of the job: they go to it and come from it as they are.
+"""Events and effects shared by the coordinator and the job's supervisor.
+
+They go to it and come from it as they are.
 
 Nothing is imported here that a job without a store would not load as well.
 """
@@ -11,7 +13,10 @@ import msgspec
 
 
 class Lost(msgspec.Struct, tag=True, frozen=True):
-    """Event: a process is gone, or so it seems: nothing that it still says may become an event."""
+    """Event: a process is gone, or seems so.
+
+    Nothing that it still says may become an event.
+    """
 
     worker: int
     incarnation: int
@@ -19,7 +24,9 @@ class Lost(msgspec.Struct, tag=True, frozen=True):
 
 
 class ProgramFailed(msgspec.Struct, tag=True, frozen=True):
-    """Event: a function of the program, a source or a sink has failed on a worker. The job ends when that is noted.
+    """Event: a function of the program, a source or a sink failed on a worker.
+
+    The job ends when that is noted.
 
     `processor` is the one that was at work (-1: none was); `trace` is Python's, for the timeline.
     """
@@ -31,7 +38,10 @@ class ProgramFailed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Stopping(msgspec.Struct, tag=True, frozen=True):
-    """Event: somebody stops the job. It ends when that is noted. `by`: Ctrl-C, falkirk stop, the name of a signal."""
+    """Event: the job is being stopped, by a user or a signal.
+
+    It ends when that is noted. `by`: Ctrl-C, falkirk stop, the name of a signal.
+    """
 
     by: str
 
@@ -55,27 +65,33 @@ class Busy(msgspec.Struct, tag=True, frozen=True):
 
 
 class Happened(msgspec.Struct, tag=True, frozen=True):
-    """Event: something that belongs on the timeline, and has no other consequence here."""
+    """Event for the timeline, without other consequences here."""
 
     kind: str
     data: dict[str, Any] = {}
 
 
 class Noted(msgspec.Struct, tag=True, frozen=True):
-    """Event: a worker has told the user something that belongs on the timeline."""
+    """Event: a message of a worker to the user, for the timeline."""
 
     worker: int
     text: str
 
 
 class Respawn(msgspec.Struct, tag=True, frozen=True):
-    """Effect: start a process for this worker, once an earlier one is surely dead. Its incarnation must be a higher number."""
+    """Effect: start a process for this worker, once an earlier one is dead.
+
+    Its incarnation must be a higher number.
+    """
 
     worker: int
 
 
 class Fence(msgspec.Struct, tag=True, frozen=True):
-    """Effect: kill this process and let nothing that it still writes or says count. `incarnation` -1: whichever there is."""
+    """Effect: kill this process and ignore its writes and messages.
+
+    `incarnation` -1: whichever there is.
+    """
 
     worker: int
     incarnation: int
@@ -83,7 +99,10 @@ class Fence(msgspec.Struct, tag=True, frozen=True):
 
 
 class TimelineEvent(msgspec.Struct, tag=True, frozen=True):
-    """Effect: something for the timeline. `at` is the coordinator's time, in seconds."""
+    """Effect: an event for the timeline.
+
+    `at` is the coordinator's time, in seconds.
+    """
 
     kind: str
     at: float
@@ -91,6 +110,6 @@ class TimelineEvent(msgspec.Struct, tag=True, frozen=True):
 
 
 class Note(msgspec.Struct, tag=True, frozen=True):
-    """Effect: something that the user should know, in words."""
+    """Effect: a note for the user, in words."""
 
     text: str

@@ -1,4 +1,4 @@
-"""The physical dataflow: every processor of the layout on every worker, and every edge between two of them.
+"""Physical dataflow: every processor and edge of the layout on every worker.
 
 Processor p of worker w has the flat index p * workers + w.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Topology:
-    """`layout` unfolded over its workers.
+    """Processors and edges of `layout`, unfolded over its workers.
 
     Attributes:
         edges: the physical ones.
@@ -64,22 +64,25 @@ class Topology:
 
     @cached_property
     def leaving(self) -> list[list[int]]:
-        """For each flat index, the indexes in `edges` of what leaves it. For questions of people: only then is it made."""
+        """Out-edges by flat index, as indexes in `edges`, made on first use.
+
+        They are for questions of people.
+        """
         found: list[list[int]] = [[] for _ in range(self.count)]
         for index, edge in enumerate(self.edges):
             found[edge.source].append(index)
         return found
 
     def flat(self, processor: int, worker: int) -> int:
-        """The flat index."""
+        """Flat index of a processor on a worker."""
         return processor * self.workers + worker
 
     def info(self, flat: int) -> ProcessorInfo:
-        """The layout's entry for a flat index."""
+        """Layout's entry for a flat index."""
         return self.layout.processors[flat // self.workers]
 
     def name(self, flat: int) -> str:
-        """For people.
+        """Name of a processor, for messages.
 
         For example "operator 'count' of worker 1 (app.py:12)".
         """
@@ -87,5 +90,5 @@ class Topology:
         return f"operator {info.name!r} of worker {flat % self.workers} ({info.site})"
 
     def by_worker(self, values: Sequence[T]) -> tuple[tuple[T, ...], ...]:
-        """From flat indices to `[worker][processor]`."""
+        """Rearrange values by flat index into `[worker][processor]`."""
         return tuple(tuple(values[w :: self.workers]) for w in range(self.workers))

@@ -1,4 +1,7 @@
-"""The phases of a job, and its workers as the coordinator knows them: their presence, and what they still owe."""
+"""Phases of a job, and the coordinator's view of its workers.
+
+That is their presence, and what they still owe.
+"""
 
 from __future__ import annotations
 
@@ -11,85 +14,93 @@ from recovery.protocol import InMemory
 
 
 class JobPhase(Enum):
-    """The phase of a job."""
+    """Phase of a job."""
 
     ASSEMBLING = "assembling"
-    """After the death of a monitor: which workers are still there?"""
+    """After a monitor's start: waiting until it is known which workers still exist."""
     GATHERING = "gathering"
-    """The living pause, drain their links and report their memory; the dead are replaced, and the new processes report what
-    their stores have."""
+    """The living pause, drain their links and report their memory.
+
+    The dead are replaced, and the new processes report what their stores have.
+    """
     DECIDING = "deciding"
-    """The fixed point is solved; the decision is on its way to the journal."""
+    """The fixed point is solved; the decision is being journaled."""
     RESTORING = "restoring"
     """The decision is sent: it is binding."""
     RUNNING = "running"
     """Checkpoints are taken, low-watermarks rise."""
     CLOSING = "closing"
-    """Every worker is done for good; the journal hears of it."""
+    """Every worker is released; the end is being journaled."""
     OVER = "over"
     """Finished, or failed."""
 
 
 class Presence(Enum):
-    """The presence of a worker's process."""
+    """Presence of a worker's process."""
 
     AWAITED = "awaited"
-    """A process may be there, with memory; it has not been heard yet."""
+    """A process with memory may exist, without a message so far."""
     ABSENT = "absent"
-    """No process that counts; one was asked for."""
+    """No valid process; a new one was requested."""
     BEHIND = "behind"
-    """It has joined, was sent the last decision, and must join again when it has noted it."""
+    """Joined and sent the last decision, to be noted before joining again."""
     JOINED = "joined"
-    """It offers what its store has, and has no memory yet."""
+    """Joined with the options of its store, without memory yet."""
     ALIVE = "alive"
-    """It has been sent what to restore, and so has memory."""
+    """Sent a decision to restore, and so with memory."""
 
 
 @dataclass(slots=True)
 class WorkerStatus:
-    """One worker."""
+    """Worker as the coordinator sees it."""
 
     worker: int
     presence: Presence
     heard: float
     incarnation: int = -1
-    """The highest that was heard of."""
+    """Highest known incarnation."""
     restored: bool = False
-    """The last decision is applied."""
+    """True if the last decision is applied."""
     paused: bool = False
-    """An earlier monitor has told it to pause."""
+    """True if an earlier monitor has ordered a pause."""
     memory: tuple[InMemory, ...] | None = None
-    """Its memory, since it has drained its links in this round."""
+    """Memory reported after draining links in this round."""
     ends: tuple[EpochEnds, ...] = ()
-    """The ends of epochs that it then knew of."""
+    """Ends of epochs known to it at that time."""
     released: bool = False
     failures: int = 0
-    """Since a low-watermark last rose."""
+    """Failures since a low-watermark last rose."""
     due: float | None = None
-    """The deadline of its last order."""
+    """Deadline of its last order."""
     doing: str = ""
 
     def counts(self, incarnation: int | None) -> bool:
-        """True if this process of it has memory, and is the one that does; None: its driver cannot tell processes apart."""
+        """True if this process of the worker has memory and is current.
+
+        None: its driver cannot tell processes apart.
+        """
         return self.presence is Presence.ALIVE and incarnation in (None, self.incarnation)
 
     def has_lost(self, incarnation: int) -> bool:
-        """True if this process of it was given up before: nothing that it says, or that is said of it, is news."""
+        """True if this process was given up: its messages count no more."""
         return incarnation < self.incarnation or (incarnation == self.incarnation and self.presence is Presence.ABSENT)
 
     def must(self, doing: str, due: float) -> None:
-        """Set a deadline for what it was told to do."""
+        """Set a deadline for an order."""
         self.doing, self.due = doing, due
 
     def leave(self) -> None:
-        """Its process is gone, and its memory with it."""
+        """Record the loss of its process and memory."""
         self.presence = Presence.ABSENT
         self.restored = self.paused = self.released = False
         self.memory = None
         self.due = None
 
     def overdue(self, now: float, silence: float | None) -> str | None:
-        """The missed deadline of this worker, in words. `silence`: seconds for which it may say nothing, if it must speak."""
+        """Missed deadline of this worker, in words, or None.
+
+        `silence`: seconds for which it may say nothing, if it must speak.
+        """
         if self.due is not None and now >= self.due:
             return f"it did not {self.doing} in time"
         if silence is not None and not self.released and now - self.heard > silence:
@@ -119,5 +130,5 @@ class WorkerTable:
         return all(status.presence in presences for status in self._workers)
 
     def alive(self) -> list[WorkerStatus]:
-        """The workers with memory."""
+        """Workers with memory."""
         return [status for status in self._workers if status.presence is Presence.ALIVE]

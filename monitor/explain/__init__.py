@@ -1,4 +1,4 @@
-"""Explanations of the coordinator's answers: why a frontier is where it is, and what a failure would cost.
+"""Explanations: causes of a frontier's place, and the cost of a failure.
 
 Enters: what the coordinator knows. Leaves: words, numbers, processors to blame. Pure.
 """

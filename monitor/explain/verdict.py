@@ -1,4 +1,4 @@
-"""The verdict on a job: its state in one sentence, by what has happened so far. Pure.
+"""Verdict on a job: its state in one sentence, from the timeline. Pure.
 
 The timeline says it all: a verdict is what is left when its events are taken one after the other. So the monitor that
 leads a job, the page of one that has ended, and `falkirk status` say the same of the same job.
@@ -14,30 +14,30 @@ import msgspec
 State = Literal["starting", "running", "stuck", "rolling back", "failed", "stopped", "killed", "ended"]
 
 ALARMS: frozenset[State] = frozenset(("stuck", "failed", "killed"))
-"""The states in which somebody should look at the job."""
+"""States in need of somebody's attention."""
 
 OVER: frozenset[State] = frozenset(("failed", "stopped", "killed", "ended"))
-"""The states of a job that is not there any more."""
+"""States of an ended job."""
 
 
 class Occurrence(Protocol):
-    """An event of the timeline."""
+    """Event of the timeline."""
 
     @property
     def kind(self) -> str:
-        """Its kind."""
+        """Kind of the event."""
 
     @property
     def at(self) -> float:
-        """Its time, in seconds."""
+        """Time of the event, in seconds."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """More of it, by kind."""
+        """Further data, by kind."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """A verdict. `text` begins with the state, and is a sentence.
+    """Verdict on a job; `text` is a sentence that starts with the state.
 
     `processor` and `worker` say where the job is stuck or has failed, if that is anywhere (else -1); `since` is when the
     state began, in seconds since 1970; `trace` is Python's, of an error.
@@ -52,32 +52,32 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def alarm(self) -> bool:
-        """True if somebody should look at the job."""
+        """True if the job calls for somebody's attention."""
         return self.state in ALARMS
 
     def as_json(self) -> dict[str, Any]:
-        """As the page gets it."""
+        """JSON form, for the page."""
         return {**msgspec.structs.asdict(self), "alarm": self.alarm, "over": self.state in OVER}
 
 
 UNJUDGED = Verdict("starting", "starting", 0.0)
-"""The verdict before anything has happened."""
+"""Verdict before any event."""
 
 
 class Judge:
-    """Takes the events of a timeline, in their order, and gives the verdict at any time."""
+    """Fold of a timeline's events into a verdict, available at any time."""
 
     def __init__(self, events: Iterable[Occurrence] = ()) -> None:
         self._now = UNJUDGED
         self._halt: dict[str, Any] | None = None
         self._halted = 0.0
         self.last = 0.0
-        """The time of the last event."""
+        """Time of the last event."""
         for event in events:
             self.take(event)
 
     def take(self, event: Occurrence) -> None:
-        """The next event."""
+        """Apply the next event."""
         at, data = event.at, event.data
         self.last = max(self.last, at)
         before = self._now
@@ -117,7 +117,7 @@ class Judge:
                 self._now = Verdict("ended", "ended: all is done", at)
 
     def verdict(self, live: bool, now: float) -> Verdict:
-        """The verdict at `now`. `live`: the processes of the job are there."""
+        """Verdict at `now`; `live` if the job's processes exist."""
         found = self._now
         if found.state in OVER:
             return found

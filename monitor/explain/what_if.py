@@ -1,4 +1,4 @@
-"""Supposed failures: the fixed point's answer, without anybody failing.
+"""Supposed failures: the fixed point's answer, without a real failure.
 
 A question is a round of rollback that stops before the decision: the living say what they hold, without pausing; the same
 solver decides; everybody says what it would have to do. The answer is right for the moment at which it was asked. Like a
@@ -20,7 +20,10 @@ from recovery.protocol import AskCost, AskMemory, Cost, CurrentMemory, InMemory,
 from timely.errors import FalkirkError
 
 PATIENCE_SECONDS = 5.0
-"""A worker answers between two turns; one turn may be a long user function."""
+"""Seconds to wait for answers, as workers answer between turns.
+
+One turn may be a long user function.
+"""
 
 
 @dataclass(slots=True)
@@ -35,18 +38,21 @@ class _Question:
 
 
 class OpenQuestions:
-    """Questions under way. Each method gives the effects that follow."""
+    """Questions in progress; each method returns the effects to carry out."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Question] = {}
 
     def ask(self, number: int, options: Options, failed: Iterable[tuple[int, int]], now: float) -> list[Effect]:
-        """Ask what follows if the processors `failed`, as (processor, worker), lost their memory. Answered as `number`."""
+        """Start a question: consequences if processors, as (processor, worker), failed.
+
+        They would lose their memory. It is answered as `number`.
+        """
         self._open[number] = _Question(options, tuple(sorted(set(failed))), now + PATIENCE_SECONDS)
         return _to_all(options, AskMemory(number))
 
     def hear(self, message: CurrentMemory | Cost | Unanswered) -> list[Effect]:
-        """Take a worker's answer. Whatever goes wrong here is of no consequence but to the question."""
+        """Take a worker's answer; errors fail the question only."""
         question = self._open.get(message.question)
         if question is None:
             return []
@@ -79,7 +85,7 @@ class OpenQuestions:
         return []
 
     def tick(self, now: float) -> list[Effect]:
-        """Give up what takes too long."""
+        """Give up overdue questions."""
         effects: list[Effect] = []
         for number, question in list(self._open.items()):
             if now >= question.due:
@@ -90,7 +96,7 @@ class OpenQuestions:
         return effects
 
     def give_up(self, reason: str) -> list[Effect]:
-        """The job that was asked about is no more."""
+        """Give up all questions: the job they are about has ended or changed."""
         return [effect for number in list(self._open) for effect in self._answer(number, reason)]
 
     def _solve(self, number: int, question: _Question) -> list[Effect]:
@@ -113,7 +119,7 @@ def _to_all(options: Options, message: AskMemory | AskCost) -> list[Effect]:
 
 
 def restart(options: Options) -> Answer:
-    """The rollback frontiers of a restart of a job that is not running, by what its stores hold.
+    """Rollback frontiers of a restart of an ended job, from its stores.
 
     Raises NoSolutionError if what was promised to be kept cannot be.
     """
@@ -123,7 +129,7 @@ def restart(options: Options) -> Answer:
 
 
 def targets(layout: Layout, names: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    """The processors that are meant, as (processor, worker).
+    """Processors named by a question, as (processor, worker).
 
     `worker:1` is all of worker 1; `count@1` operator "count" there, and `count` that operator on every worker. What comes after
     `operator:` is the name of one, whatever stands in it; so is a name that one has.
@@ -166,5 +172,5 @@ def _worker(layout: Layout, number: str, name: str) -> int:
 
 
 def _is_number(text: str) -> bool:
-    """True if this can be the number of a worker. Digits of other scripts are none, nor are thousands of them."""
+    """True if this is the number of a worker, in ASCII digits."""
     return text.isascii() and text.isdigit() and len(text) < 10

@@ -1,4 +1,4 @@
-"""The reasons for the place of a frontier, in words, with the processors to blame.
+"""Causes of a frontier's place, in words, with the culprits.
 
 For the rollback frontier: W(p) is the greatest solution over what can be restored (`recovery.fixed_point`). That p be at its
 next bound asks for something of its neighbours: of each sender a frontier whose projection holds it (M̄(d, f) ⊆ φ(d)(f(src)))
@@ -40,14 +40,17 @@ RECEIVER = "D̄(e, f) ⊆ f(dst)"
 OWN = "f ∈ F*(p)"
 
 _MOST_EDGES = 20_000
-"""The monitor has other things to do."""
+"""Most edges searched, as the monitor has other work to do."""
 
 _MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Processor `flat` would have to be at `bound`, because of `constraint` with the one that asked (None: nobody did)."""
+    """Requirement on `flat` to be at `bound`, by `constraint` with the asker.
+
+    The asker is None if nobody asked.
+    """
 
     flat: int
     bound: Bound
@@ -55,27 +58,33 @@ class Need:
     asker: Need | None = None
 
     def path(self) -> list[Need]:
-        """From the processor that was asked about to this one."""
+        """Needs from the processor in question to this one."""
         return [*(self.asker.path() if self.asker is not None else []), self]
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackCauses:
-    """The reason for W of processor `flat` to be `low`: for `next`, all of `culprits` are asked what they cannot do."""
+    """Causes of W of processor `flat` being `low`.
+
+    For `next`, all of `culprits` are asked for what they cannot do.
+    """
 
     flat: int
     low: Bound
     next: Bound | None
-    """None: it is at its end."""
+    """Next bound; None if W is at its end."""
     culprits: tuple[Need, ...]
     text: str
     complete: bool = False
-    """The first of the culprits has completed what it is asked for, and only lacks a checkpoint there."""
+    """True if the first culprit lacks only a checkpoint, not completion.
+
+    It has completed what it is asked for.
+    """
     whole: bool = True
-    """False: the search was given up; there may be more culprits."""
+    """False if the search was given up; there may be more culprits."""
 
     def as_json(self, topology: Topology) -> dict[str, Any]:
-        """As the page gets it."""
+        """JSON form, for the page."""
         first = self.culprits[0] if self.culprits else None
         path = first.path() if first is not None else []
         binding = next(iter(path[1:] or path), None)
@@ -97,7 +106,7 @@ class RollbackCauses:
 
 
 def why_rollback(options: Options, flat: int) -> RollbackCauses:
-    """The constraints that hold W of one processor back."""
+    """Constraints holding back W of one processor."""
     topology = options.topology
     low = options.low(flat)
     info = topology.info(flat)
@@ -140,7 +149,7 @@ def why_rollback(options: Options, flat: int) -> RollbackCauses:
 
 
 def least_source(summary: Summary, bound: Bound) -> Bound:
-    """A bound of a sender whose projection holds `bound`: none within it does.
+    """Minimal bound of a sender with `bound` in its projection.
 
     >>> least_source(Summary.egress(2), (3,)), least_source(Summary.ingress(1), (3, 1))
     ((3, 0), (4,))
@@ -155,7 +164,9 @@ def least_source(summary: Summary, bound: Bound) -> Bound:
 
 
 def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
-    """The least bound of a receiver that holds all that a sender at `bound` has sent: ↓σ. `cuts`: the depth of its group.
+    """Least bound of a receiver with all messages of a sender at `bound`: ↓σ.
+
+    `cuts`: the depth of its group.
 
     >>> least_target(Summary.feedback(2), (3, 0)), least_target(Summary.feedback(2), (3, 1))
     ((3, 0), (3, 2))
@@ -170,7 +181,7 @@ def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
 
 
 def _next(options: Options, flat: int, low: Bound) -> Bound:
-    """The bound that W of a processor would rise to next."""
+    """Next bound for W of a processor."""
     if options.topology.info(flat).chain:
         chain = options.chains[flat]
         at = bisect_right(chain, low, key=lambda option: option[0])
@@ -180,7 +191,7 @@ def _next(options: Options, flat: int, low: Bound) -> Bound:
 
 
 def _option(options: Options, flat: int, bound: Bound) -> tuple[Bound, tuple[Bound, ...] | None] | None:
-    """The first option of a processor that is at least `bound`, with D̄ where it was reported."""
+    """First option of a processor from `bound` on, with D̄ if reported."""
     if options.topology.info(flat).chain:
         chain = options.chains[flat]
         at = bisect_left(chain, bound, key=lambda option: option[0])
@@ -189,7 +200,7 @@ def _option(options: Options, flat: int, bound: Bound) -> tuple[Bound, tuple[Bou
 
 
 def _has_completed(options: Options, need: Need) -> bool:
-    """True if a processor has completed all that it is asked for."""
+    """True if a processor has completed the bound needed of it."""
     info = options.topology.info(need.flat)
     upto = options.upto[need.flat % options.topology.workers]
     return upto is not None and within(need.bound, at_cut(upto[info.group], info.depth))
@@ -232,7 +243,7 @@ def _in_words(options: Options, flat: int, first: Bound, culprits: tuple[Need, .
 
 
 def why_progress(topology: Topology, told: Mapping[int, Observed], flat: int) -> dict[str, Any]:
-    """The holders of a processor's progress frontier, by what workers say that were asked to look closely."""
+    """Holders of a processor's progress frontier, from detailed observations."""
     processor, worker = divmod(flat, topology.workers)
     mine = _closely(told.get(worker), processor)
     if mine is None:
@@ -295,12 +306,14 @@ def _times(frontier: tuple[Time, ...]) -> list[list[int]]:
 
 
 def plain(coordinate: int) -> int:
-    """A coordinate for JSON: -1 for those above all numbers."""
+    """Coordinate for JSON: -1 for those above all numbers."""
     return -1 if coordinate >= INF - 1 else coordinate
 
 
 def plain_bound(bound: Bound) -> list[int]:
-    """A bound for JSON: [-1] is everything; after -2 comes how far the next epoch is kept.
+    """Bound for JSON: [-1] is everything.
+
+    After -2 comes how far the next epoch is kept.
 
     >>> plain_bound((3, 7, MORE, 5))
     [3, 7, -2, 5]
@@ -309,7 +322,7 @@ def plain_bound(bound: Bound) -> list[int]:
 
 
 def bound_of(told: Sequence[int]) -> Bound:
-    """The bound that `plain_bound` has told, unless it was everything.
+    """Inverse of `plain_bound`, except for everything.
 
     >>> bound_of([3, 7, -2, 5]) == (3, 7, MORE, 5)
     True
@@ -318,7 +331,7 @@ def bound_of(told: Sequence[int]) -> Bound:
 
 
 def epoch_text(bound: Bound) -> str:
-    """A bound in words.
+    """Bound in words.
 
     >>> epoch_text((3,)), epoch_text((3, 2)), epoch_text((0, 0))
     ('all before epoch 3', 'all before (3, 2)', 'nothing')
@@ -336,7 +349,7 @@ def epoch_text(bound: Bound) -> str:
 
 
 def time_text(time: Time) -> str:
-    """A time in words."""
+    """Time in words."""
     shown = ["∞" if at < 0 or at >= INF - 1 else str(at) for at in time]
     return f"epoch {shown[0]}" if len(shown) == 1 else f"({', '.join(shown)})"
 

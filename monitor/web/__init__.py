@@ -1,4 +1,4 @@
-"""The monitor's page: the dataflow in layers, live, and the questions that it answers.
+"""Monitor's page: the dataflow in layers, live, and answers to questions.
 
 Pure, each a function of what it is given:
 

@@ -1,4 +1,6 @@
-"""The page by HTTP: files, JSON, a stream of what changes, metrics. docs/page.md documents every address.
+"""HTTP interface of the page: files, JSON, an event stream, and metrics.
+
+docs/page.md documents every address.
 
 Reading only: nothing that is asked here changes the job, and all that is asked is checked before it goes any further. At
 loopback the `Host` of a request must be loopback too, so that no other site can lead a browser here under a name of its own;
@@ -48,24 +50,30 @@ _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 _FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in _TYPES}
 _MOST_ASKED = 65_536
 _MOST_NAMES = 256
-"""Of workers and operators in one question."""
+"""Most names of workers and operators in one question."""
 
 _FRESH_SECONDS = 2.0
-"""Seconds that a scrape waits for workers to say how they are doing: one that is in a long turn does not."""
+"""Longest wait of a scrape for observations, in seconds.
+
+A worker in a long turn sends none.
+"""
 
 _MOST_DIGITS = 15
-"""Of a number in a question: what has no more is exact in JavaScript too."""
+"""Most digits of a number in a question, exact in JavaScript too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The right to look: with `token`, whoever has it, from anywhere; without, whoever comes by a loopback name."""
+    """Access right: by `token` from anywhere; without one, by a loopback name only."""
 
     token: str = ""
 
 
 def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
-    """The application. `ask(question)` answers a question about the job where the job's state is."""
+    """Web application of the page.
+
+    `ask(question)` answers a question about the job where the job's state is.
+    """
     pages = _Pages(hub, ask, title)
     routes = [
         Route("/", pages.index),
@@ -260,7 +268,7 @@ def _number(text: str, name: str) -> int:
 
 
 def _part(request: Request, name: str) -> int:
-    """A number in the path."""
+    """Number in the path."""
     return _number(request.path_params[name], name)
 
 
@@ -287,7 +295,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Lets in whoever may look, and puts the headers on that keep a page to itself."""
+    """Access check, and security headers on every response."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -336,7 +344,10 @@ class _Guard:
 
 
 def cookie_of(token: str) -> str:
-    """The name of the cookie: browsers send those of all ports of a host, so that of each page has a name of its own."""
+    """Cookie name, distinct for each page.
+
+    Browsers send the cookies of all ports of a host.
+    """
     return f"falkirk-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
@@ -346,14 +357,14 @@ def _bearer(headers: Headers) -> str:
 
 
 def _name(host: str) -> str:
-    """A Host without its port."""
+    """Host without its port."""
     if host.startswith("["):
         return host.partition("]")[0].lower() + "]"
     return host.partition(":")[0].lower()
 
 
 def _place(origin: str) -> str | None:
-    """The origin of a site that asks; None if that cannot be told."""
+    """Network location of a request's origin; None if invalid."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""HTTP for strangers: connections have a number that they never pass, and time to say what they want."""
+"""HTTP server with limits on connections and on request time."""
 
 from __future__ import annotations
 
@@ -9,27 +9,33 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS = 128
-"""Fewer where the process may not have that many files open."""
+"""Most connections, fewer if the process may not open that many files."""
 
 BACKLOG = 32
-"""Connections that are accepted at once before they are counted."""
+"""Connections accepted by the kernel before they are counted."""
 
 ASK_SECONDS = 10.0
-"""For the whole head of a request, from when the connection was made or the answer before was given."""
+"""Seconds for the whole head of a request.
+
+They begin when the connection was made or the answer before was given.
+"""
 
 BODY_SECONDS = 10.0
 STALL_SECONDS = 30.0
-"""Seconds for which a client may take nothing of an answer before it is hung up on."""
+"""Seconds without progress by a receiving client before it is disconnected."""
 
 
 def most_connections() -> int:
-    """Connections at a time."""
+    """Most connections at a time."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(8, min(MOST_CONNECTIONS, soft // 2))
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection. When there are too many, the one that has asked for nothing for longest makes room."""
+    """Connection with limits.
+
+    When there are too many, the one that has asked for nothing for longest makes room.
+    """
 
     _deadline: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
@@ -70,7 +76,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def _waits_until(self) -> float:
-        """Until when it waits for a request; 0 while there is one."""
+        """Deadline of its wait for a request; 0 during a request."""
         return self._deadline.when() if self._deadline is not None else 0.0
 
     def _arm(self) -> None:

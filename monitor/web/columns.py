@@ -1,4 +1,4 @@
-"""Horizontal positions of elements: near their neighbours, long edges straight, nothing over anything.
+"""Horizontal positions of elements: near neighbours, straight, without overlap.
 
 Layer by layer, each element is moved towards the mean of its neighbours. With the order and the least distances given,
 the nearest that they can come to that, in the sense of least squares, is found exactly by pooling adjacent violators.
@@ -14,11 +14,14 @@ from monitor.web.layers import Layers
 _ROUNDS = 12
 _FIXED = 1e7
 _STRAIGHT = {0: 1.0, 1: 2.0, 2: 8.0}
-"""The weight of an edge, by the number of its ends that are points of long edges: those should be straight."""
+"""Weight of an edge, by its ends that are points of long edges.
+
+Long edges should be straight.
+"""
 
 
 def columns(layers: Layers, rows: Sequence[Sequence[int]], widths: Sequence[float], gap: float) -> list[float]:
-    """The middle of every element.
+    """Middle of every element.
 
     Args:
         rows: the elements of each layer from left to right.
@@ -26,7 +29,10 @@ def columns(layers: Layers, rows: Sequence[Sequence[int]], widths: Sequence[floa
         gap: least distance between two items; half of it beside the point of an edge.
     """
     near: list[list[tuple[int, float, float, float]]] = [[] for _ in layers.top]
-    """(neighbour, where the edge is there and here, from the middle, weight)."""
+    """Neighbours by element: (neighbour, offset there, offset here, weight).
+
+    Offsets are from the middle.
+    """
     for link, path in zip(layers.links, layers.paths):
         chain = [link.source, *path, link.target]
         offsets = [link.at or 0.0, *(0.0 for _ in path), link.to or 0.0]
@@ -78,7 +84,7 @@ def columns(layers: Layers, rows: Sequence[Sequence[int]], widths: Sequence[floa
 def _straighten(
     layers: Layers, rows: Sequence[Sequence[int]], least: dict[tuple[int, int], float], middles: list[float]
 ) -> None:
-    """Let long edges run straight for as long as nothing is in their way."""
+    """Straighten long edges as far as nothing is in the way."""
     beside: dict[int, tuple[int | None, int | None]] = {}
     for row in rows:
         for at, element in enumerate(row):
@@ -115,7 +121,10 @@ def _straighten(
 def _nearest(
     row: Sequence[int], wishes: list[float], weights: list[float], least: dict[tuple[int, int], float]
 ) -> list[float]:
-    """The places nearest to `wishes` that keep the least distances: a regression on what is left when those are taken off."""
+    """Places nearest to `wishes` at the least distances, by isotonic regression.
+
+    Least distances are subtracted first.
+    """
     offsets = [0.0]
     for a, b in pairwise(row):
         offsets.append(offsets[-1] + least[a, b])
@@ -133,7 +142,10 @@ def _nearest(
 
 
 def _push(rows: Sequence[Sequence[int]], least: dict[tuple[int, int], float], middles: list[float]) -> None:
-    """Move to the right what is too near to its left neighbour in any layer: boxes stand in several."""
+    """Move elements right until all layers have the least distances.
+
+    Boxes stand in several layers.
+    """
     right: dict[int, list[tuple[int, float]]] = {}
     waits: dict[int, int] = {}
     for (a, b), distance in least.items():

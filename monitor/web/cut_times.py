@@ -1,4 +1,7 @@
-"""Durations of cuts for /metrics: histograms of the time between two cuts, and from a cut until W contains it."""
+"""Durations of cuts for /metrics: intervals, and times until W contains a cut.
+
+Both are histograms.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ _FAMILIES = {
 
 
 class CutTimes:
-    """Since this monitor began, by group."""
+    """Histograms by group, since this monitor began."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], list[int]] = {}
         self._sums: dict[tuple[str, int], float] = {}
 
     def happened(self, event: TimelineEvent) -> None:
-        """An event of the timeline."""
+        """Add an event of the timeline."""
         if event.kind != "safe":
             return
         for field in _FAMILIES:
@@ -38,7 +41,7 @@ class CutTimes:
                 self._sums[key] = self._sums.get(key, 0.0) + value
 
     def metrics(self) -> Iterator[Metric]:
-        """As Prometheus wants them."""
+        """Histograms in Prometheus form."""
         for field, (name, what) in _FAMILIES.items():
             family = HistogramMetricFamily(name, what, labels=["group"])
             for (of, group), counts in sorted(self._counts.items()):

@@ -1,4 +1,4 @@
-"""One operator, or one processor, in full: F*(p), Ξ of each of its frontiers, what it holds. Pure."""
+"""Details of an operator or processor: F*(p), Ξ, and numbers. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from recovery.metadata import Bound, project
 from recovery.protocol import END, ROWS, Observed
 
 MOST_CHECKPOINTS = 20
-"""Of one processor, the newest; the page asks for one processor at a time, but often."""
+"""Most checkpoints shown of a processor, the newest ones.
+
+The page asks for one processor at a time, but often.
+"""
 
 Told = Mapping[int, tuple[float, Observed]]
 
 
 def operator_detail(options: Options, told: Told, operator: int) -> dict[str, Any]:
-    """One operator on every worker."""
+    """Details of one operator on every worker."""
     workers = []
     for worker in range(options.layout.workers):
         flat = options.topology.flat(operator, worker)
@@ -35,7 +38,10 @@ def operator_detail(options: Options, told: Told, operator: int) -> dict[str, An
 
 
 def processor_detail(options: Options, told: Told, operator: int, worker: int) -> dict[str, Any]:
-    """One processor: what it can be restored to, and Ξ there (Isard and Abadi, *Falkirk Wheel*, section 3.4)."""
+    """Details of one processor: its options, and Ξ of each (section 3.4).
+
+    Isard and Abadi, *Falkirk Wheel*.
+    """
     topology, layout = options.topology, options.layout
     flat = topology.flat(operator, worker)
     info = layout.processors[operator]
@@ -86,7 +92,7 @@ def _options(options: Options, flat: int) -> list[tuple[Bound, tuple[Bound, ...]
 
 
 def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:
-    """The worker's numbers of the processor; none where it has not been asked."""
+    """Numbers observed of the processor; none if its worker sent none."""
     if worker not in told:
         return {"progress": None}
     report = told[worker][1]

@@ -1,4 +1,6 @@
-"""The folding of a layout into nodes: operators, and groups of operators as one node each, few enough to read.
+"""Folding of a layout into nodes: operators, and groups as one node each.
+
+Few enough to read.
 
 Operators stand in a tree of *groups*: the scopes of the program; and where a scope holds very many, what belongs to one
 region within it, chains without a fork, and bands of neighbouring layers. A group that is *open* is drawn as a box around
@@ -16,23 +18,23 @@ import networkx as nx
 from recovery.layout import Layout
 
 MOST_DRAWN = 150
-"""Nodes on the page at once."""
+"""Most nodes on the page at once."""
 FIRST_DRAWN = 80
-"""Of a program that is larger than that, at first."""
+"""Most nodes shown at first, in a larger program."""
 MOST_CHILDREN = 48
-"""A group with more is divided further."""
+"""Most children of a group before it is divided further."""
 
 _LEAST_CHAIN = 3
 
 
 @dataclass(slots=True)
 class FoldGroup:
-    """Operators that can be folded. `key` is stable as long as the program is."""
+    """Group of operators; `key` is stable as long as the program is."""
 
     key: str
     label: str
     kind: str
-    """scope, region, chain or part."""
+    """One of scope, region, chain or part."""
     children: list[FoldGroup | int] = field(default_factory=list)
     """Groups, and operators by their index in the layout."""
 
@@ -53,7 +55,7 @@ class FoldGroup:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """A folding: the tree of groups, those of them that are open, and for each operator its node.
+    """Folding: the tree of groups, the open ones, and each operator's node.
 
     `nodes[i]` are the operators of drawn node i; `of[p]` is the node of operator p.
     """
@@ -62,12 +64,12 @@ class Folding:
     open: frozenset[str]
     nodes: tuple[tuple[int, ...], ...]
     folded: tuple[FoldGroup | None, ...]
-    """The group that each node stands for; None for an operator."""
+    """Group represented by each node; None for an operator."""
     of: tuple[int, ...]
 
 
 def group_tree(layout: Layout) -> FoldGroup:
-    """The groups of a layout: its scopes, divided further where they hold more than `MOST_CHILDREN`."""
+    """Groups of a layout: its scopes, divided if larger than `MOST_CHILDREN`."""
     root = FoldGroup("", layout.name, "scope")
     scopes: dict[tuple[str, ...], FoldGroup] = {(): root}
 
@@ -92,7 +94,9 @@ def fold(
     closed: Collection[str] = (),
     most: int | None = None,
 ) -> Folding:
-    """Choose what is drawn. `opened` and `closed` are keys of groups, as a reader chose them; the last word is his.
+    """Choose open groups and nodes to draw.
+
+    `opened` and `closed` are keys of groups, as a reader chose them, and take precedence.
 
     `most`: how many nodes, but for what the reader has opened; by default all of a program that can be drawn whole.
     """
@@ -147,7 +151,7 @@ def _drawn(group: FoldGroup, is_open: Collection[str]) -> int:
 
 
 def _plain(layout: Layout) -> nx.DiGraph[int]:
-    """The graph of operators, without what leads back."""
+    """Graph of operators, without feedback edges."""
     plain: nx.DiGraph[int] = nx.DiGraph()
     plain.add_nodes_from(range(len(layout.processors)))
     plain.add_edges_from((edge.source, edge.target) for edge in layout.edges if not edge.feedback)
@@ -155,7 +159,10 @@ def _plain(layout: Layout) -> nx.DiGraph[int]:
 
 
 def _divide(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
-    """Put what is in `group` into groups of its own, in ways that say ever less, until few enough are left."""
+    """Divide `group` into groups until few enough children are left.
+
+    Regions come first, then chains, then bands: ways that say ever less.
+    """
     if len(group.children) > MOST_CHILDREN:
         _by_region(group, layout)
     for part in [
@@ -196,7 +203,10 @@ def _by_chain(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
 
 
 def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
-    """Bands of neighbouring layers: nothing that leaves one comes back to it. Within a band, what hangs together."""
+    """Divide a group into bands of neighbouring layers, and these into components.
+
+    Nothing that leaves a band comes back to it.
+    """
     unit: dict[int, int] = {}
     for number, child in enumerate(group.children):
         for member in [child] if isinstance(child, int) else child.members():
@@ -242,7 +252,7 @@ def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
 
 
 def _gather(group: FoldGroup, inner: FoldGroup, members: Iterable[FoldGroup | int]) -> None:
-    """Move `members` of `group` into `inner`, which takes the place of the first of them."""
+    """Move `members` of `group` into `inner`, at the place of the first of them."""
     chosen = list(members)
     ids = {id(each) if isinstance(each, FoldGroup) else each for each in chosen}
 

@@ -1,4 +1,7 @@
-"""The picture of one folding of a job's layout, as the page gets it. Pure; computed only when layout or folding change."""
+"""Picture of a folded layout, as data for the page. Pure.
+
+It is computed only when layout or folding change.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from monitor.web.layout import Curve, Tree, draw
 from recovery.layout import Layout
 
 SMALL = ("enter", "leave", "feedback")
-"""Kinds of operators that only pass times on: drawn small."""
+"""Kinds of operators drawn small: they only pass times on."""
 
 Between = dict[tuple[int, int, bool], list[int]]
 
 
 def tree_of(folding: Folding) -> Tree:
-    """The boxes of a folding, for `monitor.web.layout`."""
+    """Boxes of a folding, for `monitor.web.layout`."""
 
     def visit(group: FoldGroup) -> Tree:
         tree = Tree(group.key, group.label)
@@ -31,7 +34,9 @@ def tree_of(folding: Folding) -> Tree:
 
 
 def edges_of(layout: Layout, folding: Folding) -> Between:
-    """(node, node, whether it leads back) with the edges of the layout that it stands for; none within a node.
+    """Layout's edges between nodes, by (source, target, True if it leads back).
+
+    None within a node.
 
     What leads to a feedback leads back: so a loop has one way back, and its head stands at its top.
     """
@@ -125,7 +130,7 @@ def _node(layout: Layout, members: tuple[int, ...], group: FoldGroup | None) -> 
 
 
 def svg_path(curve: Curve) -> str:
-    """The curve in SVG's own words.
+    """Curve as an SVG path.
 
     >>> svg_path(Curve(0, 1, False, ((5.0, 0.0), (5.0, 10.0), (5.0, 20.0, 9.5, 20.0, 9.5, 30.0))))
     'M5 0L5 10C5 20 9.5 20 9.5 30'

@@ -1,4 +1,6 @@
-"""The data that all open pages share: the newest view of the job, drawings, the timeline, charts. In the server's thread.
+"""Data shared by all open pages: view of the job, drawings, timeline, charts.
+
+All of it lives in the server's thread.
 
 A page that is slow misses nothing but steps in between: each takes the newest view when it has sent the last one, and gets
 what has changed since then. So nobody waits for it, and nothing is queued for it.
@@ -24,7 +26,7 @@ from recovery.layout import Layout
 CHART_SECONDS = 1.0
 MOST_POINTS = 900
 BEAT_SECONDS = 1.0
-"""A page hears something at least so often: else it takes the monitor for dead."""
+"""Longest silence towards a page, before it takes the monitor for dead."""
 
 _MOST_DRAWINGS = 24
 _MOST_ROWS = 16
@@ -32,14 +34,16 @@ _MOST_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One way of folding the job, and its picture."""
+    """Folding of the job, and its picture."""
 
     folding: Folding
     page: dict[str, Any]
 
 
 class Hub:
-    """See the module. `publish` and `happened` are called in the thread of the event loop, like everything else here.
+    """Shared data of all pages.
+
+    See the module. `publish` and `happened` are called in the thread of the event loop, like everything else here.
 
     `looked` is called when others look than before.
     """
@@ -52,9 +56,9 @@ class Hub:
         self._keys: frozenset[str] = frozenset()
         self.viewers = 0
         self._streams = 0
-        """Pages that are open; others who look do not stay."""
+        """Open pages, without other viewers."""
         self.closely: dict[object, int] = {}
-        """The operators that pages look at closely, by page."""
+        """Operators under close observation, by page."""
         self.events = RecentEvents()
         self.points: deque[dict[str, Any]] = deque(maxlen=MOST_POINTS)
         self.cut_times = CutTimes()
@@ -63,7 +67,7 @@ class Hub:
         self._rows: OrderedDict[tuple[int, tuple[tuple[int, ...], ...], str], list[Row]] = OrderedDict()
 
     def know(self, layout: Layout) -> None:
-        """The layout of the job; before that there is nothing to draw."""
+        """Set the layout of the job; before that there is nothing to draw."""
         self.layout = layout
         self.view = View(layout)
         self.tree = group_tree(layout)
@@ -72,7 +76,7 @@ class Hub:
         self._wake()
 
     def publish(self, observation: Observation) -> None:
-        """A newer observation."""
+        """Publish a newer observation."""
         if self.view is None:
             return
         self.view.update(observation)
@@ -82,14 +86,17 @@ class Hub:
         self._wake()
 
     def happened(self, events: Iterable[TimelineEvent]) -> None:
-        """Events for the timeline."""
+        """Add events to the timeline."""
         for event in events:
             self.events.add(event)
             self.cut_times.happened(event)
         self._wake()
 
     async def fresh(self, seconds: float) -> None:
-        """Wait until all workers have said how they are doing from now on, at most so long. To be called while looking."""
+        """Wait for new observations of all workers, at most so many seconds.
+
+        To be called while looking.
+        """
         began = self.view.observation.at if self.view is not None and self.view.observation is not None else 0.0
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(seconds):
@@ -110,7 +117,7 @@ class Hub:
     # ------------------------------------------------------------------------------------------ drawings
 
     async def drawn(self, opened: frozenset[str], closed: frozenset[str]) -> Drawn:
-        """The picture for a reader who has opened and folded these groups. Drawn in a thread, once."""
+        """Picture for a reader's opened and folded groups, drawn in a thread, once."""
         layout, tree = self.layout, self.tree
         assert layout is not None
         assert tree is not None
@@ -129,7 +136,7 @@ class Hub:
         return await asyncio.shield(task)
 
     def rows(self, folding: Folding, bars: str) -> list[Row]:
-        """The rows of the newest view; computed once for all pages that show the same."""
+        """Rows of the newest view, computed once for all pages with the same folding."""
         assert self.view is not None
         key = self.view.version, folding.nodes, bars
         found = self._rows.get(key)
@@ -143,7 +150,7 @@ class Hub:
 
     @contextmanager
     def looking(self, closely: int | None) -> Any:
-        """Somebody has the page open, and looks closely at one operator."""
+        """Count an open page, with one operator under close observation."""
         token = object()
         self.viewers += 1
         if closely is not None:
@@ -165,7 +172,10 @@ class Hub:
             self._streams -= 1
 
     async def stream(self, drawn: Drawn, bars: str, closely: int | None, since: int) -> AsyncIterator[dict[str, Any]]:
-        """The changes for one page: at first everything, then the differences, at least once a second something."""
+        """Stream of changes for one page: everything at first, then differences.
+
+        Something is sent at least once a second.
+        """
         rows: list[Row] | None = None
         workers: list[list[Any]] | None = None
         version = -1
@@ -204,7 +214,7 @@ class Hub:
                     await asyncio.wait_for(changed.wait(), BEAT_SECONDS)
 
     def events_after(self, number: int) -> list[dict[str, Any]]:
-        """The events of the timeline with greater numbers; `routine` are those that come with every cut."""
+        """Timeline events with greater numbers; `routine` for those of every cut."""
         found = self.events.after(number)
         return [
             {"n": n, "kind": event.kind, "at": round(event.at, 3), "routine": event.kind in ROUTINE, **event.data}

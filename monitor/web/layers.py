@@ -1,4 +1,4 @@
-"""One level of the picture in layers: which way edges lead, which layer everything is in, and where long edges pass.
+"""Layers of one level of the picture: directions, ranks, and points of long edges.
 
 The method is Sugiyama's (K. Sugiyama, S. Tagawa, M. Toda, *Methods for Visual Understanding of Hierarchical System
 Structures*, 1981), with two things of our own. An *item* may span several layers: a box around a scope. And an edge that
@@ -15,7 +15,10 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class LayerLink:
-    """An edge of one level, from item to item. `at` and `to` are where it leaves and arrives, from the item's middle."""
+    """Edge of one level, from item to item.
+
+    `at` and `to` are its offsets where it leaves and arrives, from the item's middle.
+    """
 
     source: int
     target: int
@@ -29,7 +32,9 @@ End = tuple[int, float, float]
 
 @dataclass(slots=True)
 class Layers:
-    """Elements in layers: items first, numbered as given; then the points through which long edges pass.
+    """Elements in layers: items first, then the points of long edges.
+
+    Items are numbered as given.
 
     `top[e]` and `bottom[e]` are the first and the last layer of an element, `paths[k]` the points of link k from its source
     to its target. `down` and `up` are the edges of an element to the layers below and above: (neighbour, where it ends
@@ -50,7 +55,10 @@ class Layers:
 
 
 def turned(items: int, links: Sequence[LayerLink]) -> list[LayerLink]:
-    """The links, with as many more of them leading back as it takes that the others make no cycle; no loops of one item."""
+    """Links with some marked as leading back, so that the others make no cycle.
+
+    Links from an item to itself are dropped.
+    """
     outgoing: list[list[int]] = [[] for _ in range(items)]
     kept = [link for link in links if link.source != link.target]
     for number, link in enumerate(kept):
@@ -90,7 +98,7 @@ def ranks(
     last: Collection[int],
     behind: Iterable[tuple[int, int]],
 ) -> list[int]:
-    """The first layer of each item: below all that it follows, and no further down than that needs.
+    """First layer of each item, as high as its predecessors allow.
 
     Items in `first` and `last` have layers of their own at either end. (a, b) in `behind`: b comes after the end of a.
     """
@@ -125,7 +133,10 @@ def ranks(
 
 
 def split(spans: Sequence[int], widths: Sequence[float], links: list[LayerLink], rank: Sequence[int]) -> Layers:
-    """Everything in its layers, with points where links pass through layers. `widths` are those of items."""
+    """Elements in layers, with points on links through layers.
+
+    `widths` are those of items.
+    """
     items = len(spans)
     layers = Layers(
         items,

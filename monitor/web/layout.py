@@ -1,4 +1,6 @@
-"""The picture of a dataflow: where every node, every box around a scope, and every edge goes. Pure, and deterministic.
+"""Picture of a dataflow: places of nodes, boxes around scopes, and edges.
+
+Pure, and deterministic.
 
 Level by level, innermost first: what is in a box is laid out by itself, then the box is one item of the level around it, and
 spans as many layers there as its height takes. An edge that crosses a box's border does so at a *port*, an item of no size on
@@ -21,26 +23,26 @@ from monitor.web.layers import LayerLink, Layers, ranks, split, turned
 from monitor.web.ordering import Conflict, order
 
 GAP = 46.0
-"""Between two layers: where edges find their way."""
+"""Distance between two layers, room for edges."""
 BESIDE = 26.0
-"""Between two nodes of one layer, at least."""
+"""Least distance between two nodes of one layer."""
 HEADER, FOOTER, SIDE = 38.0, 30.0, 18.0
-"""Inside a box, around what is in it."""
+"""Padding inside a box."""
 MARGIN = 16.0
-"""Around everything."""
+"""Margin around everything."""
 
 _POINT = 12.0
 _ENDS = 14.0
-"""Between the ends of two edges at one node, at most."""
+"""Most distance between the ends of two edges at one node."""
 _ARCH = 0.55 * GAP
 
 Segment = tuple[float, ...]
-"""(x, y): a straight line to there, or a cubic Bezier curve by its two control points and its end."""
+"""Line to (x, y), or cubic Bezier curve: two control points and its end."""
 
 
 @dataclass(slots=True)
 class Tree:
-    """A box (the outermost is everything), and in it nodes, by their index, and other boxes."""
+    """Box, with nodes, by index, and other boxes inside; the outermost is everything."""
 
     key: str
     label: str
@@ -53,7 +55,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """Top left corner, width, height, in pixels."""
+    """Rectangle: top left corner, width, height, in pixels."""
 
     x: float
     y: float
@@ -63,7 +65,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """An open group. `depth`: how many boxes are around it."""
+    """Open group; `depth` is the number of boxes around it."""
 
     key: str
     label: str
@@ -73,7 +75,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """An edge between two nodes: the first segment is where it begins."""
+    """Edge between two nodes; its first segment is its starting point."""
 
     source: int
     target: int
@@ -83,7 +85,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The positions of everything. Nodes and curves are in the order in which they were given."""
+    """Positions of everything.
+
+    Nodes and curves are in the order in which they were given.
+    """
 
     width: float
     height: float
@@ -93,7 +98,7 @@ class Drawing:
 
 
 def draw(tree: Tree, edges: Sequence[tuple[int, int, bool]], sizes: Sequence[tuple[float, float]]) -> Drawing:
-    """Lay everything out.
+    """Lay out all nodes, boxes and edges.
 
     Args:
         tree: which nodes there are, in which boxes.
@@ -131,7 +136,10 @@ class _Picture:
 
 
 class _Level:
-    """The inside of one box, with its own origin. `into` and `out_of` are the edges that cross its border."""
+    """Inside of one box, with its own origin.
+
+    `into` and `out_of` are the edges that cross its border.
+    """
 
     def __init__(self, picture: _Picture, tree: Tree, depth: int, into: Sequence[int], out_of: Sequence[int]) -> None:
         self._picture, self._tree, self._depth = picture, tree, depth
@@ -168,7 +176,7 @@ class _Level:
         self._ports.update({number: self._middle[ends[number][1]] for number in out_of})
 
     def port(self, edge: int) -> float:
-        """The offset at which an edge crosses the border, from the middle of the box."""
+        """Offset from the middle of the box for an edge crossing its border."""
         return self._ports[edge] - self.width / 2
 
     def _measure(
@@ -226,7 +234,7 @@ class _Level:
         boxes: list[Box],
         pieces: dict[int, list[tuple[int, list[Segment]]]],
     ) -> None:
-        """Tell where everything in here is, when the top left corner is at (x, y)."""
+        """Add absolute positions of the content, with the top left corner at (x, y)."""
         if self._depth:
             rect = Rect(round(x, 1), round(y, 1), round(self.width, 1), round(self.height, 1))
             boxes.append(Box(self._tree.key, self._tree.label, self._depth - 1, rect))
@@ -250,7 +258,7 @@ class _Level:
             pieces[number].append((1000 + rank if inwards else -1000 + rank if outwards else 0, moved))
 
     def _upper(self, item: int) -> float:
-        """The upper border of an item."""
+        """Upper border of an item."""
         layer = self._layers.top[item]
         end = self._layers.bottom[item]
         room = self._tops[end] + self._thick[end] - self._tops[layer]
@@ -260,7 +268,10 @@ class _Level:
         return self._upper(item) + self._heights[item]
 
     def _spread(self) -> list[tuple[float, float]]:
-        """The ends of each link: side by side at nodes, in the order of their other ends; at boxes, at ports."""
+        """Ends of each link: side by side at nodes, at ports of boxes.
+
+        At nodes they are in the order of their other ends.
+        """
         links, paths = self._layers.links, self._layers.paths
         begins: dict[int, list[tuple[float, int]]] = {}
         arrives: dict[int, list[tuple[float, int]]] = {}
@@ -323,7 +334,7 @@ class _Level:
 
 
 def _bend(x: float, y: float, to_x: float, to_y: float) -> Segment:
-    """From one point to one in another layer, upright at both ends."""
+    """Curve between points in two layers, vertical at both ends."""
     if x == to_x:
         return (to_x, to_y)
     middle = (y + to_y) / 2
@@ -333,7 +344,10 @@ def _bend(x: float, y: float, to_x: float, to_y: float) -> Segment:
 def _layered(
     spans: list[int], widths: list[float], links: list[LayerLink], first: frozenset[int], last: frozenset[int]
 ) -> tuple[Layers, list[list[int]]]:
-    """Layers and orders. What cannot stand beside a box, because it has neighbours on both sides, comes behind it."""
+    """Layers and orders, with items moved below boxes that they conflict with.
+
+    They cannot stand beside a box, because they have neighbours on both sides.
+    """
     behind: set[tuple[int, int]] = set()
     while True:
         rank = ranks(spans, links, first, last, behind)

@@ -1,4 +1,4 @@
-"""The job as Prometheus metrics, for /metrics: made anew for each scrape, from what the monitor knows then."""
+"""Prometheus metrics of the job, for /metrics, made anew for each scrape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 def metrics(hub: Hub) -> bytes:
-    """In Prometheus' text format. What only workers know is asked of them for each scrape."""
+    """Metrics in Prometheus' text format.
+
+    Workers are asked for new observations for each scrape.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Job(hub))
     return generate_latest(registry)
@@ -49,7 +52,7 @@ _TOTALS: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, st
         "Seconds from the end of reading an epoch until it is complete, p99.",
     ),
 )
-"""The totals that are metrics, where they are known: their names there and here."""
+"""Totals shown as metrics if known: type, names there and here, description."""
 
 
 class _Job:
@@ -58,7 +61,7 @@ class _Job:
         self._hub = hub
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry."""
+        """Metrics for the registry."""
         seen, hub = self._seen, self._hub
         events = CounterMetricFamily(
             "falkirk_events", "Events of the timeline since this monitor began.", labels=["kind"]

@@ -1,4 +1,4 @@
-"""The order of elements within layers: few crossings, and no edge that passes through a box.
+"""Order of elements within layers: few crossings, no edge through a box.
 
 Layers are ordered by the mean places of neighbours, downwards and upwards in turn, and then by exchanging neighbours as
 long as that helps. A box stands in several layers. On the way down, what a box stands between stays on its side: an
@@ -21,14 +21,14 @@ _EXCHANGES = 6
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Item `item` must come below the end of `box`."""
+    """Conflict: item `item` must come below the end of `box`."""
 
     box: int
     item: int
 
 
 def order(layers: Layers) -> list[list[int]] | Conflict:
-    """The elements of each layer from left to right."""
+    """Elements of each layer from left to right."""
     rows = _beginning(layers)
     best: list[list[int]] | None = None
     least = 0
@@ -50,7 +50,7 @@ def order(layers: Layers) -> list[list[int]] | Conflict:
 
 
 def count_crossings(layers: Layers, rows: Sequence[Sequence[int]]) -> int:
-    """Number of pairs of edges that cross between layers; what stands in the way of arches counts too."""
+    """Number of edge crossings between layers, and of elements in the way of arches."""
     crossings = 0
     for upper, lower in pairwise(rows):
         place = {element: at for at, element in enumerate(lower)}
@@ -72,7 +72,7 @@ def count_crossings(layers: Layers, rows: Sequence[Sequence[int]]) -> int:
 
 
 def _beginning(layers: Layers) -> list[list[int]]:
-    """Depth first from the items that nothing leads to; points of edges that lead back come last."""
+    """Initial order: depth first from items without in-edges, back edges last."""
     rows: list[list[int]] = [[] for _ in range(layers.count)]
     seen: set[int] = set()
     back = {point for point, _ in layers.above.values()}
@@ -137,7 +137,7 @@ def _downwards(layers: Layers, rows: list[list[int]]) -> list[list[int]] | Confl
 
 
 def _upwards(layers: Layers, rows: list[list[int]]) -> list[list[int]]:
-    """A wish only: the way down that follows sees to boxes."""
+    """Reorder layers upwards, as a wish: the next downward pass respects boxes."""
     done: list[list[int]] = []
     for number in range(len(rows) - 1, -1, -1):
         row = rows[number]
@@ -156,7 +156,10 @@ def _upwards(layers: Layers, rows: list[list[int]]) -> list[list[int]]:
 
 
 def _exchange(layers: Layers, rows: list[list[int]]) -> None:
-    """Exchange neighbours where that takes crossings away. Boxes stay where they are, and so what is on their sides."""
+    """Exchange neighbours to remove crossings; boxes stay in place.
+
+    And so does what is on their sides.
+    """
     beside: dict[int, list[int]] = {}
     for point, item in (*layers.above.values(), *layers.below.values()):
         beside.setdefault(point, []).append(item)
@@ -184,7 +187,7 @@ def _exchange(layers: Layers, rows: list[list[int]]) -> None:
 
 
 def _nearer(row: list[int], beside: dict[int, list[int]], at: int) -> int:
-    """The length that the arches of two neighbours lose when these are exchanged."""
+    """Length saved on the arches of two neighbours by exchanging them."""
     left, right = row[at], row[at + 1]
     gain = 0
     for element, step, other in ((left, 1, right), (right, -1, left)):
@@ -195,12 +198,12 @@ def _nearer(row: list[int], beside: dict[int, list[int]], at: int) -> int:
 
 
 def _crossed(left: list[float], right: list[float]) -> int:
-    """Crossings of the edges of two neighbours, whose ends are these."""
+    """Crossings of the edges of two neighbours, given the edges' ends."""
     return sum(bisect_left(right, end) for end in left)
 
 
 def _arches_fit(layers: Layers, rows: list[list[int]]) -> Conflict | None:
-    """True if no arch passes over or under a box that goes on there."""
+    """Conflict of an arch with a box above or below it, or None."""
     for arches, step in ((layers.above, -1), (layers.below, 1)):
         for point, item in arches.values():
             number = layers.top[point]

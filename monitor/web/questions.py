@@ -1,4 +1,4 @@
-"""The questions that a page asks about single processors, and about failures that have not happened.
+"""Questions of a page about single processors and supposed failures.
 
 They are answered where the job's state is, between two messages of the job, and travel there as data: what asks, and serves
 strangers, is another process. An answer is JSON, made there. A question that fails is answered too; nothing else fails by it.
@@ -23,31 +23,31 @@ Done = Callable[[Answer | str], None]
 
 
 class OfJob(msgspec.Struct, tag=True, frozen=True):
-    """The job as it is now: it is published, and the answer says no more."""
+    """Question: publish the job as it is now; the answer is empty."""
 
 
 class OfOperator(msgspec.Struct, tag=True, frozen=True):
-    """One operator on all workers."""
+    """Question: one operator on all workers."""
 
     operator: int
 
 
 class OfProcessor(msgspec.Struct, tag=True, frozen=True):
-    """One processor: F*(p), Ξ, what it holds."""
+    """Question: one processor, with F*(p), Ξ and its numbers."""
 
     operator: int
     worker: int
 
 
 class Why(msgspec.Struct, tag=True, frozen=True):
-    """The holders of its two frontiers."""
+    """Question: holders of a processor's two frontiers."""
 
     operator: int
     worker: int
 
 
 class WhatIf(msgspec.Struct, tag=True, frozen=True):
-    """The rollback frontiers of everything, if these failed."""
+    """Question: rollback frontiers of everything, if these failed."""
 
     failed: tuple[str, ...]
 
@@ -56,25 +56,28 @@ Question: TypeAlias = OfJob | OfOperator | OfProcessor | Why | WhatIf
 
 
 class JobState(Protocol):
-    """A job for its page, running or not."""
+    """Job seen by its page, running or not."""
 
     @property
     def options(self) -> Options | None:
-        """The options of every processor; None as long as no worker has joined."""
+        """Options of every processor; None as long as no worker has joined."""
 
     @property
     def told(self) -> dict[int, tuple[float, Observed]]:
-        """The last observation of each worker, and its time."""
+        """Last observation of each worker, and its time."""
 
     def observe(self) -> Observation | None:
-        """The job as it is now; None as long as no worker has joined."""
+        """Job as it is now; None as long as no worker has joined."""
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
-        """Ask what follows if these failed. `done` is called with the answer, or with why there is none."""
+        """Ask for the consequences if these failed.
+
+        `done` is called with the answer, or with why there is none.
+        """
 
 
 class WrongQuestion(FalkirkError):
-    """There is no such processor, or nothing is known yet. `status` is that of HTTP."""
+    """Question about an unknown processor or job; `status` is that of HTTP."""
 
     def __init__(self, text: str, status: int = 404) -> None:
         super().__init__(text)
@@ -82,18 +85,18 @@ class WrongQuestion(FalkirkError):
 
 
 Reply = Callable[["bytes | WrongQuestion"], None]
-"""Takes the answer, once; perhaps later than the question was put."""
+"""Receiver of the answer, called once; perhaps later than the question was put."""
 
 
 class Ask(Protocol):
-    """Has a question answered where the job's state is."""
+    """Sends a question to the place of the job's state, and returns the answer."""
 
     def __call__(self, question: Question) -> Awaitable[bytes]:
-        """The answer. Raises WrongQuestion."""
+        """Answer to the question; raise WrongQuestion."""
 
 
 def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[Observation], None]) -> None:
-    """Answer a question about `job`. Raises nothing."""
+    """Answer a question about `job`; raise nothing."""
     try:
         match question:
             case OfJob():
@@ -156,7 +159,7 @@ def _known(job: JobState, operator: int, worker: int) -> Options:
 
 
 def answer_as_json(answer: Answer) -> dict[str, Any]:
-    """The answer to a supposed failure, as the page and the command line get it."""
+    """Answer to a supposed failure as JSON, for the page and the command line."""
     redone = None
     if answer.redone is not None:
         parts = [part for of_worker in answer.redone for part in of_worker]

@@ -1,4 +1,6 @@
-"""The newest events of the timeline. Those that come with every cut do not push out the others.
+"""Newest events of the timeline, routine ones apart from others.
+
+Those that come with every cut do not push out the others.
 
 Where each epoch is committed, as in an eager region, a minute has thousands of them; a failure is to be seen for longer.
 """
@@ -13,14 +15,14 @@ from itertools import takewhile
 from monitor.coordination.supervision import TimelineEvent
 
 ROUTINE = frozenset({"cut", "durable", "checkpoint", "watermarks", "safe"})
-"""The kinds that come with every cut."""
+"""Kinds of events of every cut."""
 
 MOST_EVENTS = 4000
-"""Events of these kinds that are kept, and as many of all others."""
+"""Most routine events kept, and as many of all others."""
 
 
 class RecentEvents:
-    """Numbers events from 1.
+    """Recent events, numbered from 1.
 
     >>> events = RecentEvents(most=2)
     >>> for kind in ("failure", "cut", "cut", "cut"):
@@ -38,13 +40,13 @@ class RecentEvents:
         self._kept: tuple[deque[tuple[int, TimelineEvent]], ...] = deque(maxlen=most), deque(maxlen=most)
 
     def add(self, event: TimelineEvent) -> None:
-        """One more."""
+        """Add an event."""
         self._number += 1
         self.counts[event.kind] += 1
         self._kept[event.kind in ROUTINE].append((self._number, event))
 
     def after(self, number: int) -> list[tuple[int, TimelineEvent]]:
-        """Those with greater numbers, in order."""
+        """Events with greater numbers, in order."""
         newest = merge(*map(reversed, self._kept), key=lambda numbered: -numbered[0])
         return list(takewhile(lambda numbered: numbered[0] > number, newest))[::-1]
 

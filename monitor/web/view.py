@@ -1,4 +1,4 @@
-"""The view of a job at one moment, and its changes. Pure: no clock, no sockets.
+"""View of a job at one moment, and its changes. Pure: no clock, no sockets.
 
 The monitor hands over an `Observation`, which holds references only and costs it nothing. All that is computed from that is
 computed in arrays, workers by operators, and folded to the nodes that are drawn: a *row* a node, with one character a worker.
@@ -41,27 +41,27 @@ FIELDS = (
     "logged",
     "bars",  # a character a worker, 0 to z
 )
-"""The fields of a node's row, in order."""
+"""Fields of a node's row, in order."""
 
 BARS = ("busy", "taken", "bytes", "queued", "lag")
-"""The measures that bars of workers may show."""
+"""Measures for the bars of workers."""
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SMOOTH = 0.5
 _LATENCY_SECONDS = 10.0
 
 STALE_SECONDS = 3.0
-"""The age from which on an observation of a worker says nothing of what it does now."""
+"""Age of stale observations, in seconds."""
 
 ENDED, UNKNOWN = -1, -2
-"""In place of an epoch: there is none any more; nobody knows it."""
+"""Values in place of an epoch: no more to come, and unknown."""
 
 _AT = {name: number for number, name in enumerate(ROWS)}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """One worker, as the monitor sees it."""
+    """Worker as the monitor sees it."""
 
     presence: str
     incarnation: int
@@ -70,7 +70,7 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """References to what the monitor knows. Nothing in here changes any more.
+    """Observation of the job: references to the monitor's data, never changed.
 
     `low` is W, `[worker][processor]`; `completed` by worker and group; `told` the last report of each worker, with the time
     at which it came.
@@ -85,13 +85,16 @@ class Observation:
     told: Mapping[int, tuple[float, Observed]]
     verdict: Verdict = UNJUDGED
     live: bool = True
-    """False: the job is not there any more, and nobody knows what only its memory held."""
+    """False if the job has ended; data from memory only is then unknown."""
     read: Mapping[int, tuple[int, int | None]] = field(default_factory=dict)
-    """Of workers in long turns, what their sources had read before, as in `Observed.read` and `Observed.newest`."""
+    """Numbers read before by sources of workers now in long turns.
+
+    As in `Observed.read` and `Observed.newest`.
+    """
 
 
 class View:
-    """The newest observation in arrays, `[worker, processor]`, with rates from the ones before."""
+    """Newest observation in arrays, `[worker, processor]`, with rates."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -112,13 +115,16 @@ class View:
         self._told: dict[int, tuple[float, Observed]] = {}
         self._read: dict[int, float] = {}
         self._counted: dict[int, list[int]] = {}
-        """Records read and written by worker: a process that takes the place of another begins at 0, these do not go back."""
+        """Records read and written by worker, summed over its processes.
+
+        A process that takes the place of another begins at 0, these do not go back.
+        """
         self._latencies: deque[tuple[float, float]] = deque()
         self._progress = np.zeros(shape, dtype=np.int64)
         self._inner = np.zeros(shape, dtype=np.int64)
 
     def update(self, observation: Observation) -> None:
-        """Take the next observation into account. Its cost is that of what has changed."""
+        """Apply the next observation, at the cost of its changes."""
         self.version += 1
         self.observation = observation
         for worker, bounds in enumerate(observation.low):
@@ -172,13 +178,13 @@ class View:
     # ------------------------------------------------------------------------------------------ answers
 
     def _fresh(self, worker: int) -> bool:
-        """True if the worker has said lately how it is doing."""
+        """True if the last observation of the worker is recent."""
         assert self.observation is not None
         told = self._told.get(worker)
         return self.observation.live and told is not None and self.observation.at - told[0] < STALE_SECONDS
 
     def _reached(self) -> list[tuple[int | None, int | None]]:
-        """By worker of which that is known: the epochs of its slowest source, and of the one that is furthest ahead."""
+        """Epochs of each worker's slowest and furthest source, for known workers."""
         observation = self.observation
         if observation is None or not observation.live:
             return []
@@ -188,11 +194,11 @@ class View:
         return list(found.values())
 
     def newest(self) -> int | None:
-        """The epoch of the source that is furthest ahead; ENDED when all sources have ended, None when nobody knows."""
+        """Epoch of the furthest source; ENDED after all sources, None if unknown."""
         return self._epoch_of([furthest for _, furthest in self._reached()], max)
 
     def slowest(self) -> int | None:
-        """The same of the source that is furthest behind."""
+        """Epoch of the slowest source; ENDED after all sources, None if unknown."""
         return self._epoch_of([newest for newest, _ in self._reached()], min)
 
     def _epoch_of(self, epochs: list[int | None], which: Callable[[list[int]], int]) -> int | None:
@@ -205,7 +211,10 @@ class View:
         return ENDED if len(epochs) == self.layout.workers else None
 
     def totals(self) -> dict[str, Any]:
-        """The job in a few numbers. None: nobody knows; -1, of an epoch: there is none any more."""
+        """Totals of the job.
+
+        None: unknown; -1, of an epoch: no more to come.
+        """
         observation = self.observation
         assert observation is not None
         latencies = sorted(seconds for _, seconds in self._latencies)
@@ -235,7 +244,10 @@ class View:
         }
 
     def _covered(self) -> float:
-        """The share of epochs since the last cut of which all that went to other workers is kept; the least of any sender."""
+        """Share of epochs since the last cut with all sent messages kept.
+
+        The least of any sender.
+        """
         kept_from = self._table[:, _AT["kept_from"]]
         since = self._progress - self._low
         kept = np.maximum(self._progress - np.maximum(kept_from, self._low), 0)
@@ -243,7 +255,11 @@ class View:
         return float(shares[since > 0].min(initial=1.0))
 
     def workers(self) -> list[list[Any]]:
-        """For each: presence, incarnation, failures, newest epoch, records a second, how busy, seconds since it was heard."""
+        """Row for each worker.
+
+        Presence, incarnation, failures, newest epoch, records a second, how busy, seconds since its last
+        observation.
+        """
         observation = self.observation
         assert observation is not None
         busy = self._rates[2].sum(axis=1)
@@ -268,7 +284,10 @@ class View:
         return found
 
     def rows(self, folding: Folding, bars: str = "busy") -> list[Row]:
-        """A row for each drawn node; see `FIELDS`. `bars`: one of `BARS`."""
+        """Row for each drawn node; see `FIELDS`.
+
+        `bars`: one of `BARS`.
+        """
         order = np.array([member for members in folding.nodes for member in members], dtype=np.intp)
         starts = np.concatenate([[0], np.cumsum([len(members) for members in folding.nodes])[:-1]]).astype(np.intp)
 
@@ -315,14 +334,14 @@ class View:
 
 
 def changes(before: Sequence[Row] | None, after: Sequence[Row]) -> dict[int, Row]:
-    """The rows that differ, by node, of the same nodes; all of them where there were none."""
+    """Changed rows, by node, of the same nodes; all rows if there were none."""
     if before is None:
         return dict(enumerate(after))
     return {node: row for node, (old, row) in enumerate(zip(before, after)) if old != row}
 
 
 def _lowest(first: Table, second: Table, single: npt.NDArray[np.bool_]) -> tuple[Table, Table]:
-    """The least pair of each column: epochs, and what follows them where the node is one operator."""
+    """Least epoch of each column, with its second coordinate for single operators."""
     at = first.min(axis=0)
     inner = np.where(first == at, second, END).min(axis=0)
     ended = at >= END
@@ -336,7 +355,7 @@ def _relative(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _shorten(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Two digits that count: so that a page is not told of every flicker."""
+    """Two significant digits, to spare a page changes by noise."""
     magnitude = 10.0 ** np.floor(np.log10(np.maximum(values, 1.0)) - 1)
     found: npt.NDArray[Any] = np.round(np.round(values / magnitude) * magnitude, 1)
     return found

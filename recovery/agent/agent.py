@@ -1,4 +1,6 @@
-"""The agent: makes cuts, reports them once they are durable, lets go of what low-watermarks free, and carries out rollbacks.
+"""Recovery agent of a worker: cuts, reports, garbage collection and rollbacks.
+
+It makes cuts, reports them once they are durable, frees what low-watermarks allow, and carries out decisions.
 
 A state machine without I/O or clock: `step` takes events (`recovery.agent.events`), and gives effects
 (`recovery.agent.effects`).
@@ -85,24 +87,24 @@ from timely.worker import restoring
 from timely.worker.worker import Worker
 
 HEARTBEAT_SECONDS = 0.5
-"""A worker says at least so often that it is alive."""
+"""Longest time between two progress reports of a worker, in seconds."""
 
 ITERATION_SECONDS = 0.1
-"""A worker that is busy in a loop says so often how many iterations are over."""
+"""Time between reports of completed iterations by a worker busy in a loop."""
 
 REPORT_SECONDS = 0.02
-"""A worker that is quiet says so often how far it is, if it has come further."""
+"""Shortest time between reports of a quiet worker that has come further."""
 
 
 _WITHIN_A_TURN = (Received, GenerationBegun, PieceDue, PositionsFound, EpochsEnded)
-"""`TurnEnded` follows: one write serves all of a turn."""
+"""Events followed by `TurnEnded`: one write serves all of a turn."""
 
 _OFTEN = (TurnEnded, PieceDue)
-"""Told in the story only if something follows."""
+"""Frequent events, recorded in the story only if effects follow."""
 
 
 class WorkerPhase(Enum):
-    """The phase of a worker in the rounds of rollback."""
+    """Phase of a worker in the rounds of rollback."""
 
     JOINING = "waits for the first decision"
     RUNNING = "runs"
@@ -112,14 +114,14 @@ class WorkerPhase(Enum):
 
 
 def staged_nodes(layout: Layout, plan: Plan) -> frozenset[int]:
-    """The sinks and captures whose output waits for the low-watermark, by node."""
+    """Sinks and captures with output staged until the low-watermark, by node."""
     return frozenset(
         plan.processors[p].node.index for p, info in enumerate(layout.processors) if info.role in ("sink", "capture")
     )
 
 
 class Agent:
-    """Recovery on worker `index`.
+    """State machine of recovery on worker `index`.
 
     Args:
         incarnation: tells this process from earlier ones of the same worker.
@@ -153,33 +155,33 @@ class Agent:
         self.story = Story()
         self.phase = WorkerPhase.JOINING
         self.round = 0
-        """The newest round that was heard of."""
+        """Newest round received from the monitor."""
         self.alive = False
-        """True once it has memory: since the first decision that it has carried out."""
+        """True since the first decision carried out: the process has memory."""
         self.eager = tuple(number for number, group in enumerate(layout.groups) if group.eager)
-        """The groups that this worker cuts by itself."""
+        """Groups cut by this worker on its own."""
         self._gates: list[list[int]] = [[] for _ in layout.groups]
-        """By group, the gates behind it that shut."""
+        """Closing gates downstream of each group."""
         for edge in layout.edges:
             if edge.target in self.worker.gates:
                 self._gates[layout.processors[edge.source].group].append(edge.target)
         self.low: list[list[Bound]] = [[info.nothing for info in layout.processors] for _ in range(layout.workers)]
-        """W of every processor: `low[worker][processor]`."""
+        """Low-watermarks W of all processors: `low[worker][processor]`."""
         self.refused: str | None = None
         self.due: list[Cut] = []
-        """Cuts that were asked for and are not begun."""
+        """Cuts requested and not begun."""
         self.draft: Draft | None = None
-        """The cut that is being made."""
+        """Cut in the making."""
         self.gathered: list[ToMonitor] = []
-        """Reports to be made when what was gathered for the next segment is durable."""
+        """Reports waiting for the next segment to be durable."""
         self.sealed: list[ToMonitor] = []
-        """Reports to be made when the segment that is being written is durable."""
+        """Reports waiting for the segment now being written."""
         self.noted = 0
-        """The newest decision that the store has: the next process of this worker will know it."""
+        """Newest decision in the store, so known to this worker's next process."""
         self.early: list[Frame] = []
-        """Frames of a generation that has not begun here."""
+        """Frames of a generation not begun here."""
         self.known_ends = KnownEnds()
-        """The ends of epochs that a clock has cut, on any worker."""
+        """Ends of epochs cut by a clock, on any worker."""
         self._plan = plan
         self._effects: list[Effect] = []
         self._now = float("-inf")
@@ -187,17 +189,19 @@ class Agent:
         self._weighs_at = self._weighed_at = float("-inf")
         self._peers: tuple[int, ...] = ()
         self._ended: dict[int, int] = {}
-        """By worker, the newest round of which its end marker has come."""
+        """Newest round with an end marker received, by worker."""
         self._asked: dict[int, float] = {}
         self._made: dict[int, float] = {}
-        """By group, the times at which its cut was asked for, and at which the last one was made."""
+        """Times of each group's requested and last made cut."""
         self._acknowledged = dict.fromkeys((node.index for node in plan.graph.of_kind("source")), 0)
         self._begun = False
         self._joins_when_noted = False
         self._worked = 0.0
         self._kept_here: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        """The channels that stay on this worker, by the group and the depth of the receiver, which lives as long as they do:
-        nothing that it has completed is needed."""
+        """Channels within this worker, by group and depth of the receiver.
+
+        The receiver lives as long as the sender, so messages that it has completed need not be kept.
+        """
         for edge in layout.edges:
             if edge.kept:
                 target = layout.processors[edge.target]
@@ -228,7 +232,7 @@ class Agent:
             self.checkpoints.open()
 
     def step(self, now: float, *events: Event) -> list[Effect]:
-        """Take events that have come together, in their order. The effects are to be carried out in theirs."""
+        """Process simultaneous events in order; return effects to carry out in order."""
         self._now = now
         try:
             for event in events:
@@ -246,7 +250,7 @@ class Agent:
         return effects
 
     def check(self) -> None:
-        """Raise InvariantBroken if this agent is in a state in which it must not be between two steps."""
+        """Check the invariants between two steps; raise InvariantBroken."""
         check(self, INVARIANTS, self.story)
 
     def _take(self, event: Event) -> None:
@@ -286,7 +290,10 @@ class Agent:
 
     @property
     def begins(self) -> bool:
-        """True if it is `running` in a new generation: `GenerationBegun` must come before the worker is run."""
+        """True if `running` in a new generation that the engine has not begun.
+
+        `GenerationBegun` must come before the worker is run.
+        """
         return self._begun
 
     @property
@@ -301,7 +308,7 @@ class Agent:
 
     @property
     def cut_every(self) -> float | None:
-        """Number of seconds should be between two cuts of those that are due; None if nobody said."""
+        """Seconds between cuts wanted for the pending ones; None if unspecified."""
         numbers = [cut.group for cut in self.due] + ([self.draft.group] if self.draft is not None else [])
         return min((every for n in numbers if (every := self.layout.groups[n].seconds) is not None), default=None)
 
@@ -312,7 +319,7 @@ class Agent:
 
     @property
     def unwritten(self) -> int:
-        """Bytes of cuts that are made and not durable yet, as far as they are made."""
+        """Bytes of made cuts, and of made parts of cuts, not yet durable."""
         made = sum(saved.size for _, saved, _ in self.draft.states) if self.draft is not None else 0
         return made + self.journal.unwritten
 
@@ -321,13 +328,16 @@ class Agent:
         return bool(self.gathered) or self.journal.in_flight is not None
 
     def concerns(self, frame: Frame) -> bool:
-        """True if a frame must come as `Received`. All others are of this generation: the engine's, many, and none of ours."""
+        """True if a frame must come as `Received`, not straight to the engine.
+
+        All others are the engine's own, of this generation.
+        """
         return bool(frame.ends or frame.told) or frame.generation != self.worker.generation or not self.alive
 
     # ------------------------------------------------------------------------------------------ joining
 
     def _join(self) -> None:
-        """Tell the monitor, a new one perhaps, that this worker is there, once the store has the decision that it will name.
+        """Announce this worker to a monitor once its newest decision is durable.
 
         The monitor rests later rounds on it: the next process of this worker must not be found not to know it.
         """
@@ -370,7 +380,7 @@ class Agent:
                     self._report(self._answer(message))
 
     def _answer(self, question: AskMemory | AskCost) -> ToMonitor:
-        """The answer to a question of somebody who looks at the job; nothing but the question may fail by it."""
+        """Answer to a diagnostic question; an error in it fails the question only."""
         generation = self.worker.generation
         try:
             if isinstance(question, AskMemory):
@@ -395,7 +405,7 @@ class Agent:
                 self._let_go(p, bound)
 
     def _let_go(self, p: int, bound: Bound) -> None:
-        """Processor `p` of this worker never goes below `bound`: collect, release."""
+        """Apply a raised low-watermark of local processor `p`: collect and release."""
         self.checkpoints.collect(p, bound)
         self.recorder.collect(p, bound)
         if self.alive:
@@ -407,7 +417,10 @@ class Agent:
                 self.checkpoints.published.rise(p, bound)
 
     def _perform(self) -> None:
-        """Emit the effects of operators, released output above all, before the segment that says that it is out."""
+        """Emit operators' effects before writing the segment that records them as done.
+
+        Above all they release output.
+        """
         if self.worker.effects:
             self._effects.append(Perform(self.worker.take_effects()))
 
@@ -421,7 +434,7 @@ class Agent:
             self._effects.append(Acknowledge(node, epoch))
 
     def _tell_ends(self, ends: tuple[EpochEnds, ...]) -> None:
-        """Tell all others before they hear by progress that these epochs are over."""
+        """Send ends of epochs to all workers before progress shows these epochs over."""
         for each in ends:
             self.known_ends.hear(each)
         told = [each for each in ends if not each.alone]
@@ -467,7 +480,7 @@ class Agent:
             self.worker.receive(frame)
 
     def _report_drained(self) -> None:
-        """Answer the monitor when all links are empty and nothing is being stored."""
+        """Report `Drained` once all links are empty and no write is in flight."""
         if self.phase != WorkerPhase.DRAINING or self.waits_for_store():
             return
         if any(self._ended.get(worker, 0) < self.round for worker in self._peers):
@@ -478,7 +491,7 @@ class Agent:
         self._report(Drained(self.index, self.round, memory, self.known_ends.all()))
 
     def _memory(self) -> tuple[InMemory, ...]:
-        """The memory of each processor."""
+        """In-memory option of each processor, as reported while drained."""
         return tuple(
             InMemory(
                 upto := self.completion.at(p),
@@ -492,7 +505,10 @@ class Agent:
         )
 
     def _acted_on(self, p: int, upto: Bound) -> Bound:
-        """N̄(p, ⊤): all that was taken for complete at a processor of this worker. Work that waits here does not lower it."""
+        """N̄(p, ⊤): all times acted on as complete at local processor `p`.
+
+        Work that waits here does not lower it.
+        """
         return union(upto, self.recorder.notified_bound(p))
 
     def _decide(self, decision: Decision) -> None:
@@ -539,7 +555,7 @@ class Agent:
             self._on_frame(frame)
 
     def _shut_gates(self, mine: Sequence[Bound | None]) -> None:
-        """Let gates be open for what is durable of the groups in front of them, and is not taken back."""
+        """Set gates to the durable bounds of the groups before them, after a decision."""
         for edge in self.layout.edges:
             bound = mine[edge.source]
             if edge.target in self.worker.gates and bound is not None:
@@ -548,7 +564,7 @@ class Agent:
     # ------------------------------------------------------------------------------------------ running
 
     def _on_turn(self, quiet: bool) -> None:
-        """The worker has had a turn: say how far it is."""
+        """After a turn: report completion, cut eager groups, detect the end."""
         if self.phase == WorkerPhase.RUNNING and not self.worker.awaited:
             if quiet and (self.eager or self._now - self._reported_at >= REPORT_SECONDS):
                 self._report_completed()
@@ -586,7 +602,10 @@ class Agent:
     # ------------------------------------------------------------------------------------------ cuts
 
     def _commit(self) -> None:
-        """Cut the eager groups where they are complete, all in one segment, unless one is being written: then in the next."""
+        """Cut eager groups at their completed bounds, in one segment.
+
+        If a segment is being written, the cuts wait for the next one.
+        """
         if self.eager and not self.cutting:
             assert self.completion.reported is not None
             for number in self.eager:
@@ -596,7 +615,10 @@ class Agent:
             self._make_piece()
 
     def _make_piece(self) -> None:
-        """Make the next piece of the cuts that are due; those that need no piece are made as a whole, and so are eager ones."""
+        """Make the next piece of the pending cuts.
+
+        Cuts without pieces, and those of eager groups, are made whole.
+        """
         while self.draft is not None or self.due:
             if self.draft is None:
                 sources = self.checkpoints.sources(self.due[0].group, self.due[0].at)
@@ -625,7 +647,7 @@ class Agent:
         self.gathered.append(message)
 
     def _finish_draft(self) -> None:
-        """Make all the rest of a cut that was begun."""
+        """Finish the cut in the making at once."""
         if self.draft is not None:
             while not self.checkpoints.advance(self.draft):
                 pass
@@ -637,7 +659,7 @@ class Agent:
     # ------------------------------------------------------------------------------------------ the store
 
     def _write(self) -> None:
-        """Write the next segment, if there is a reason and none is under way."""
+        """Write the next segment, if there is a reason and none is in flight."""
         if self.journal.in_flight is not None or not (self.journal.restless or self.gathered):
             return
         self.checkpoints.carry()
@@ -662,7 +684,7 @@ class Agent:
         self._report_drained()
 
     def _report_stored(self, reports: list[ToMonitor]) -> None:
-        """Make reports that have waited for the store."""
+        """Send reports with a durable segment."""
         for report in reports:
             if isinstance(report, Durable):
                 report = replace(report, written=self._now - self._made.get(report.group, self._now))
@@ -674,7 +696,7 @@ class Agent:
             self._join()
 
     def _release(self, group: int, at: Bound) -> None:
-        """A cut of a group is durable. If it is a commit, open its gates.
+        """Open the gates behind a group with a durable cut.
 
         If nothing can take that back, publish its outputs, and acknowledge its input, without waiting for the monitor.
         """

@@ -1,4 +1,4 @@
-"""The completed times of one worker: at each processor, and in each group of processors that are checkpointed together."""
+"""Completed times of a worker, by processor and by checkpoint group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GROUP = -1
 
 
 class GroupInputs:
-    """The ways in which something can still come to group `number` of a layout, on one worker.
+    """Places and pending work with paths to group `number` of a layout, on one worker.
 
     Attributes:
         depth: the coordinates of its cuts.
@@ -45,7 +45,10 @@ class GroupInputs:
 
 
 class Completion:
-    """The completed bounds of a worker. What was complete, or was reported to be, stays so until a rollback."""
+    """Completed bounds of a worker.
+
+    They never fall until a rollback, and neither does what was reported of them.
+    """
 
     def __init__(self, plan: Plan, layout: Layout, worker: Worker) -> None:
         self._plan = plan
@@ -53,9 +56,12 @@ class Completion:
         self._worker = worker
         self._groups = [GroupInputs(plan, layout, number) for number in range(len(layout.groups))]
         self.before = [info.nothing for info in layout.processors]
-        """By processor: what was complete before this generation, whatever its progress says."""
+        """Completed bounds from before this generation, by processor.
+
+        They hold whatever progress says.
+        """
         self.reported: tuple[Bound, ...] | None = None
-        """By group: what the monitor was told in this generation."""
+        """Bounds reported to the monitor in this generation, by group."""
 
     @property
     def within_epochs(self) -> bool:
@@ -63,7 +69,7 @@ class Completion:
         return any(group.depth > 1 for group in self._groups)
 
     def at(self, p: int) -> Bound:
-        """The completed bound of processor `p`."""
+        """Completed bound of processor `p`."""
         if self._worker.awaited:
             return self.before[p]
         info = self._layout.processors[p]
@@ -85,7 +91,10 @@ class Completion:
         return upto if self.reported is None else union(upto, at_cut(self.reported[info.group], depth))
 
     def of_groups(self, busy: bool) -> tuple[Bound, ...]:
-        """The completed cut of each group. `busy`: work waits here; groups cut between epochs then stay as reported."""
+        """Completed bound of each group.
+
+        If `busy`, work waits here: groups cut between epochs then stay as reported.
+        """
         local = restoring.look(self._worker)
         upto = tuple(
             self.of_group(group, local) if not busy or group.depth > 1 else nothing(group.depth)
@@ -94,7 +103,10 @@ class Completion:
         return upto if self.reported is None else tuple(map(union, upto, self.reported))
 
     def of_group(self, group: GroupInputs, local: list[tuple[int, Time]]) -> Bound:
-        """The last cut of a group without anything that can still come to it; `local` is work that waits here."""
+        """Latest bound of a group with nothing still to arrive.
+
+        `local` is work that waits here.
+        """
         leaving, depth = self._worker.tracker.leaving, group.depth
         times = [
             cut_within(time if summary is None else summary(time), depth)

@@ -1,4 +1,4 @@
-"""The effects of the agent, carried out by its driver in their order."""
+"""Effects of the agent, carried out by its driver in their order."""
 
 from __future__ import annotations
 
@@ -15,58 +15,73 @@ from timely.data.messages import Frame
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A message for the monitor. Without a connection it is dropped: `Connected` leads to all that matters once more."""
+    """Send a message to the monitor.
+
+    Without a connection it is dropped: `Connected` leads to all that matters once more.
+    """
 
     message: ToMonitor
 
 
 class SendFrame(msgspec.Struct, frozen=True):
-    """A frame for another worker."""
+    """Send a frame to another worker."""
 
     worker: int
     frame: Frame
 
 
 class Put(msgspec.Struct, frozen=True):
-    """Write a segment; `Stored` tells of it. There is never more than one under way."""
+    """Write a segment; `Stored` reports completion.
+
+    There is never more than one in flight.
+    """
 
     name: str
     parts: Sequence[Buffer]
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Remove a segment, some time."""
+    """Delete a segment at some time."""
 
     name: str
 
 
 class Perform(msgspec.Struct, frozen=True):
-    """Carry out what operators ask for: output that was released, above all. It comes before a `Put` that says so."""
+    """Carry out effects of operators, above all released output.
+
+    They come before a `Put` that records them as done.
+    """
 
     effects: list[EngineEffect]
 
 
 class Rewind(msgspec.Struct, frozen=True):
-    """The worker has gone back: sources, by node, go on elsewhere, and jobs that nothing waits for any more are ended."""
+    """Rewind sources, by node, after a rollback; end jobs that nothing waits for."""
 
     sources: Mapping[int, SourceOrder]
 
 
 class Acknowledge(msgspec.Struct, frozen=True):
-    """The epochs of a source, by node, before this one will never be read again."""
+    """Acknowledge all epochs of a source, by node, before `epoch`.
+
+    They will never be read again.
+    """
 
     node: int
     epoch: int
 
 
 class AskPositions(msgspec.Struct, frozen=True):
-    """Tell by `PositionsFound`, at once, where each of these sources is: (processor, epoch), after all epochs before that."""
+    """Request positions of sources, after all epochs before the given one.
+
+    `wanted` has (processor, epoch). `PositionsFound` must answer at once.
+    """
 
     wanted: tuple[tuple[int, int], ...]
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """This worker cannot take part; the reason is for the user."""
+    """Fail this worker: it cannot take part, for a reason shown to the user."""
 
     reason: str
 

@@ -1,4 +1,7 @@
-"""The events of the agent: what its driver tells it. The time comes with each step."""
+"""Events of the agent, sent by its driver.
+
+The time comes with each step.
+"""
 
 from __future__ import annotations
 
@@ -13,45 +16,59 @@ from timely.data.messages import Frame
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """The connection to the monitor is there, or a new one: who listens now knows nothing of this worker. The first event."""
+    """First event: a connection to the monitor is open.
+
+    It may be a new one, to a monitor that knows nothing of this worker.
+    """
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """A message of the monitor."""
+    """Message from the monitor."""
 
     message: ToWorker
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A frame of another worker that is not the engine's alone: see `Agent.concerns`."""
+    """Frame of another worker for the agent as well as the engine.
+
+    See `Agent.concerns`.
+    """
 
     frame: Frame
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The segment of this name is durable."""
+    """Segment `name` is durable."""
 
     name: str
 
 
 class GenerationBegun(msgspec.Struct, frozen=True):
-    """The first frames of all workers are here, and the worker is about to be run: see `Agent.begins`."""
+    """First frames of all workers are here, and the worker is about to run.
+
+    See `Agent.begins`.
+    """
 
 
 class PieceDue(msgspec.Struct, frozen=True):
-    """There is time for a piece of a cut, of about so many rows: see `Agent.saving`."""
+    """Time for a piece of a cut, of about `rows` rows.
+
+    See `Agent.saving`.
+    """
 
     rows: int
 
 
 class PositionsFound(msgspec.Struct, frozen=True):
-    """The answer to `AskPositions`, by processor."""
+    """Answer to `AskPositions`, by processor."""
 
     positions: dict[int, tuple[SourcePosition, ...]]
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
-    """The worker has had a turn, and so have the pieces of cuts; not every turn need be told.
+    """End of a turn of the worker, and of the pieces of cuts made in it.
+
+    Drivers may leave out turns.
 
     Attributes:
         quiet: it can do nothing more until something comes.
@@ -63,7 +80,7 @@ class TurnEnded(msgspec.Struct, frozen=True):
 
 
 class EpochsEnded(msgspec.Struct, frozen=True):
-    """Epochs of sources are over on this worker, and nobody has heard of it yet."""
+    """New ends of epochs of local sources, not yet sent to other workers."""
 
     ends: tuple[EpochEnds, ...]
 

@@ -1,4 +1,4 @@
-"""The invariants of the agent: what is true between any two of its steps, whatever fails.
+"""Invariants of the agent, true between any two steps, whatever fails.
 
 Each is a predicate that gives None, or what is wrong, and names the rule that it stands for: of docs/theory.md,
 or of *Falkirk Wheel*, by section. The simulator checks all of them after every step.
@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 
 
 def memory_begins_with_a_decision(agent: Agent) -> str | None:
-    """A process has memory from the first decision on that it carries out: before, it has not handled anything."""
+    """A process has memory from the first decision on that it carries out.
+
+    Before, it has not handled anything.
+    """
     if agent.alive != (agent.phase.name != "JOINING"):
         return f"it {agent.phase.value}, and is {'' if agent.alive else 'not '}alive"
     return None
 
 
 def one_generation(agent: Agent) -> str | None:
-    """Engine, checkpoints and journal are of one generation, that of the last decision that was carried out."""
+    """Engine, checkpoints and journal have the last decision's generation.
+
+    That is the last decision that was carried out.
+    """
     generation = agent.checkpoints.generation
     if agent.journal.generation != generation or (agent.alive and agent.worker.generation != generation):
         found = agent.worker.generation, agent.journal.generation
@@ -34,7 +40,10 @@ def one_generation(agent: Agent) -> str | None:
 
 
 def reports_wait_for_their_segment(agent: Agent) -> str | None:
-    """Ξ is announced only after Ξ, S and L are durable: what waits for a segment waits while that is being written."""
+    """Ξ is announced only after Ξ, S and L are durable.
+
+    What waits for a segment waits while that is being written.
+    """
     if agent.sealed and agent.journal.in_flight is None:
         return f"{agent.sealed} wait for a segment, and none is being written"
     for report in agent.sealed + agent.gathered:
@@ -44,7 +53,7 @@ def reports_wait_for_their_segment(agent: Agent) -> str | None:
 
 
 def decisions_are_noted_in_turn(agent: Agent) -> str | None:
-    """A decision that the store does not have yet is on its way there, with the report that tells of it."""
+    """A decision not yet in the store is on its way there, with the report of it."""
     told = {report.generation for report in agent.gathered + agent.sealed if isinstance(report, Restored | Join)}
     generation = agent.checkpoints.generation
     if agent.noted != generation and not (agent.noted < generation and generation in told):
@@ -55,14 +64,20 @@ def decisions_are_noted_in_turn(agent: Agent) -> str | None:
 
 
 def cuts_fall_while_it_runs(agent: Agent) -> str | None:
-    """Checkpoints fall between activations, and not while links are drained: Ξ(p, ⊤) comes after all that was announced."""
+    """Checkpoints fall between activations, and never while links are drained.
+
+    Ξ(p, ⊤) comes after all that was announced.
+    """
     if agent.phase.name != "RUNNING" and (agent.draft is not None or agent.due):
         return f"it {agent.phase.value}, and is to make {agent.draft or agent.due}"
     return None
 
 
 def cuts_are_at_what_is_complete(agent: Agent) -> str | None:
-    """Nothing may be restored to f while a message in f is still to come (section 3.5, the first constraint)."""
+    """Cuts lie within the completed bound (section 3.5, the first constraint).
+
+    Nothing may be restored to f while a message in f is still to come.
+    """
     for cut in agent.due:
         if agent.completion.reported is None or not within(cut.at, agent.completion.reported[cut.group]):
             return f"group {cut.group} is to be cut at {cut.at}, and is complete up to {agent.completion.reported}"
@@ -70,8 +85,10 @@ def cuts_are_at_what_is_complete(agent: Agent) -> str | None:
 
 
 def drained_is_durable(agent: Agent) -> str | None:
-    """A worker that has drained its links has no report left to make: what it said then is all there is. Its journal may
-    still be cleaned."""
+    """A drained worker has no reports left: its `Drained` report is complete.
+
+    Its journal may still be cleaned.
+    """
     if agent.phase.name == "DRAINED":
         for report in agent.gathered + agent.sealed:
             return f"it has said that it is drained, and {report} waits for the store"
@@ -79,7 +96,10 @@ def drained_is_durable(agent: Agent) -> str | None:
 
 
 def early_frames_are_of_a_generation_to_come(agent: Agent) -> str | None:
-    """Frames of an old generation are dropped, those of this one are the engine's."""
+    """Early frames are of a later generation.
+
+    Frames of an old generation are dropped, those of this one are the engine's.
+    """
     for frame in agent.early:
         if agent.alive and frame.generation <= agent.worker.generation:
             return f"a frame of generation {frame.generation} waits, in generation {agent.worker.generation}"
@@ -87,7 +107,10 @@ def early_frames_are_of_a_generation_to_come(agent: Agent) -> str | None:
 
 
 def what_came_back_is_complete(agent: Agent) -> str | None:
-    """A processor was complete, before this generation, at least up to the bound at which it came back from its store."""
+    """Restored bounds lie within the bounds complete before this generation.
+
+    A processor was complete, before this generation, at least up to the bound at which it came back from its store.
+    """
     for p, (since, before) in enumerate(zip(agent.recorder.since, agent.completion.before)):
         if not within(since, before):
             return f"{agent.layout.processors[p].name} came back at {since}, and was complete up to {before}"
@@ -95,7 +118,7 @@ def what_came_back_is_complete(agent: Agent) -> str | None:
 
 
 def watermarks_can_be_restored(agent: Agent) -> str | None:
-    """W(p) is in F*(p): nothing is collected that it rests on (section 4.2)."""
+    """W(p) is in F*(p): nothing that it rests on is collected (section 4.2)."""
     if not agent.alive:
         return None
     for p, (info, low) in enumerate(zip(agent.layout.processors, agent.low[agent.index])):
@@ -105,7 +128,10 @@ def watermarks_can_be_restored(agent: Agent) -> str | None:
 
 
 def logs_are_collected(agent: Agent) -> str | None:
-    """L(e, ·) goes within W(dst(e)), and none of it is sent again (section 4.2)."""
+    """Logs within W(dst(e)) are collected: they are never sent again (section 4.2).
+
+    L(e, ·) goes within W(dst(e)).
+    """
     targets = {edge.edge: edge.target for edge in agent.layout.edges}
     for (edge, receiver), entries in agent.recorder.logs.items():
         low = agent.low[receiver][targets[edge]]
@@ -117,7 +143,10 @@ def logs_are_collected(agent: Agent) -> str | None:
 
 
 def kept_messages_are_collected(agent: Agent) -> str | None:
-    """Messages to other workers are kept while their receivers can go back before them, no longer, and within a budget."""
+    """Sent messages are kept while receivers may need them, within a budget.
+
+    Messages to other workers are kept while their receivers can go back before them, and no longer.
+    """
     shipments = agent.recorder.shipments
     if shipments.most > shipments.budget:
         return f"it keeps {shipments.most} bytes that it sent, where {shipments.budget} may be"
@@ -132,7 +161,10 @@ def kept_messages_are_collected(agent: Agent) -> str | None:
 
 
 def who_is_done_needs_nothing(agent: Agent) -> str | None:
-    """A worker is done for good when W holds everything, on all workers, and nothing waits."""
+    """A worker is released only when W holds everything, on all workers.
+
+    And nothing waits.
+    """
     if agent.phase.name == "RELEASED":
         if any(bound[0] < NEVER for bounds in agent.low for bound in bounds):
             return f"it is done, and W is {agent.low}"

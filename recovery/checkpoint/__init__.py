@@ -1,4 +1,4 @@
-"""Checkpoints of one worker: made, found again, and let go.
+"""Checkpoints of one worker: cut, restored and collected.
 
 Enters: cuts to make, low-watermarks. Leaves: sections for the journal, and Ξ. Pure.
 """

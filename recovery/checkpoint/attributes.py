@@ -1,4 +1,4 @@
-"""Finds what operators of the user's keep in attributes from one time to the next: nobody saves that.
+"""Detection of unsaved attributes kept by user operators across times.
 
 Where all that came has been dealt with, an operator must look as it did when it was made, but for its `state`. It is compared
 at cuts, and made so in a rollback; at a cut containers may hold what belongs to later times that are under way. What is
@@ -23,17 +23,17 @@ from timely.state import State
 from timely.worker.worker import Worker
 
 _MOST = 64
-"""Of containers with more elements only the number is compared."""
+"""Largest container compared by elements; of larger ones only the length counts."""
 
 _PLAIN = (int, float, str, bytes, bool, type(None), tuple, frozenset)
 _CONTAINERS = (list, dict, set, deque, bytearray)
 
 _Look: TypeAlias = dict[str, tuple[Any, Any]]
-"""By attribute: the object, and what it held."""
+"""Object and copied content of each attribute, by name."""
 
 
 class Attributes:
-    """Those of the user's operators on one worker, but for operators that come back by replay."""
+    """Attributes of a worker's user operators, but for those restored by replay."""
 
     def __init__(self, layout: Layout, worker: Worker, recorder: WorkerRecorder) -> None:
         self._layout = layout
@@ -47,7 +47,7 @@ class Attributes:
         self.look()
 
     def look(self) -> None:
-        """To be called before new operators handle anything: remember how they were made."""
+        """Record initial attributes of new operators, before these handle anything."""
         for p in self._of:
             operator = self._worker.runtimes[p].operator
             now = _look(operator)
@@ -60,7 +60,7 @@ class Attributes:
                 self._looks[p] = (operator, now | made)
 
     def changed(self, p: int) -> list[str]:
-        """The attributes of processor `p` that are not as they were made, as far as can be seen."""
+        """Attributes of processor `p` visibly different from their initial values."""
         if p not in self._looks:
             return []
         operator, before = self._looks[p]
@@ -74,7 +74,7 @@ class Attributes:
         )
 
     def check(self, group: int, at: Bound) -> None:
-        """Before a cut. Raises OperatorError for an operator that keeps what the cut does not save."""
+        """Check a group before a cut; raise OperatorError for unsaved attributes."""
         for p in self._layout.members(group):
             if p in self._looks:
                 operator = self._worker.runtimes[p].operator
@@ -124,7 +124,10 @@ def _content(value: Any) -> Any:
 
 
 def _is_comparable(value: Any, held: Any) -> bool:
-    """True for what looks the same in two operators that were made in the same way: objects are other ones in each."""
+    """True if equally built operators have equal values here.
+
+    Other objects are different in each operator.
+    """
     if isinstance(value, _CONTAINERS):
         return not isinstance(held, list) or all(map(_is_plain, held))
     return _is_plain(value)

@@ -1,4 +1,4 @@
-"""The checkpoints of one worker: made at cuts, found again for a restore, and let go when nobody needs them.
+"""Checkpoints of one worker: made at cuts, read to restore, and collected.
 
 A *cut* of a group persists, for every chain processor of the group, Ξ and what Table 1 of *Falkirk Wheel* asks
 for beside it: the state that is new since the cut before, requests for notifications, logged messages, events of a full
@@ -48,41 +48,44 @@ from timely.state.interface import Run, Runs, State
 from timely.state.shapes import digest_of, shown
 
 MOST_EVENTS = 1000
-"""A full history of more events is replaced by the operator's `state`, if it keeps nothing else."""
+"""Most events of a full history before a snapshot of `state` replaces it.
+
+Only if the operator keeps nothing else.
+"""
 
 PIECE_ROWS = 4096
-"""Rows of state in one piece, between two turns of the worker, while nothing is known of how long that takes."""
+"""Initial rows of state in a piece, until the cost of pieces is measured."""
 
 _RUN_ROWS = 4
-"""A run counts for at least so many rows of a piece: it costs something, however small."""
+"""Least rows counted for a run, for the fixed cost of one."""
 
 RETAINED = 1 << 23
-"""Bytes of small checkpoints that are kept in memory, to be carried to where small segments are joined."""
+"""Bytes of small checkpoints kept in memory, for rewriting small segments."""
 
 Positions: TypeAlias = Mapping[int, tuple[SourcePosition, ...]]
-"""The positions of the partitions of sources, by processor."""
+"""Positions of the partitions of sources, by processor."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """A cut in the making: piece by piece, so that the worker is never away for long."""
+    """Cut in the making, piece by piece, so that the worker never pauses for long."""
 
     group: int
     at: Bound
     waited: float = 0.0
     began: float = 0.0
-    """The time at which it was begun, and how long before that it was asked for."""
+    """Time of the cut's beginning; `waited` is the delay since its request."""
     xis: list[Xi] = field(default_factory=list)
     states: list[tuple[int, SavedCheckpoint, Iterator[Run]]] = field(default_factory=list)
-    """The processors that are still to be saved, with what is left of their state."""
+    """Processors still to be saved, with the rest of their state."""
     pieces: list[Section] = field(default_factory=list)
-    """Of the first of them, made already."""
+    """Finished pieces of the first processor in `states`."""
     next_run: Run | None = None
-    """Taken from its state, and not yet in a piece."""
+    """Run taken from the first state, and not yet in a piece."""
 
 
 class Checkpoints:
-    """The persisted half of a worker."""
+    """Persisted checkpoints, logs and histories of a worker."""
 
     def __init__(self, layout: Layout, recorder: WorkerRecorder, journal: Journal) -> None:
         self._layout = layout
@@ -98,25 +101,25 @@ class Checkpoints:
         self._sender = {edge.edge: edge.source for edge in layout.edges}
         self._digests = [digest_of(info.state or ()) for info in layout.processors]
         self.piece_rows = PIECE_ROWS
-        """The wanted number of rows of the next piece of a cut: for the driver, which has a clock, to set."""
+        """Rows wanted in the next piece of a cut, set by the driver, which has a clock."""
         self.most_events = MOST_EVENTS
-        """For the simulation, whose histories are short."""
+        """Limit of events in a full history; the simulator sets a smaller one."""
         self.saved_rows = 0
-        """Rows of state that were saved so far."""
+        """Rows of state saved so far."""
 
     @property
     def generation(self) -> int:
-        """Of the last decision that was applied."""
+        """Generation of the last decision applied."""
         return self._applied.generation
 
     # Making cuts
 
     def open(self) -> None:
-        """Write down of which program this journal is."""
+        """Write the program's layout into a new journal."""
         self._add(self._opening)
 
     def sources(self, group: int, at: Bound) -> tuple[tuple[int, int], ...]:
-        """The sources that a cut will save: the processor, and the epoch before which all is read."""
+        """Sources saved by a cut: processor, and end of the epochs read."""
         found = []
         for p in self._layout.members(group):
             info = self._layout.processors[p]
@@ -126,12 +129,14 @@ class Checkpoints:
         return tuple(found)
 
     def last_cut(self, group: int) -> Bound:
-        """The last cut that was begun of an eager group, in which all are chains."""
+        """Last cut begun of an eager group, in which all are chains."""
         saved = [self._of[p].saved for p in self._layout.members(group)]
         return min(each[-1].bound if each else nothing(1) for each in saved)
 
     def cut(self, group: int, at: Bound, states: Callable[[int], State | None], positions: Positions) -> Draft:
-        """Begin a cut. Every event of the group before it must have been handled. Use `advance` until it is done.
+        """Begin a cut; call `advance` until it is done.
+
+        Every event of the group before it must have been handled.
 
         `positions` has those of the `sources` that it saves.
         """
@@ -186,7 +191,7 @@ class Checkpoints:
         return events > self.most_events and self._recorder.only_state(p, bound)
 
     def advance(self, draft: Draft) -> bool:
-        """Make the next piece of a cut. True when all of it is in the journal."""
+        """Make the next piece of a cut; True when all of it is in the journal."""
         while draft.states:
             p, saved, pieces = draft.states[0]
             runs = self._gather(draft, pieces)
@@ -208,7 +213,7 @@ class Checkpoints:
         return True
 
     def _gather(self, draft: Draft, pieces: Iterator[Run]) -> list[Run]:
-        """The runs of the next piece: as many as have the rows of a piece, and can be one batch."""
+        """Runs of the next piece: up to a piece's rows, with batches of one kind."""
         runs: list[Run] = []
         rows = 0
         while rows < self.piece_rows:
@@ -236,7 +241,10 @@ class Checkpoints:
             self._journal.add(saved.key, each)
 
     def _retain(self, saved: SavedCheckpoint) -> None:
-        """Keep what was written, if it is so small that it is to be joined with others, and there is room."""
+        """Keep a small checkpoint's sections in memory, as far as there is room.
+
+        They are rewritten when small segments are joined.
+        """
         if saved.size >= self._journal.small:
             saved.sections = []
             return
@@ -251,7 +259,7 @@ class Checkpoints:
     # Decisions
 
     def apply(self, generation: int, bounds: Sequence[Bound | None]) -> None:
-        """Note a decision in the journal, and let go of what it makes void."""
+        """Record a decision in the journal, and drop records that it voids."""
         self._applied.apply(generation, bounds)
         for p, bound in enumerate(bounds):
             if bound is not None:
@@ -264,7 +272,7 @@ class Checkpoints:
         self._release(saved.key)
 
     def _release(self, key: Key) -> None:
-        """Forget what was written under a key."""
+        """Release sections retained under a key."""
         saved = self._retained.pop(key, None)
         if saved is not None:
             self._retained_size -= saved.size
@@ -273,10 +281,10 @@ class Checkpoints:
     # Restoring
 
     def load(self, records: Sequence[tuple[Record, Any]], contents: bool = True) -> None:
-        """Take over what earlier incarnations wrote; of a key that was written again only the last.
+        """Restore records of earlier incarnations; the last of each key counts.
 
-        A decision makes void what was written in earlier generations and lies outside it. Without `contents`, what was
-        delivered is not read: that takes the classes of the program, which who only looks at a store does not have.
+        A decision voids records of earlier generations that lie outside it. Without `contents`, delivered batches
+        are not decoded: that takes the classes of the program, which a mere reader of the store does not have.
 
         Raises FalkirkError for records that are damaged or of another program.
         """
@@ -312,7 +320,7 @@ class Checkpoints:
         self._events.sort()
 
     def _check_state(self, checkpoint: Checkpoint, written_by: Sequence[Layout]) -> None:
-        """Raise OperatorError for a checkpoint of a state of another shape than the program has."""
+        """Raise OperatorError if a saved state has another shape than the program's."""
         p = checkpoint.xi.processor
         if checkpoint.state in (0, self._digests[p]) or self._layout.processors[p].state is None:
             return
@@ -326,7 +334,7 @@ class Checkpoints:
         )
 
     def live_keys(self) -> set[Key]:
-        """The keys that are still of use, after `load`."""
+        """Keys still in use, after `load`."""
         keys: set[Key] = {("opening",), PUBLISHED}
         keys.update(self._applied.keys())
         keys.update(saved.key for saved in self.saved())
@@ -334,37 +342,37 @@ class Checkpoints:
         return keys
 
     def durable(self) -> tuple[Xi, ...]:
-        """All Ξ that are in the store, and not only on their way there; each processor's ascending."""
+        """All durable Ξ, ascending by processor."""
         return tuple(saved.checkpoint.xi for saved in self.saved() if self._journal.is_stored(saved.key))
 
     def saved(self) -> Iterator[SavedCheckpoint]:
-        """All checkpoints, also those on their way to the store; each processor's ascending."""
+        """All checkpoints, including those being written, ascending by processor."""
         for history in self._of:
             yield from history.saved
 
     def at(self, p: int, bound: Bound) -> Checkpoint | None:
-        """The checkpoint of processor `p` at `bound`; None for ∅ and where none was needed."""
+        """Checkpoint of processor `p` at `bound`; None for ∅ and for one never needed."""
         found = self._of[p].at(bound)
         return found.checkpoint if found is not None else None
 
     def within(self, p: int, bound: Bound) -> Bound:
-        """The newest bound up to `bound` at which processor `p` was saved; ∅ for none."""
+        """Newest saved bound of processor `p` within `bound`; ∅ for none."""
         none = self._layout.processors[p].nothing
         return next((saved.bound for saved in reversed(self._of[p].saved) if within(saved.bound, bound)), none)
 
     def runs(self, p: int, bound: Bound, last: bool = False) -> Runs:
-        """S(p, `bound`), from what was read of the store, in order of time.
+        """Runs of S(p, `bound`) from the store, in order of time.
 
-        `last`: nobody will ask for less, so each piece is forgotten when it was read.
+        With `last` this is the last read, so each piece is dropped once it is read.
         """
         return self._of[p].runs(bound, lambda time: not self.published.holds(p, time), last)
 
     def came_back(self, p: int, bound: Bound) -> None:
-        """Processor `p` is restored from the store at `bound`."""
+        """Record a restore of processor `p` from the store at `bound`."""
         self._of[p].since = bound
 
     def forget_payloads(self) -> None:
-        """Forget payloads that have been restored; processors that may have to go below that keep theirs."""
+        """Drop restored payloads, except for processors possibly going below them."""
         for history in self._of:
             if history.since is None:
                 history.forget_payloads()
@@ -372,7 +380,7 @@ class Checkpoints:
     # Letting go
 
     def collect(self, p: int, low: Bound) -> None:
-        """Processor `p` of this worker never goes below `low`: only what a later rollback may need stays."""
+        """Collect checkpoints of processor `p` made unnecessary by W = `low`."""
         history, info = self._of[p], self._layout.processors[p]
         if history.since is not None and within(history.since, low):
             history.since = None
@@ -388,7 +396,10 @@ class Checkpoints:
                 self._let_go(saved)
 
     def _collect_history(self, p: int, low: Bound, last: int) -> int:
-        """Drop the events whose effects a saved state holds. The first checkpoint to keep, of those up to `last`."""
+        """Drop events covered by a saved state; return the first checkpoint to keep.
+
+        It is one of those up to `last`.
+        """
         base = self.base(p, low)
         if base == self._layout.processors[p].nothing:
             return last
@@ -396,19 +407,19 @@ class Checkpoints:
         return self._of[p].index_of(base)
 
     def base(self, p: int, bound: Bound) -> Bound:
-        """The newest bound up to `bound` at which the state of a processor with a full history was saved; ∅ for none."""
+        """Newest bound within `bound` with a saved state of a full history; ∅ for none."""
         return self._of[p].base(bound) or self._layout.processors[p].nothing
 
     def collect_log(self, edge: int, receiver: int, low: Bound) -> None:
-        """The processor behind a logged edge never goes below `low` on worker `receiver`."""
+        """Collect a logged edge's entries within `low`, W of its receiver."""
         self._events.collect_log(edge, receiver, low)
 
     def forget_decisions(self) -> None:
-        """A segment was written: decisions are of no use when everything that they made void is gone."""
+        """Drop decisions without void records left, after a segment was written."""
         self._applied.forget()
 
     def carry(self) -> None:
-        """Write again what keeps old segments of the journal alive."""
+        """Rewrite live records of old segments, so that these can be deleted."""
         keys = cast(list[Key], self._journal.carry())
         crowded = bool(keys) and self._journal.size > 4 * self._journal.live + 2 * processor_checkpoints.SMALL
         for key in keys:
@@ -425,7 +436,10 @@ class Checkpoints:
                 self._events.write_again(key)
 
     def _carry_cut(self, key: Any, crowded: bool) -> None:
-        """State that is not at hand any more is saved anew, if what is not needed takes much more room than what is."""
+        """Rewrite a checkpoint, or have state not in memory saved anew.
+
+        State is saved anew only if garbage takes much more room than live records.
+        """
         _, p, bound = key
         saved = self._of[p].at(bound)
         assert saved is not None  # its key is dead as soon as it is gone
@@ -438,7 +452,7 @@ class Checkpoints:
 
 
 def _alike(one: Batch, other: Batch) -> bool:
-    """True if two batches can be saved as one, and be told apart again."""
+    """True if two batches can be saved as one and separated again."""
     if isinstance(one, list):
         return isinstance(other, list)
     return (

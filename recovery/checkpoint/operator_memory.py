@@ -1,8 +1,8 @@
-"""All that an operator of the user's keeps, its `state` aside: attributes, what is deep inside them, closures.
+"""Memory of a user operator beyond `state`: attributes, nested objects, closures.
 
-A full history may end in a snapshot of `state` only where nothing else is kept. So an operator is looked at after each event,
-and compared with how it looked when it was made. Where that cannot be told, it counts as keeping more: then its history stays
-whole, which is always right.
+A full history may end in a snapshot of `state` only where nothing else is kept. So an operator is inspected after
+each event, and compared with its initial look. If the inspection fails, it counts as keeping more: then its history
+stays whole, which is always right.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from timely.worker.processor import build_operator
 from timely.worker.worker import Worker
 
 MOST = 512
-"""Of an operator with more to look at than so many values nobody can tell, for it is looked at after every event."""
+"""Most values inspected in an operator; one with more counts as unknown.
+
+It is inspected after every event.
+"""
 
 _PLAIN = frozenset(
     {int, complex, str, bytes, bool, type(None), range, Decimal, UUID}
@@ -54,19 +57,22 @@ _CONSTANT = (
     pa.Schema,
     pl.Expr,
 )
-"""Types that remember nothing, or nothing of an operator's: values are the same if they are the same object."""
+"""Types without memory of an operator's, compared by identity."""
 _OURS = ("timely.", "recovery.", "libraries.")
 
 Look: TypeAlias = list[Any] | None
-"""Equal for operators that keep the same; None where nobody can tell."""
+"""Comparable snapshot of an operator; None if its memory cannot be inspected."""
 
 
 class Unclear(Exception):
-    """There is something that cannot be looked into."""
+    """Object with memory out of reach of an inspection."""
 
 
 class _Same:
-    """Stands for an object that is equal to itself only. It keeps the object, so no other can come to have its address."""
+    """Wrapper for comparison by identity.
+
+    It keeps the object, so no other can come to have its address.
+    """
 
     __slots__ = ("it",)
 
@@ -80,7 +86,7 @@ class _Same:
 
 
 def look(operator: Operator) -> Look:
-    """A snapshot of `operator`. Its `state`, its transient attributes and the methods that the engine wraps do not count."""
+    """Snapshot of `operator`, without `state`, transient and wrapped attributes."""
     walk = _Walk()
     state = operator.state
     for own in (state, *(state.parts if isinstance(state, Parts) else ())):
@@ -96,14 +102,14 @@ def look(operator: Operator) -> Look:
 
 
 def _is_wrapped(operator: Operator, method: Any) -> bool:
-    """True if this is the method, or what the engine has put around it for the first batch."""
+    """True for the operator's own method, or the engine's wrapper for a first batch."""
     if isinstance(method, MethodType):
         return method.__self__ is operator
     return isinstance(method, FunctionType) and method.__module__.startswith(_OURS)
 
 
 class _Walk:
-    """Goes through everything that can be reached, and writes down what it finds."""
+    """Traversal of all reachable objects, recording a token for each."""
 
     def __init__(self) -> None:
         self.tokens: list[Any] = []
@@ -165,7 +171,7 @@ class _Walk:
             self.value(each)
 
     def function(self, function: FunctionType) -> None:
-        """A function remembers in what it closes over, in its defaults and in attributes; not in what is global."""
+        """Record a function's memory: closure, defaults and attributes, not globals."""
         self.tokens.append(_Same(function.__code__))
         if function.__closure__:
             self._all(function.__closure__)
@@ -183,7 +189,7 @@ class _Walk:
             self.tokens.append("empty")
 
     def parts(self, value: Any, apart: Any) -> None:
-        """The attributes of an object, and what its class remembers."""
+        """Record an object's attributes and its class's memory."""
         found = dict(getattr(value, "__dict__", {}))
         kind: Any = type(value)
         for name in _slots(kind):
@@ -211,7 +217,7 @@ def _slots(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _is_python(kind: Any) -> bool:
-    """True if all that objects of this class hold are attributes: nothing of it is written in C."""
+    """True if objects of this class hold attributes only, nothing written in C."""
     return all(
         not isinstance(each, _Wrapper | _Method | BuiltinFunctionType)
         for base in kind.__mro__
@@ -222,12 +228,15 @@ def _is_python(kind: Any) -> bool:
 
 @cache
 def _users(kind: Any) -> tuple[type, ...]:
-    """The classes of the user's that `kind` is made of."""
+    """User-defined classes among the bases of `kind`."""
     return tuple(base for base in kind.__mro__ if base is not object and not base.__module__.startswith(_OURS))
 
 
 def _of_class(kind: Any) -> list[Any]:
-    """The means by which a class of the user's remembers: its attributes, and functions that are more than their code."""
+    """Memory of user-defined classes: attributes, and functions with closures.
+
+    Functions with defaults or attributes count as well.
+    """
     found: list[Any] = []
     for base in _users(kind):
         for name, each in vars(base).items():
@@ -248,7 +257,7 @@ def _of_class(kind: Any) -> list[Any]:
 
 
 class OperatorMemory:
-    """The user's operators with full histories on one worker: how they looked when they were made."""
+    """Initial snapshots of a worker's user operators with full histories."""
 
     def __init__(self, layout: Layout, worker: Worker) -> None:
         self._worker = worker
@@ -257,14 +266,14 @@ class OperatorMemory:
         )
         self._made = {p: look(worker.runtimes[p].operator) for p in self.of}
         self._first: dict[int, Look] = {}
-        """Snapshots of new operators; only of those that are made in the same way each time."""
+        """Snapshots of new operators, for those built alike each time."""
         for p in self.of:
             again = look(build_operator(worker.runtimes[p].processor, []))
             if again == self._made[p]:
                 self._first[p] = again
 
     def made(self, p: int, operator: Operator) -> None:
-        """Processor `p` has a new operator, which has not handled anything yet.
+        """Record a new operator of processor `p`, before it handles anything.
 
         Raises OperatorError if it begins with what another one has left: then no replay can be right.
         """
@@ -281,10 +290,10 @@ class OperatorMemory:
             )
 
     def keeps(self, p: int, operator: Operator | None = None) -> bool:
-        """True if processor `p` keeps anything now but its `state`, or nobody can tell."""
+        """True if processor `p` keeps memory beyond its `state`, or may do so."""
         now = look(operator or self._worker.runtimes[p].operator)
         return now is None or now != self._made[p]
 
     def watched(self) -> dict[int, Callable[[], bool]]:
-        """Those with a `state`, each with the question whether it keeps more."""
+        """Tests for further memory, by processor with a `state`."""
         return {p: partial(self.keeps, p) for p in self.of if self._worker.runtimes[p].operator.state is not None}

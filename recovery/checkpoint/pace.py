@@ -1,4 +1,4 @@
-"""The pace of a cut: when a worker's driver makes its pieces, how large, and for how long, so that nothing else waits.
+"""Pace of a cut: time and size of pieces between a worker's turns.
 
 The core has no clock, so the driver measures. After each turn it makes pieces for as long as half a turn takes, within limits.
 The longer a cut lasts, the more: one that takes as long as the interval that was asked for gets half of the worker's time, and
@@ -13,36 +13,42 @@ from collections.abc import Callable
 from recovery.checkpoint.checkpoints import PIECE_ROWS
 
 SHORTEST, LONGEST = 0.0005, 0.002
-"""A piece, and all pieces of a turn, should take half of what a turn of the worker takes, but no fewer and no more seconds."""
+"""Limits of the seconds for a piece, and for the pieces of a turn.
+
+Within them, both take half of a turn.
+"""
 
 LATEST = 0.05
-"""The pieces of a turn take no more seconds than this or the turn itself, however late a cut is."""
+"""Most seconds for the pieces of a turn when a cut is late, or a turn's own."""
 
 _FEWEST, _MOST = 16, 1 << 17
 
 _IN_TIME = 0.25
-"""A cut is in time for this share of the interval."""
+"""Share of the interval counted as in time."""
 
 
 class Pace:
-    """Measured durations of one worker's pieces and turns, in seconds, and what follows from them."""
+    """Measured seconds of one worker's pieces and turns, and the pace from them."""
 
     def __init__(self) -> None:
         self.rows = PIECE_ROWS
-        """The wanted number of rows of the next piece."""
+        """Rows wanted in the next piece."""
         self._per_row: float | None = None
         self._longest = 0.0
-        """The expected duration of a piece: the longest of late. Memory never used before can make one ten times as long."""
+        """Expected seconds of a piece: the longest of late.
+
+        Memory never used before can make one ten times as long.
+        """
         self._turn = 0.0
         self._put_off = False
         self._cut_since: float | None = None
 
     def worked(self, seconds: float) -> None:
-        """A turn in which there was something to do took so long, pieces apart."""
+        """Record the seconds of a turn with work in it, without its pieces."""
         self._turn += (seconds - self._turn) / 16
 
     def saved(self, rows: int, seconds: float, spent: float) -> None:
-        """A piece had so many rows and took so long, of which so much was this thread's: the rest, others had the core.
+        """Record a piece: its rows, seconds, and processor time of this thread.
 
         Its size follows from what it costs. By how long it took, pieces would get smaller on a machine that others use, and so
         dearer for each row, for nothing.
@@ -59,11 +65,11 @@ class Pace:
 
     @property
     def usual(self) -> float:
-        """Seconds that pieces should take after a turn."""
+        """Usual seconds for the pieces after a turn."""
         return min(max(SHORTEST, self._turn / 2), LONGEST)
 
     def budget(self, now: float, every: float) -> float:
-        """Seconds for the pieces of this turn. `every`: how many should be between two cuts."""
+        """Seconds for the pieces of this turn; `every` is the wanted interval of cuts."""
         if self._cut_since is None:
             self._cut_since = now
         late = (now - self._cut_since) / max(every, LATEST)
@@ -78,7 +84,7 @@ class Pace:
         clock: Callable[[], float],
         spent: Callable[[], float],
     ) -> float:
-        """Make pieces for as long as this turn may last; the time after that.
+        """Make pieces within the budget of this turn; return the time afterwards.
 
         Args:
             began: the time now.
@@ -102,10 +108,13 @@ class Pace:
         return now
 
     def over(self) -> None:
-        """All cuts that were asked for are made."""
+        """Record the completion of all requested cuts."""
         self._cut_since = None
 
     def puts_off(self, left: float | None) -> bool:
-        """True if the next piece should wait, if input comes in `left` seconds (None: nobody knows when)."""
+        """True if the next piece should wait for input due in `left` seconds.
+
+        None: that time is unknown. A piece is put off once only.
+        """
         self._put_off = not self._put_off and left is not None and left < self._longest
         return self._put_off

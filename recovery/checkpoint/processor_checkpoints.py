@@ -1,4 +1,4 @@
-"""The checkpoints of one processor, ascending, and what the next one saves of its state.
+"""Checkpoints of one processor, ascending, and increments of its next one.
 
 A checkpoint adds what is new since the one before, until there are so many of them, or so much in them is overwritten, that all
 of the state is saved anew: at once if it is small, and a little with each cut (a *scan*) if it is large.
@@ -21,16 +21,19 @@ from timely.state.interface import Run, Runs, Scan, Scannable, State
 from timely.time import Time
 
 MANY, MOST = 64, 4096
-"""Number of checkpoints of small, and of large state that are replaced by one."""
+"""Most checkpoints, of small and of large state, before a full one replaces them."""
 
 SMALL = 1 << 16
-"""State of so many bytes is saved as a whole rather than in many small increments."""
+"""Most bytes of small state, saved whole in place of many small increments."""
 
 SCAN_PIECES = 16
-"""A cut saves so many pieces of a large state anew, or as much as is new, whichever is more."""
+"""Least pieces of a large state saved anew by one cut of a scan.
+
+If more is new, it saves as much as is new.
+"""
 
 Key: TypeAlias = tuple[Any, ...]
-"""The key of a section of the journal: `recovery.checkpoint.records.key_of`."""
+"""Key of a journal's section: `recovery.checkpoint.records.key_of`."""
 
 
 @dataclass(slots=True)
@@ -42,9 +45,9 @@ class SavedCheckpoint:
     size: int
     rows: int = 0
     runs: list[tuple[Piece, Any]] = field(default_factory=list)
-    """Payloads read from the store, until they have been restored."""
+    """Payloads read from the store, until they are restored."""
     sections: list[Section] = field(default_factory=list)
-    """The written content, while it is small."""
+    """Written sections, while they are small."""
 
     @property
     def bound(self) -> Bound:
@@ -53,34 +56,34 @@ class SavedCheckpoint:
 
 @dataclass(slots=True)
 class ProcessorCheckpoints:
-    """The checkpoints of one processor, ascending."""
+    """Checkpoints of one processor, ascending."""
 
     saved: list[SavedCheckpoint] = field(default_factory=list)
     since: Bound | None = None
-    """The bound at which it came back from the store; None once it can never go below that."""
+    """Bound restored from the store; None once it can never go below that."""
     scan: Scan | None = None
-    """A walk over its state, which is saved anew a little with each cut."""
+    """Scan of large state, to save it anew, a little with each cut."""
     scan_since: Bound = ()
-    """The cut with which that began."""
+    """Cut at the beginning of the scan."""
     unwieldy: bool = False
-    """Its old checkpoints keep segments alive in which hardly anything else is."""
+    """True if old checkpoints keep mostly dead segments alive."""
 
     # Reading
 
     def lacks(self, bound: Bound) -> bool:
-        """True if the newest checkpoint is below `bound`, and part of it, or there is none."""
+        """True if the newest checkpoint lies strictly within `bound`, or there is none."""
         return not self.saved or (self.saved[-1].bound != bound and within(self.saved[-1].bound, bound))
 
     def at(self, bound: Bound) -> SavedCheckpoint | None:
-        """The checkpoint at `bound`."""
+        """Checkpoint at `bound`, or None."""
         return next((saved for saved in reversed(self.saved) if saved.bound == bound), None)
 
     def base(self, bound: Bound) -> Bound | None:
-        """The newest bound up to `bound` at which all of the state was saved."""
+        """Newest full checkpoint within `bound`."""
         return next((s.bound for s in reversed(self.saved) if s.checkpoint.whole and within(s.bound, bound)), None)
 
     def runs(self, bound: Bound, wanted: Callable[[Time], bool], last: bool) -> Runs:
-        """S(p, `bound`), from what was read of the store: the runs of `wanted` times.
+        """Runs of S(p, `bound`) from the store, at `wanted` times.
 
         Each piece is decoded when it is asked for, and forgotten then if this is the `last` time.
         """
@@ -101,7 +104,7 @@ class ProcessorCheckpoints:
     # What the next checkpoint saves
 
     def replaces(self, bound: Bound, state: State) -> bool:
-        """True if all of a state is to be saved with this cut, in place of what is stored. Begins a scan where that is much."""
+        """True if this cut saves all of a state anew; large state begins a scan."""
         if self.scan is not None:
             return False
         count, rows, size = self.stored()
@@ -114,7 +117,7 @@ class ProcessorCheckpoints:
         return self.scan is None
 
     def stored(self) -> tuple[int, int, int]:
-        """The parts of the last checkpoint's state: numbers of checkpoints, rows, and bytes."""
+        """Checkpoints, rows and bytes of the state stored for the last checkpoint."""
         since = self.saved[-1].checkpoint.since
         count = rows = size = 0
         for saved in reversed(self.saved):
@@ -126,7 +129,7 @@ class ProcessorCheckpoints:
         return count, rows, size
 
     def new_runs(self, state: State, bound: Bound, after: Bound, piece_rows: Callable[[], int]) -> Iterator[Run]:
-        """The runs that a cut at `bound` saves of a state: those since `after`, and some of those to be saved anew."""
+        """Runs saved by a cut at `bound`: all since `after`, and a part of the scan."""
         upto, new = to_frontier(bound), 0
         for run in state.pieces(upto, to_frontier(after), piece_rows):
             new += len(run.batch)
@@ -140,7 +143,7 @@ class ProcessorCheckpoints:
                     break
 
     def since_of(self, checkpoint: Checkpoint) -> Bound:
-        """The `since` of a checkpoint that is made: that of the scan, where it is over with it."""
+        """First checkpoint needed by a new one: the scan's, once that is over."""
         if self.scan is None or not self.scan.over:
             return checkpoint.since
         self.scan = None  # with what was written meanwhile, that is all
@@ -149,23 +152,23 @@ class ProcessorCheckpoints:
     # Letting go
 
     def cut_to(self, bound: Bound) -> list[SavedCheckpoint]:
-        """Drop the checkpoints above `bound`; they are returned."""
+        """Drop and return the checkpoints outside `bound`."""
         kept = [saved for saved in self.saved if within(saved.bound, bound)]
         gone, self.saved = self.saved[len(kept) :], kept
         self.scan = None  # it may have gone past what is kept
         return gone
 
     def drop_before(self, first: int) -> list[SavedCheckpoint]:
-        """Drop the first checkpoints; they are returned."""
+        """Drop and return the checkpoints before index `first`."""
         gone, self.saved = self.saved[:first], self.saved[first:]
         return gone
 
     def index_of(self, bound: Bound) -> int:
-        """The place of the first checkpoint from `bound` on."""
+        """Index of the first checkpoint from `bound` on."""
         return next(at for at, saved in enumerate(self.saved) if saved.bound >= bound)
 
     def forget_payloads(self) -> None:
-        """Forget what was read from the store."""
+        """Drop payloads read from the store."""
         for saved in self.saved:
             saved.runs = []
 

@@ -1,8 +1,9 @@
-"""The bounds up to which the sinks and captures of a worker have published, told with every segment.
+"""Published bounds of a worker's sinks and captures, saved with each segment.
 
-Their output is kept until the low-watermark contains it, and is published then. The journal does not write down what it has
-no use for any more, so a reader would find such output again wherever its segment is needed for the sake of something else,
-and would publish it again: rightly, for nobody could tell, but many epochs of it. One small record a segment tells.
+Their output is staged until the low-watermark contains it, and is published then. The journal does not record that
+a section is dead, so after a restart published output is read again if its segment is still needed for other
+sections, and it would be published again: harmlessly, as that has no effect, but for many epochs. One small record
+in each segment prevents that.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from timely.time import Time
 
 
 class PublishedBounds:
-    """The published bounds, by processor; `journal` hears of them when it writes anyway."""
+    """Published bounds, by processor, added to `journal` with its next segment."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -22,21 +23,24 @@ class PublishedBounds:
         self._saved: dict[int, Bound] = {}
 
     def rise(self, p: int, bound: Bound) -> None:
-        """Processor `p` has handed over everything before `bound`. It must be outside before the next segment is sealed."""
+        """Raise the published bound of processor `p` to include `bound`.
+
+        All of it must be outside before the next segment is sealed.
+        """
         self._bounds[p] = union(bound, self._bounds.get(p, bound))
 
     def holds(self, p: int, time: Time) -> bool:
-        """True if `time` was published."""
+        """True if `time` of processor `p` was published."""
         return p in self._bounds and holds(self._bounds[p], time)
 
     def load(self, record: Published) -> None:
-        """Take over what an earlier incarnation wrote."""
+        """Restore bounds written by an earlier incarnation."""
         for p, bound in record.bounds:
             self.rise(p, bound)
         self._saved = dict(self._bounds)
 
     def save(self, again: bool = False) -> None:
-        """Put it into the segment that is sealed next, if it has changed; `again`: in any case."""
+        """Add the bounds to the next segment if they changed, or in any case if `again`."""
         if again or self._saved != self._bounds:
             self._saved = dict(self._bounds)
             self._journal.add(PUBLISHED, section(Published(tuple(sorted(self._bounds.items())))))

@@ -1,4 +1,4 @@
-"""The sections of a worker's journal: heads that name the content, payloads with the batches.
+"""Sections of a worker's journal: typed heads, and payloads with batches.
 
 Everything is MessagePack with types, and the engine's own codec for batches: nothing that is read back is executed.
 """
@@ -22,31 +22,39 @@ from timely.time import Time
 
 
 class Opening(msgspec.Struct, tag="opening", array_like=True, frozen=True):
-    """The first record of a journal: of which program it is."""
+    """First record of a journal, with the program's layout."""
 
     layout: Layout
 
 
 class Applied(msgspec.Struct, tag="applied", array_like=True, frozen=True):
-    """The decision of `generation` was carried out: what lies outside `bounds` (None: ⊤) and comes before this is void."""
+    """Carried-out decision of `generation`, voiding earlier records outside `bounds`.
+
+    A bound of None is ⊤.
+    """
 
     generation: int
     bounds: tuple[Bound | None, ...]
 
 
 class SourcePosition(msgspec.Struct, array_like=True, frozen=True):
-    """The position of a partition after a cut."""
+    """Position of a source's partition after a cut."""
 
     partition: str
     position: Any
     ended: bool
     before: Any
-    """The position at which the last epoch before the cut begins; `fingerprint` is of its content, 0 for none."""
+    """Position at the beginning of the last epoch before the cut.
+
+    `fingerprint` is of its content, 0 for none.
+    """
     fingerprint: int
 
 
 class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True):
-    """Ξ(p, f) with what S(p, f) has beside runs. Its `Piece`s follow: what is new since the checkpoint before, or all.
+    """Ξ(p, f) and S(p, f) without runs, followed by its `Piece`s.
+
+    These have what is new since the checkpoint before, or all.
 
     The state at f is in the pieces of all checkpoints from the one at `since` up to this one.
     """
@@ -58,9 +66,12 @@ class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True)
     requests: tuple[tuple[Time, Time], ...]
     positions: tuple[SourcePosition, ...]
     held: tuple[tuple[Time, int], ...] = ()
-    """Capabilities for times outside f: time and how many."""
+    """Capabilities for times outside f: time and number."""
     state: int = 0
-    """The digest of the shape of the state that was saved (`timely.state.shapes`); 0 for none, and of earlier versions."""
+    """Digest of the saved state's shape; 0 for none, and of earlier versions.
+
+    See `timely.state.shapes`.
+    """
 
     @property
     def whole(self) -> bool:
@@ -69,19 +80,21 @@ class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True)
 
 
 class Piece(msgspec.Struct, tag="piece", array_like=True, frozen=True):
-    """Runs of the state of a checkpoint, their rows one after the other in one batch: the time, part and rows of each."""
+    """Runs of a checkpoint's state in one batch: time, part and rows of each."""
 
     processor: int
     bound: Bound
     runs: tuple[tuple[Time, int | str, int], ...]
     header: bytes
     slots: tuple[tuple[Time, bool] | None, ...] = ()
-    """Of each run the time under which it is kept, if that is not its own, and whether it says that something was taken out
-    there. Empty where no run has one."""
+    """Key time of each run, if not its own, and True for a removal.
+
+    Empty where no run has one.
+    """
 
 
 class Logged(msgspec.Struct, tag="logged", array_like=True, frozen=True):
-    """One message of L(e, ·), to `receiver`."""
+    """Message of L(e, ·) to `receiver`."""
 
     edge: int
     receiver: int
@@ -91,11 +104,11 @@ class Logged(msgspec.Struct, tag="logged", array_like=True, frozen=True):
     header: bytes
     cut: Bound
     generation: int
-    """Of the cut that saved it."""
+    """Generation of its cut."""
 
 
 class HistoryRecord(msgspec.Struct, tag="happened", array_like=True, frozen=True):
-    """One event of a full history H(p): `port` -1 is a notification, -2 the result of a job."""
+    """Event of a full history H(p); `port` -1 is a notification, -2 a job's result."""
 
     processor: int
     order: int
@@ -104,11 +117,11 @@ class HistoryRecord(msgspec.Struct, tag="happened", array_like=True, frozen=True
     header: bytes
     cut: Bound
     generation: int
-    """Of the cut that saved it."""
+    """Generation of its cut."""
 
 
 class Published(msgspec.Struct, tag="published", array_like=True, frozen=True):
-    """The published bounds when the segment was sealed: all times before each (processor, bound)."""
+    """Published bound of each processor when the segment was sealed."""
 
     bounds: tuple[tuple[int, Bound], ...]
 
@@ -116,14 +129,14 @@ class Published(msgspec.Struct, tag="published", array_like=True, frozen=True):
 Record: TypeAlias = Opening | Applied | Checkpoint | Piece | Logged | HistoryRecord | Published
 
 PUBLISHED = ("published",)
-"""The key of `Published`: each takes the place of the one before."""
+"""Key of `Published`: each replaces the one before."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: Typed[Record] = Typed("a record in the journal of a worker", Record)
 
 
 def key_of(record: Record) -> tuple[Any, ...]:
-    """The key under which a journal holds a record: records of one key live and die together."""
+    """Journal key of a record; records of one key live and die together."""
     match record:
         case Opening():
             return ("opening",)
@@ -142,7 +155,7 @@ def key_of(record: Record) -> tuple[Any, ...]:
 
 
 def check_fit(record: Record, layout: Layout, senders: Mapping[int, int]) -> None:
-    """See that a record speaks of what is in `layout`: its checksum says only that it is what somebody wrote.
+    """Check a record against `layout`: its checksum does not prove that it fits.
 
     `senders` has the processor that sends on each edge.
 
@@ -185,18 +198,18 @@ def _fits(record: Record, layout: Layout, senders: Mapping[int, int]) -> bool:
 
 
 def section(record: Record, payload: bytes | memoryview = b"") -> Section:
-    """A record as a section."""
+    """Section with a record as its head."""
     return Section(_encoder.encode(record), payload)
 
 
 def record_of(head: bytes | memoryview) -> Record:
-    """The record in a section's head. Raises ProtocolError for what is none."""
+    """Decode a section's head; raise ProtocolError if it is no record."""
     return _decoder.decode(head)
 
 
 @contextmanager
 def saving(info: ProcessorInfo) -> Iterator[None]:
-    """Name the processor whose records cannot be encoded."""
+    """Name the processor in an error if its records cannot be encoded."""
     try:
         yield
     except CodecError as error:
@@ -204,7 +217,7 @@ def saving(info: ProcessorInfo) -> Iterator[None]:
 
 
 def save_batch(batch: Batch) -> tuple[bytes, bytes]:
-    """A batch as header and payload.
+    """Batch as header and payload.
 
     The payload is a copy of just its size: it is kept until it is written, and Arrow's pool, made for what is soon free
     again, would take fresh memory in large blocks for it, at several milliseconds each.

@@ -1,4 +1,4 @@
-"""The logged messages and the events of full histories that were saved: those of one processor and one cut under one key.
+"""Saved log messages and history events, one key for each processor and cut.
 
 They live in the recorder. Here is what of them is in the journal, to be written again, narrowed and let go.
 """
@@ -18,7 +18,7 @@ from timely.data.codec import decode, decode_batch, encode
 
 
 class SavedEvents:
-    """The persisted half of the logs and full histories of `recorder`."""
+    """Persisted logs and full histories of `recorder`."""
 
     def __init__(self, layout: Layout, recorder: WorkerRecorder, journal: Journal) -> None:
         self._layout = layout
@@ -29,14 +29,14 @@ class SavedEvents:
         self._edges = {edge.edge: edge for edge in layout.edges}
 
     def keys(self) -> Iterator[Key]:
-        """The keys that are still of use."""
+        """Keys still in use."""
         yield from self._logs
         yield from self._histories
 
     # Saving
 
     def save(self, p: int, bound: Bound, generation: int) -> None:
-        """Write what processor `p` has logged and handled before the cut `bound`, as far as it is not in the journal."""
+        """Write new log messages and events of processor `p` within the cut `bound`."""
         info = self._layout.processors[p]
         with saving(info):
             self._save_logs(p, bound, generation)
@@ -64,7 +64,7 @@ class SavedEvents:
             self._write_history(key)
 
     def write_again(self, key: Key) -> bool:
-        """Write what is left under `key`. False if nothing is known of it."""
+        """Write the remaining events of `key` again; False if the key is unknown."""
         if key in self._logs:
             self._write_log(key)
         elif key in self._histories:
@@ -95,14 +95,14 @@ class SavedEvents:
     # Restoring
 
     def load_log(self, record: Logged, payload: Any) -> None:
-        """Take over a logged message that was read."""
+        """Restore a logged message read from the journal."""
         entry = LogEntry(record.edge, record.receiver, record.number, record.event, record.time, record.header, payload)
         entry.durable = True
         self._recorder.recall(entry)
         self._logs.setdefault(key_of(record), []).append(entry)
 
     def load_event(self, record: HistoryRecord, payload: Any, contents: bool) -> None:
-        """Take over an event that was read; without `contents`, not what was delivered."""
+        """Restore an event read from the journal; without `contents`, no batch."""
         content = None
         if not contents:
             pass
@@ -116,7 +116,7 @@ class SavedEvents:
         self._histories.setdefault(key_of(record), []).append(event)
 
     def sort(self) -> None:
-        """Bring what was loaded into its order."""
+        """Sort restored messages and events into their order."""
         for entries in self._recorder.logs.values():
             entries.sort(key=lambda entry: entry.number)
         for events in self._recorder.histories.values():
@@ -125,20 +125,20 @@ class SavedEvents:
     # Letting go
 
     def cut_to(self, p: int, bound: Bound) -> None:
-        """A decision has made void what processor `p` logged and handled from `bound` on."""
+        """Drop messages and events of processor `p` outside `bound`, after a decision."""
         for key in [key for key in self._logs if self._edges[key[1]].source == p]:
             self._narrow(self._logs, key, [entry for entry in self._logs[key] if holds(bound, entry.event)])
         for key in [key for key in self._histories if key[1] == p]:
             self._narrow(self._histories, key, [event for event in self._histories[key] if holds(bound, event.time)])
 
     def collect_history(self, p: int, base: Bound) -> None:
-        """Drop the events whose effects the state that was saved at `base` holds."""
+        """Drop events contained in the state saved at `base`."""
         self._recorder.histories[p] = [event for event in self._recorder.histories[p] if not holds(base, event.time)]
         for key in [key for key in self._histories if key[1] == p]:
             self._narrow(self._histories, key, [event for event in self._histories[key] if not holds(base, event.time)])
 
     def collect_log(self, edge: int, receiver: int, low: Bound) -> None:
-        """The processor behind a logged edge never goes below `low` on worker `receiver`."""
+        """Collect a logged edge's entries within `low`, W of its receiver."""
         entries = self._recorder.logs.get((edge, receiver))
         if not entries or not any(holds(low, entry.time) for entry in entries):
             return
@@ -147,7 +147,7 @@ class SavedEvents:
             self._narrow(self._logs, key, [entry for entry in self._logs[key] if not holds(low, entry.time)])
 
     def _narrow(self, keys: dict[Key, list[Any]], key: Key, left: list[Any]) -> None:
-        """Only `left` of what was saved under `key` is of use."""
+        """Keep only `left` of the records saved under `key`."""
         keys[key] = left
         if not left:
             del keys[key]

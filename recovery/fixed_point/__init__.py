@@ -1,6 +1,5 @@
-"""The rollback frontiers of all processors: the fixed point of *Falkirk Wheel*, section 3.6, three times.
+"""Rollback frontiers of all processors (*Falkirk Wheel*, section 3.6).
 
-- `literal`: Figure 6 transcribed, for any time domain and any frontiers. Slow and obviously right: the oracle of the tests.
 - `solve`: from scratch over bounds, for a round of rollback.
 - `incremental`: the low-watermarks, kept up to date while processors report what they have persisted.
 

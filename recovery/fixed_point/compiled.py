@@ -1,4 +1,4 @@
-"""The forest of `recovery.fixed_point.forest` for processors whose times are all epochs, compiled by Numba.
+"""Witness forest for epochs as times, compiled by Numba.
 
 The same algorithm on arrays: an epoch bound is one uint64, φ and σ⁻¹ are the identity, and ceilings are rows of a pool.
 Importing this module imports Numba, so only `epochs` does it, in the process that keeps a large dataflow's watermarks.
@@ -38,7 +38,7 @@ CELLS = 7
 
 @_jit
 def _roomy(pool, bounds, control):
-    """The pool, with a free row."""
+    """Pool with a free row, grown if necessary."""
     if control[FREE] >= 0 or control[USED] < pool.shape[0]:
         return pool, bounds
     more = np.empty((2 * pool.shape[0], COLUMNS), np.int64)
@@ -50,7 +50,7 @@ def _roomy(pool, bounds, control):
 
 @_jit
 def _new(pool, bounds, control, p, bound):
-    """A ceiling that hangs nowhere, in a pool that has room."""
+    """New ceiling without a witness, in a pool with a free row."""
     node = control[FREE]
     if node >= 0:
         control[FREE] = pool[node, NEXT]
@@ -88,7 +88,7 @@ def _hang(pool, node, witness):
 
 @_jit
 def _remove(pool, control, lowest, node):
-    """Take a ceiling, never a limit, from its processor."""
+    """Remove a ceiling, never a limit, from its processor."""
     up, down = pool[node, UP], pool[node, DOWN]
     pool[up, DOWN] = down
     if down >= 0:
@@ -110,7 +110,7 @@ def _may_rise(p, control, risen, listed, value, before):
 
 @_jit
 def _take_down(pool, control, lowest, root, risen, listed, value, before):
-    """Remove all that hangs on `root`; processors whose lowest ceiling goes may rise."""
+    """Remove the tree below `root`; processors losing their lowest ceiling may rise."""
     # Depth first along the links themselves: a node is removed when nothing hangs on it any more.
     at = root
     while True:
@@ -132,7 +132,10 @@ def _take_down(pool, control, lowest, root, risen, listed, value, before):
 
 @_jit
 def _option_within(options, begin, count, most):
-    """The last of the ascending options[begin : begin + count] that is at most `most`; the first one always is."""
+    """Index of the last of `count` ascending options up to `most`.
+
+    The first one always is.
+    """
     low, high = 0, count
     while high - low > 1:
         middle = (low + high) // 2
@@ -145,7 +148,7 @@ def _option_within(options, begin, count, most):
 
 @_jit
 def _fit_in(p, at, most, chain, options, begin, count):
-    """The largest bound up to `most` that p can have while the source of an edge to it has `at`."""
+    """Largest bound up to `most` for p, given `at` of an in-edge's source."""
     least = min(at, most)
     if not chain:
         return least
@@ -154,7 +157,7 @@ def _fit_in(p, at, most, chain, options, begin, count):
 
 @_jit
 def _fit_out(p, port, at, most, chain, options, discards, begin, count):
-    """The largest bound up to `most` that p can have while the target of an edge from it has `at`."""
+    """Largest bound up to `most` for p, given `at` of an out-edge's target."""
     if not chain:
         return min(at, most)
     option = _option_within(options, begin, count, most)
@@ -165,7 +168,7 @@ def _fit_out(p, port, at, most, chain, options, discards, begin, count):
 
 @_jit
 def _leads_out(pool, node, mark):
-    """True if `node` is outside the tree that is marked; if it is inside, its path is marked too."""
+    """True if `node` is outside the marked tree; if inside, its path is marked too."""
     at = node
     while at >= 0 and pool[at, MARK] != mark:
         at = pool[at, WITNESS]
@@ -180,7 +183,7 @@ def _leads_out(pool, node, mark):
 
 @_jit
 def _other_witness(p, more, value, chain, graph, options, discards, begin, count, pool, control, lowest, limit, risen):
-    """A ceiling outside the tree of `limit` that keeps p where it is, or -1."""
+    """Ceiling outside the tree of `limit` able to hold p at its value, or -1."""
     in_start, in_source, _, out_start, out_target, out_port = graph
     control[SEARCHES] += 1
     mark = control[SEARCHES]
@@ -205,7 +208,10 @@ def _other_witness(p, more, value, chain, graph, options, discards, begin, count
 
 @_jit
 def append(p, bound, lost, segments, options, discards, control):
-    """Add an option to a chain. `segments` has for each processor: begin, room, first, count."""
+    """Append an option to a chain.
+
+    `segments` has for each processor: begin, room, first, count.
+    """
     begin, room, first, count = segments[p]
     if first + count == room:
         if first > room // 2:
@@ -240,7 +246,10 @@ def append(p, bound, lost, segments, options, discards, control):
 def update(
     reports, bounds_in, lost_in, few, chains, graph, tree, scratch, segments, options, discards, pool, bounds, control
 ):
-    """Take new limits, and settle. Those whose watermark rose are in queue[: the last value returned]."""
+    """Raise limits and settle; the first entries of queue are the risen processors.
+
+    The last value returned is their number.
+    """
     in_start, in_source, _, out_start, out_target, out_port = graph
     value, lowest, highest = tree
     risen, before, listed, queue, queued = scratch

@@ -1,4 +1,4 @@
-"""Going down round a cycle, all at once.
+"""Shortcut for descents round a cycle of unlogged edges.
 
 In a loop whose edges log nothing, a processor may keep σ⁻¹ of what its receiver keeps, and round the loop that is one
 iteration less than it keeps itself. Going round once for every iteration would take as long as the loop ran.
@@ -15,7 +15,7 @@ from timely.time import Summary
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A constraint on one processor by the bound of another: at most φ of it, or σ⁻¹ (`backwards`).
+    """Constraint on one processor by another's bound: φ of it, or σ⁻¹ if `backwards`.
 
     `least`: whatever the other has, the constraint admits all of this.
     """
@@ -26,13 +26,15 @@ class Step:
     least: Bound | None = None
 
     def __call__(self, bound: Bound) -> Bound:
-        """The largest bound that the constraint admits when the other has this one."""
+        """Largest bound admitted by the constraint, given the other's bound."""
         most = inverse(self.summary, bound) if self.backwards else project(self.summary, bound)
         return most if self.least is None else union(most, self.least)
 
 
 def beneath(steps: Sequence[Step], bound: Bound) -> Bound:
-    """The largest x ⊆ `bound` with x ⊆ F(x), or something larger that is less than `bound` if it is not its own limit.
+    """Largest x ⊆ `bound` with x ⊆ F(x), or a larger one below `bound`.
+
+    It is less than `bound` unless `bound` is its own limit.
 
     F is all `steps` in turn, round a cycle. Each either moves the coordinate that changes by a constant, but not below
     0 (or its `least`), or sets it. So F(i) is max(i + w, c) in that coordinate: where it decreases once, it decreases down

@@ -1,4 +1,4 @@
-"""The low-watermarks of dataflows without scopes, where all times are epochs: `forest` on arrays, compiled.
+"""Low-watermark forest on arrays, compiled, for dataflows without scopes.
 
 Worth it from some ten thousand edges on; below, loading Numba takes longer than all that it saves.
 """
@@ -20,7 +20,7 @@ _Numbers: TypeAlias = npt.NDArray[np.int64]
 _Bounds: TypeAlias = npt.NDArray[np.uint64]
 
 _ROOM = 4
-"""Options a chain has room for at first."""
+"""Initial room for a chain's options."""
 
 
 @cache
@@ -31,7 +31,7 @@ def _compiled() -> ModuleType:
 
 
 class EpochForest:
-    """As `Forest`, for times of one coordinate and edges that change nothing."""
+    """`Forest` for times of one coordinate and edges with identity summaries."""
 
     def __init__(self, chains: Sequence[bool], start: Sequence[Bound], edges: Sequence[PhysicalEdge]) -> None:
         size = len(start)
@@ -75,19 +75,19 @@ class EpochForest:
 
     @property
     def touched(self) -> int:
-        """As in `Forest`."""
+        """Ceilings made, moved, removed or lifted, as in `Forest`."""
         return int(self._control[self._touched])
 
     def value(self, p: int) -> Bound:
-        """The low-watermark of p."""
+        """Low-watermark of p."""
         return (int(self._value[p]),)
 
     def limit(self, p: int) -> Bound:
-        """The last bound that p reported."""
+        """Last bound reported by p."""
         return (int(self._bounds[self._tree[2][p]]),)
 
     def known(self, p: int, bound: Bound) -> tuple[Bound, ...] | None:
-        """The discards that a chain reported with `bound`; None if it did not."""
+        """Discards reported by a chain with `bound`; None if `bound` was not reported."""
         options, epoch = self.options_of(p), np.uint64(bound[0])
         at = int(np.searchsorted(options, epoch))
         if at == len(options) or options[at] != epoch:
@@ -96,12 +96,12 @@ class EpochForest:
         return self._discards_at(begin + first + at)
 
     def options_of(self, p: int) -> _Bounds:
-        """The bounds that a chain reported, from its low-watermark up."""
+        """Bounds reported by a chain, from its low-watermark up."""
         begin, _, first, count = self._segments[p].tolist()
         return self._options[begin + first : begin + first + count]
 
     def last_discards(self, p: int) -> tuple[Bound, ...]:
-        """The discards of the last report of a chain, or ()."""
+        """Discards of a chain's last report, or ()."""
         begin, _, first, count = self._segments[p].tolist()
         return self._discards_at(begin + first + count - 1) if self._chains[p] else ()
 
@@ -109,11 +109,11 @@ class EpochForest:
         return tuple((int(each),) for each in self._discards[place])
 
     def update(self, reports: Iterable[tuple[int, Bound, tuple[Bound, ...]]], few: bool) -> list[tuple[int, Bound]]:
-        """As in `Forest`."""
+        """Raise limits; return risen low-watermarks, as in `Forest`."""
         return self._take(*self._arrays(list(reports)), few)
 
     def update_many(self, reports: Sequence[tuple[int, Bound, tuple[Bound, ...]]]) -> list[tuple[int, Bound]] | None:
-        """A large batch in which every report is plainly new and in order; None, and nothing done, if it is not so."""
+        """Apply a large batch of new reports, in order; None, and no change, otherwise."""
         try:
             processors, bounds, lost = self._arrays(reports)
         except (IndexError, OverflowError, TypeError, ValueError):
@@ -146,5 +146,5 @@ class EpochForest:
 
 
 def _starts(ends: _Numbers, size: int) -> _Numbers:
-    """The index at which the edges of each processor begin, when they are sorted by it."""
+    """Index of each processor's first edge, in edges sorted by processor."""
     return np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=size)))).astype(np.int64)

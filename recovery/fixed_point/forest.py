@@ -1,4 +1,4 @@
-"""The low-watermarks over any time domains, by a forest of witnesses.
+"""Low-watermarks over any time domains, by a forest of witnesses.
 
 The low-watermark is the greatest solution without ⊤, so it only rises, and the question after a report is who can rise now.
 Every processor p has *ceilings*: nodes (p, b) that say "p cannot exceed b yet". The highest is its limit, the last bound
@@ -29,7 +29,10 @@ from timely.time import Summary
 
 
 class _Ceiling:
-    """A node of the forest: `processor` cannot exceed `bound`, because of `witness` (None: it has reported no more)."""
+    """Node of the forest: `processor` cannot exceed `bound`, because of `witness`.
+
+    Without a witness it is a limit: the processor has reported no more.
+    """
 
     __slots__ = ("bound", "dependents", "processor", "step", "witness")
 
@@ -43,7 +46,7 @@ class _Ceiling:
             witness.dependents[self] = None
 
     def hang(self, witness: _Ceiling | None) -> None:
-        """Let it follow from another one."""
+        """Move it below another witness."""
         if self.witness is not None:
             del self.witness.dependents[self]
         self.witness = witness
@@ -59,11 +62,14 @@ class _Ceiling:
 
 
 class Forest:
-    """Low-watermarks of processors with times of any depth. Trusts that what it is told is in order."""
+    """Low-watermarks of processors with times of any depth.
+
+    It trusts that reports are in order.
+    """
 
     def __init__(self, chains: Sequence[bool], start: Sequence[Bound], edges: Sequence[PhysicalEdge]) -> None:
         self.touched = 0
-        """Ceilings made, hung elsewhere, taken down or lifted since the beginning."""
+        """Ceilings made, moved, removed or lifted since the beginning."""
         self._edges = edges
         self._outgoing: list[list[int]] = [[] for _ in start]
         self._incoming: list[list[int]] = [[] for _ in start]
@@ -83,24 +89,27 @@ class Forest:
         self._made: list[_Ceiling] = []
 
     def value(self, p: int) -> Bound:
-        """The low-watermark of p."""
+        """Low-watermark of p."""
         return self._value[p]
 
     def limit(self, p: int) -> Bound:
-        """The last bound that p reported."""
+        """Last bound reported by p."""
         return self._ceilings[p][-1].bound
 
     def known(self, p: int, bound: Bound) -> tuple[Bound, ...] | None:
-        """The discards that a chain reported with `bound`; None if it did not, or () if that was forgotten."""
+        """Discards reported by a chain with `bound`; None if `bound` was not reported.
+
+        () if the discards were forgotten.
+        """
         at = bisect_right(self._bounds[p], bound) - 1  # below the low-watermark the last one, which is another
         return self._discards[p][at] if self._bounds[p][at] == bound else None
 
     def last_discards(self, p: int) -> tuple[Bound, ...]:
-        """The discards of the last report of a chain, or ()."""
+        """Discards of a chain's last report, or ()."""
         return self._discards[p][-1] if self._chains[p] else ()
 
     def update(self, reports: Iterable[tuple[int, Bound, tuple[Bound, ...]]], few: bool) -> list[tuple[int, Bound]]:
-        """Take new limits, each above the last of its processor; returns the low-watermarks that rose.
+        """Raise limits, each above its processor's last; return risen low-watermarks.
 
         With `few`, each looks for another witness first; for many at once that would take longer than starting anew.
         """
@@ -140,7 +149,10 @@ class Forest:
         limit.bound = bound
 
     def _other_witness(self, p: int, bound: Bound, limit: _Ceiling) -> _Ceiling | None:
-        """A ceiling outside the tree of `limit` that keeps p, which may have up to `bound`, where it is."""
+        """Ceiling outside the tree of `limit` able to hold p at its value.
+
+        p may have up to `bound`.
+        """
         value = self._value[p]
         inside: set[_Ceiling] = {limit}
         for index, neighbour, out in self._around(p):
@@ -157,7 +169,7 @@ class Forest:
         return None
 
     def _take_down(self, nodes: Iterable[_Ceiling]) -> None:
-        """Remove these trees; processors whose lowest ceiling goes may rise."""
+        """Remove these trees; processors losing their lowest ceiling may rise."""
         waiting = list(nodes)
         for node in waiting:
             node.hang(None)
@@ -173,7 +185,10 @@ class Forest:
     # ------------------------------------------------------------------------------------------ settling
 
     def _settle(self) -> list[tuple[int, Bound]]:
-        """Let all rise to their lowest ceiling, lower whatever violates a constraint, and accept the rest."""
+        """Raise processors to their lowest ceilings, then lower all violations.
+
+        The rest is accepted.
+        """
         risen = self._risen
         for p in risen:
             self._value[p] = self._ceilings[p][0].bound
@@ -202,14 +217,14 @@ class Forest:
         return changed
 
     def _around(self, p: int) -> Iterable[tuple[int, int, bool]]:
-        """The edges of p, each with the neighbour at its other end, and whether it leads out of p."""
+        """Edges of p, each with the neighbour at its other end, and True for an out-edge."""
         for index in self._incoming[p]:
             yield index, self._edges[index].source, False
         for index in self._outgoing[p]:
             yield index, self._edges[index].target, True
 
     def _limit_by(self, p: int, index: int, neighbour: int, out: bool, queue: deque[int]) -> None:
-        """Lower p to what the edge to a neighbour admits."""
+        """Lower p to the bound admitted by an edge to a neighbour."""
         # Again and again only where the neighbour is p itself: what it keeps limits what it may have discarded.
         while (most := self._fit(p, index, neighbour, out, self._value[p])) != self._value[p]:
             edge = self._edges[index]
@@ -218,7 +233,7 @@ class Forest:
             queue.append(p)
 
     def _fit(self, p: int, index: int, neighbour: int, out: bool, most: Bound) -> Bound:
-        """The largest bound up to `most` that the edge lets p have while the neighbour has its present one."""
+        """Largest bound up to `most` admitted for p by an edge and its neighbour's bound."""
         edge = self._edges[index]
         at = self._value[neighbour]
         if not self._chains[p]:
@@ -248,7 +263,7 @@ class Forest:
         self._made.append(node)
 
     def _jump(self, node: _Ceiling) -> None:
-        """If a processor goes down round and round a cycle, take it to where that ends."""
+        """Lower a processor descending round a cycle straight to the end of the descent."""
         steps: list[Step] = []
         at: _Ceiling | None = node
         while at is not None and at.step is not None:
@@ -262,7 +277,7 @@ class Forest:
                 return
 
     def _prune(self) -> None:
-        """Forget ceilings between the lowest and the limit from which nothing follows."""
+        """Drop ceilings without dependents between the lowest and the limit."""
         for node in reversed(self._made):
             if not node.dependents and self._ceilings[node.processor][0] is not node:
                 self._ceilings[node.processor].remove(node)

@@ -1,4 +1,4 @@
-"""The low-watermarks: how far each processor will never have to roll back again, whoever fails.
+"""Low-watermarks W: no processor ever rolls back below its own.
 
 They are the greatest solution of Figure 6 of *Falkirk Wheel* over what is durable, without ⊤ (section 4.2), and rise
 monotonically as processors report. `WatermarkSolver` checks the reports; the work is done by `forest`, for any time domains,
@@ -18,19 +18,22 @@ from recovery.metadata import Bound, depth_of, nothing, within
 from timely.time import Summary
 
 Report: TypeAlias = tuple[int, Bound, tuple[Bound, ...]]
-"""A processor, its new bound, and for a chain the discards of every output port: () says that nothing was discarded."""
+"""Processor, its new bound, and for a chain the discards of every output port.
+
+() is for no discards.
+"""
 
 _SAME = Summary.identity(1)
 
 _LARGE = 20_000
-"""Edges from which on the compiled form pays."""
+"""Least number of edges for the compiled form."""
 
 _MANY = 256
-"""Reports from which on a batch is checked as arrays."""
+"""Least number of reports for a check of a batch as arrays."""
 
 
 class WatermarkSolver:
-    """The low-watermark of every processor, kept up to date.
+    """Low-watermark of every processor, kept up to date.
 
     Args:
         kinds: of each processor the coordinates of its times, and whether it is a chain, which restores only the bounds
@@ -69,7 +72,7 @@ class WatermarkSolver:
         self._changed: dict[int, Bound] = {}
 
     def report(self, processor: int, bound: Bound, discards: tuple[Bound, ...] = ()) -> list[tuple[int, Bound]]:
-        """A chain can be restored to `bound` too; `discards` is D̄(e, bound) for each output port.
+        """Report a chain's new option `bound`; `discards` is D̄(e, bound) by output port.
 
         Returns the processors whose low-watermark rose, each with the new one. What lies within its low-watermark
         already, or is reported a second time, changes nothing.
@@ -83,7 +86,9 @@ class WatermarkSolver:
         return self.tick([(processor, bound, discards)])
 
     def completed(self, processor: int, bound: Bound) -> list[tuple[int, Bound]]:
-        """A processor that is not a chain has completed `bound`, and can be restored to whatever lies within.
+        """Report the completed bound of a processor without checkpoints.
+
+        It can be restored to whatever lies within.
 
         Returns the processors whose low-watermark rose. Raises ReportError if it had completed more before.
         """
@@ -92,10 +97,10 @@ class WatermarkSolver:
         return self.tick([(processor, bound, ())])
 
     def tick(self, reports: Iterable[Report]) -> list[tuple[int, Bound]]:
-        """Many reports at once, of both kinds of processors; those of one processor in order.
+        """Apply many reports at once; those of one processor must be in order.
 
-        Returns the processors whose low-watermark rose, each once. Raises ReportError as `report` does; those that came
-        before the wrong one count, and what rose is told by the next tick.
+        Returns the processors with a risen low-watermark, each once. Raises ReportError as `report` does; reports
+        before the invalid one count, and the next tick returns what rose by them.
         """
         reports = list(reports)
         if self._epochs is not None and len(reports) >= _MANY:
@@ -119,7 +124,7 @@ class WatermarkSolver:
         return self.changed()
 
     def _checked(self, report: Report, earlier: list[Report] | None) -> Report | None:
-        """The report if it is new, with all its discards; None if it says nothing new. Raises ReportError."""
+        """Report with all its discards; None if it adds nothing; raise ReportError."""
         p, bound, discards = report
         if not 0 <= p < len(self._kinds):
             raise ReportError(f"processor {p} is not one of the {len(self._kinds)} of this dataflow")
@@ -158,13 +163,13 @@ class WatermarkSolver:
         )
 
     def changed(self) -> list[tuple[int, Bound]]:
-        """The bounds that rose since they were last asked for."""
+        """Bounds risen since the last call."""
         found = list(self._changed.items())
         self._changed = {}
         return found
 
     def value(self, processor: int) -> Bound:
-        """The low-watermark of a processor."""
+        """Low-watermark of a processor."""
         return self._forest.value(processor)
 
     def values(self) -> list[Bound]:
@@ -173,5 +178,5 @@ class WatermarkSolver:
 
     @property
     def touched(self) -> int:
-        """Number of options looked at so far: the cost of the updates, in another unit than time."""
+        """Options looked at so far, as a measure of cost other than time."""
         return self._forest.touched

@@ -1,4 +1,4 @@
-"""The decision of a round of rollback: the largest consistent bound of every processor, from scratch.
+"""Decision of a round: largest consistent bound of every processor.
 
 Figure 6 of *Falkirk Wheel* over bounds (`recovery.metadata`). All that can be restored except ⊤ has N̄(p, g) = M̄(d, g) = g,
 because it was saved when g was complete, and then the notification frontier f_n(p) can only be g. So there is one bound a
@@ -46,67 +46,88 @@ from recovery.metadata import (
 from timely.time import Summary
 
 LIVE = None
-"""The decision "stays as it is": ⊤."""
+"""Decision to stay at ⊤, as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicalEdge:
-    """A physical edge between two processors, by their flat indices. Its summary is what the source does to times."""
+    """Physical edge between two processors, by their flat indices.
+
+    Its summary is that of the source.
+    """
 
     source: int
     target: int
     summary: Summary
     port: int = 0
-    """The output port of the source: which of its discards are this edge's."""
+    """Output port of the source, an index into its discards."""
     discarding: Summary | None = None
-    """Its summary for messages that are logged nowhere; None: the same."""
+    """Summary for unlogged messages; None: `summary`."""
     suppressed: bool = False
-    """The source sends nothing twice that the target has when it comes back: the target may be ahead of it."""
+    """True if resends are filtered: the target may be ahead of the source.
+
+    The source sends nothing twice that the target has when it comes back.
+    """
     anew: bool = False
-    """The source sends what it does again at times that are new to the target, which so keeps whatever it has."""
+    """True if the source sends redone work at times new to the target.
+
+    So the target keeps whatever it has.
+    """
 
     @property
     def backwards(self) -> Summary:
-        """The summary through which the receiver's bound limits what the sender may have discarded."""
+        """Summary for limiting the sender's discards by the receiver's bound."""
         return self.discarding or self.summary
 
 
 @dataclass(frozen=True, slots=True)
 class AnyFrontier:
-    """It failed, and can be restored to every prefix g ⊆ `upto`; it logs nothing, so D̄(e, g) = ↓σ(g)."""
+    """Options of a failed processor without checkpoints: every prefix g ⊆ `upto`.
+
+    It logs nothing, so D̄(e, g) = ↓σ(g).
+    """
 
     upto: Bound
     sets: bool = False
-    """It can be restored to any other set within `upto` too."""
+    """True if any other set within `upto` is an option too."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChain:
-    """It failed, and can be restored to ∅ and to each of `options`, ascending: with D̄ for every output port, or () for ∅."""
+    """Options of a failed chain: ∅ and `options`, ascending.
+
+    Each is with D̄ for every output port, or () for ∅.
+    """
 
     options: Sequence[tuple[Bound, tuple[Bound, ...]]]
     depth: int | None = None
-    """Coordinates of its times. Needed only where neither an edge nor an option tells."""
+    """Coordinates of its times, needed if neither an edge nor an option shows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """It is alive: it can stay at ⊤, or drop from memory what lies outside any g with `floor` ⊆ g ⊆ `upto`."""
+    """Options of a living processor: ⊤, and any g with `floor` ⊆ g ⊆ `upto`.
+
+    For g it drops from memory everything outside.
+    """
 
     upto: Bound
-    """The completed bound; also C(d), what the processor surely holds of every in-edge."""
+    """Completed bound; also C(d), the times surely received on every in-edge."""
     delivered: Mapping[int, Bound]
-    """M̄(d, ⊤) by the index of the in-edge; nothing where it is not named."""
+    """M̄(d, ⊤) by index of the in-edge; ∅ where missing."""
     notified: Bound
     """N̄(p, ⊤)."""
     discards: tuple[Bound, ...]
     """D̄(e, ⊤) of each output port."""
     logs: tuple[bool, ...]
-    """Of each output port, whether all that is sent there is logged: then D̄(e, g) = ∅, and otherwise ↓σ(g)."""
+    """True for each output port with all messages logged: D̄(e, g) = ∅, not ↓σ(g)."""
     floor: Bound | None = None
-    """Its memory was compacted up to here; None: nowhere."""
+    """Lower limit of the memory, from its last compaction; None: not compacted."""
     kept: Mapping[int, Bound] = field(default_factory=dict)
-    """By the index of the out-edge: from here on it keeps what it sent, so D̄(e, f) lies before. None is kept elsewhere."""
+    """Start of the sent messages kept in memory, as a bound, by index of the out-edge.
+
+    D̄(e, f) lies before it. Other edges keep none.
+    """
 
 
 Restorable: TypeAlias = AnyFrontier | CheckpointChain | Live
@@ -114,12 +135,12 @@ Restorable: TypeAlias = AnyFrontier | CheckpointChain | Live
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The chosen frontiers."""
+    """Chosen frontiers."""
 
     frontiers: list[Bound | None]
-    """f(p); LIVE for ⊤."""
+    """f(p) of every processor; LIVE for ⊤."""
     notifications: list[Bound]
-    """f_n(p)."""
+    """f_n(p) of every processor."""
 
 
 def solve(
@@ -128,7 +149,7 @@ def solve(
     low_watermarks: Sequence[Bound] | None = None,
     repeats: Sequence[Bound] | None = None,
 ) -> list[Bound | None]:
-    """The largest consistent f(p) of every processor; LIVE where it stays at ⊤.
+    """Largest consistent f(p) of every processor; LIVE where it stays at ⊤.
 
     `repeats`: of each processor the bound up to which it does the same again, given the same, whatever it comes back to.
     None: no processor does, and no edge is suppressed.
@@ -145,7 +166,10 @@ def solution(
     low_watermarks: Sequence[Bound] | None = None,
     repeats: Sequence[Bound] | None = None,
 ) -> Solution:
-    """`solve`, with the notification frontiers that it found. Takes O(edges), more where checkpoints do not fit together."""
+    """`solve`, with the notification frontiers.
+
+    Takes O(edges), more where checkpoints do not fit together.
+    """
     descent = _Descent(edges, processors) if repeats is None else _RepeatingDescent(edges, processors, repeats)
     descent.run()
     frontiers: list[Bound | None] = [LIVE if live else bound for bound, live in zip(descent.bound, descent.live)]
@@ -168,7 +192,7 @@ def _too_low(p: int, bound: Bound, what: str, least: Bound) -> NoSolutionError:
 
 
 def last_within(options: Sequence[Bound], most: Bound) -> int:
-    """The place of the last of ascending bounds that lies within `most`, which holds the first."""
+    """Index of the last of ascending bounds within `most`, which holds the first."""
     at = bisect_right(options, most) - 1  # those behind are no part of it
     while not within(options[at], most):
         at -= 1
@@ -176,12 +200,12 @@ def last_within(options: Sequence[Bound], most: Bound) -> int:
 
 
 def _remembers(sender: Restorable, index: int, held: Bound) -> bool:
-    """True if a living sender has in memory all that the target of one of its edges, who has `held`, may lack."""
+    """True if a living sender keeps all messages that a target at `held` may lack."""
     return isinstance(sender, Live) and index in sender.kept and within(sender.kept[index], held)
 
 
 class _Descent:
-    """The worklist: `bound` is f_n, and f where it is not live."""
+    """Worklist of the descent: `bound` is f_n, and f where it is not live."""
 
     def __init__(self, edges: Sequence[PhysicalEdge], processors: Sequence[Restorable]) -> None:
         count = len(processors)
@@ -219,15 +243,15 @@ class _Descent:
         self._is_waiting = [False] * count
 
     def notifications(self) -> list[Bound]:
-        """f_n(p)."""
+        """f_n(p) of every processor."""
         return self.bound
 
     def _is_ahead(self, index: int, target: int) -> bool:
-        """True if the target of an edge may have more than φ of what its source has."""
+        """True if the target of an edge may have more than φ of its source's bound."""
         return False
 
     def run(self) -> None:
-        """Lower until every constraint holds."""
+        """Lower bounds until every constraint holds."""
         for p in range(len(self._processors)):
             self._wake(p)
         while self._waiting:
@@ -241,7 +265,7 @@ class _Descent:
             self._waiting.append(p)
 
     def _spread(self, p: int) -> None:
-        """Make the neighbours fit the bound of p."""
+        """Lower the neighbours to fit the bound of p."""
         bound, live, processors = self.bound[p], self.live[p], self._processors
         for index in self._outgoing[p]:
             edge = self._edges[index]
@@ -277,7 +301,10 @@ class _Descent:
                     self._lower(r, keep, None if live else Step(p, edge.backwards, backwards=True))
 
     def _fall(self, p: int) -> None:
-        """A live processor cannot stay at ⊤: it drops to what is complete there, and further where that is too much."""
+        """Take a living processor from ⊤ to its completed bound.
+
+        It goes further down where that is too much.
+        """
         processor = self._processors[p]
         assert isinstance(processor, Live)
         self.live[p] = False
@@ -290,7 +317,7 @@ class _Descent:
         self._wake(p)
 
     def _lower(self, p: int, most: Bound, cause: Step | None) -> None:
-        """Lower p to the largest that it can be restored to within `most`, which does not hold its bound."""
+        """Lower p to its largest option within `most`."""
         processor = self._processors[p]
         if isinstance(processor, CheckpointChain):
             self.bound[p] = self._options[p][last_within(self._options[p], meet(most, self.bound[p]))]
@@ -310,7 +337,7 @@ class _Descent:
         self._wake(p)
 
     def _drop_discarded(self, p: int, port: int, held: Bound) -> None:
-        """Lower a chain until what it has discarded on `port` lies within what the receiver keeps."""
+        """Lower a chain until its discards on `port` lie within the receiver's bound."""
         options, discards = self._options[p], self._discards[p]
         at = start = last_within(options, self.bound[p])
         while (lost := discards[at]) is not None and not within(lost[port], held):
@@ -320,7 +347,7 @@ class _Descent:
             self._wake(p)
 
     def _jump(self, p: int) -> None:
-        """If p goes down round and round a cycle, an iteration each time, take it to where that ends.
+        """Lower p straight to the end of a descent round a cycle.
 
         Only if it has come to a prefix: another set has gone down within some cut, which logs what goes round.
         """
@@ -344,7 +371,7 @@ class _Descent:
 
 
 class _RepeatingDescent(_Descent):
-    """The same where some do the same again: f_n has nodes of its own, numbered after all processors.
+    """Descent with repeated work: f_n has nodes of its own, after all processors.
 
     f_n(q) ⊆ φ(d)(f_n(src)) is an edge between such nodes, f(p) ⊆ f_n(p) one from the node to the processor, and f_n(p) ⊆ f(p) ∪
     repeats(p) is written out in `_spread`. These edges have no way back: they carry no messages, so nothing is discarded.

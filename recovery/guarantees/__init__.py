@@ -1,4 +1,4 @@
-"""Guarantees: a promise for each output of a program, of what failures can do to it. Pure.
+"""Guarantees: a promise for each output of a program under failures. Pure.
 
 Enters: the logical graph, with sources' and sinks' abilities, policies, and what is declared nondeterministic. Leaves:
 a `Promise` for each output, with its causes, whom to blame, and what would mend it. The grades and the classes of operators are

@@ -1,4 +1,4 @@
-"""Classes of operators: how far what they give depends on the division of their input into epochs.
+"""Classes of operators by dependence on the division of input into epochs.
 
 Each class contains the ones before it, as in section 3.2 of Hwang and others. There a restart aligns windows anew; here what
 may be aligned anew are epochs, for the state of an operator always comes back.
@@ -19,33 +19,36 @@ from timely.state import is_transient
 
 
 class OperatorClass(IntEnum):
-    """The class of an operator; a greater one promises more."""
+    """Class of an operator; a greater one promises more."""
 
     ARBITRARY = 0
-    """It may give something else each time."""
+    """Output may differ each time."""
     DETERMINISTIC = 1
-    """The records that it gives at a time follow from those that it was given up to that time."""
+    """Records sent at a time follow from the input up to that time."""
     CONVERGENT_CAPABLE = 2
-    """And the last that it says of each key follows from all that it was given, in whatever epochs."""
+    """And the last value of each key follows from all input, in whatever epochs."""
     REPEATABLE = 3
-    """The records that it gives follow from all that it was given, in whatever epochs."""
+    """All records sent follow from all input, in whatever epochs."""
 
 
 _SAME_KEYS = {"exchange", "broadcast", "inspect", "map_values", "drop"}
-"""Kinds of stages behind which a pair, or a row, has the key that it had before."""
+"""Kinds of stages with the key of each pair or row kept."""
 
 
 Operators = Mapping[int, Operator]
-"""The operator of each node with a factory, by the node's index."""
+"""Operator of each node with a factory, by the node's index."""
 
 
 def operators_of(graph: Graph) -> Operators:
-    """An operator of each kind in a program, made once to be asked what it declares."""
+    """One operator of each node, made to read its declarations."""
     return {node.index: node.factory() for node in graph.nodes if node.factory is not None}
 
 
 def class_of(node: Node, operators: Operators) -> OperatorClass:
-    """The class of an operator, as far as what it repeats over is what it is given (`recovery.guarantees.repeating`)."""
+    """Class of an operator, given the input that it repeats over.
+
+    `recovery.guarantees.repeating` says whether it is given that.
+    """
     if why_arbitrary(node, operators) is not None:
         return OperatorClass.ARBITRARY
     operator = operators.get(node.index)
@@ -64,7 +67,7 @@ def class_of(node: Node, operators: Operators) -> OperatorClass:
 
 
 def why_arbitrary(node: Node, operators: Operators) -> str | None:
-    """The reason why an operator may send something else when it does a time again; None: it does not."""
+    """Reason for different output when a time is redone; None if it is the same."""
     if node.nondeterministic is not None:
         return node.nondeterministic
     if node.holds and not (node.index in operators and operators[node.index].repeats):
@@ -73,17 +76,17 @@ def why_arbitrary(node: Node, operators: Operators) -> str | None:
 
 
 def keeps_keys(node: Node) -> bool:
-    """True if each pair that leaves has the key of one that came."""
+    """True if each output pair has the key of an input pair."""
     return node.kind == "gate" or (bool(node.stages) and all(stage.kind in _SAME_KEYS for stage in node.stages))
 
 
 def keeps_state(node: Node, operators: Operators) -> bool:
-    """True if it keeps state from one time to the next, and tells of it."""
+    """True if it keeps and declares state from one time to the next."""
     return _runs_on(operators.get(node.index))
 
 
 def gives_each_once(node: Node, operators: Operators) -> bool:
-    """True if it gives each record once, however often that is given to it."""
+    """True if it sends each record once, however often it receives it."""
     operator = operators.get(node.index)
     return isinstance(operator, Distinct) and node.scope.depth == 1 and _runs_on(operator)
 

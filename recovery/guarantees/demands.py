@@ -1,4 +1,7 @@
-"""Demands: `to(sink, require="precise")`. A program whose outputs do not promise what it requires of them does not start."""
+"""Demands, `to(sink, require="precise")`, checked before a program starts.
+
+A program whose outputs do not promise what it requires of them does not start.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from timely.errors import GraphError
 
 
 def check_demands(graph: Graph, promises: Iterable[Promise]) -> None:
-    """Raise GraphError for an output that promises less than the program requires, or that requires no grade."""
+    """Raise GraphError for an output below its required grade, or an unknown grade."""
     for promise in promises:
         node = graph.node_named(promise.output)
         if node.require is None:

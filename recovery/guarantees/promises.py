@@ -1,10 +1,12 @@
-"""Promises: what each output gives for sure when processes of the job fail, why no more, and what would mend it.
+"""Promises for outputs under failures: grade, causes and remedies.
 
-Two things can go wrong on the way to an output. A stream may be *broken*: some of it lost, or made of parts of two executions;
-then no output behind it is right. Or it is *unsteady*: done again, a time may bring something else. An exactly-once
-output does not mind that, for it shows nothing of a time before that is safe; one that is told at once shows both.
+Two faults can arise on the way to an output. A stream is *broken* if some of it is lost, or mixed from parts of two
+executions; then no output behind it is right. It is *unsteady* if a time may bring other records when it is redone.
+That does not harm an exactly-once output, which publishes nothing of a time before that is safe; an at-least-once
+output publishes both.
 
-It is taken that stores keep what they have acknowledged, and that a program's functions do what is said of their operators.
+Assumptions: stores keep what they have acknowledged, and the functions of a program behave as their operators
+declare.
 """
 
 from __future__ import annotations
@@ -36,25 +38,28 @@ from timely.operators.channels import PIPELINE, Channel, Exchange
 
 
 class Grade(IntEnum):
-    """The worst that failures do to an output; a greater one promises more (section 3.1 of Hwang and others)."""
+    """Worst effect of failures on an output; a greater one promises more.
+
+    Section 3.1 of Hwang and others.
+    """
 
     GAP = 0
     """Records may be missing."""
     DIVERGENT = 1
-    """Nothing is missing, but what comes may be of several executions, and no rule tells which of it to believe."""
+    """Nothing is missing, but executions may be mixed, and no rule tells them apart."""
     CONVERGENT = 2
-    """Some comes again, perhaps otherwise; but its last word is right: records once each, or the last value of each key."""
+    """Repeats may differ, but in the end records count once, or last values are right."""
     REPEATING = 3
-    """All that comes again came before: an epoch with the same records, or behind AtLeastOnce the same records later."""
+    """Repeats are of records seen before, in the same epoch or, if AtLeastOnce, later."""
     PRECISE = 4
-    """It is the output of an execution without failures."""
+    """Output of an execution without failures."""
 
     def __str__(self) -> str:
         return self.name.lower()
 
 
 class Alike(IntEnum):
-    """The likeness of two executions, at one place of the program."""
+    """Likeness of two executions, at one place of the program."""
 
     NOT = 0
     LATEST = 1
@@ -66,7 +71,7 @@ class Alike(IntEnum):
 
 
 class Cause(msgspec.Struct, frozen=True, order=True):
-    """One reason why an output promises no more than `grade`: which operator, and what would mend it."""
+    """Reason for a promise of no more than `grade`: an operator and a remedy."""
 
     grade: Grade
     name: str
@@ -77,24 +82,30 @@ class Cause(msgspec.Struct, frozen=True, order=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """The promise of one output. `causes`: the weightiest first; none where it is precise."""
+    """Promise of one output.
+
+    `causes`: the weightiest first; none where it is precise.
+    """
 
     output: str
     kind: str
     site: str
     one: Grade
-    """Against the failure of one process of the job, whichever."""
+    """Grade if any one process of the job fails."""
     any: Grade
-    """Against any number of failures, of all processes at once too, with whoever runs the job."""
+    """Grade under any number of failures, of all processes at once too.
+
+    The failure of the process that runs the job counts too.
+    """
     alike: Alike
-    """The likeness of two runs without failures."""
+    """Likeness of two runs without failures."""
     causes: tuple[Cause, ...] = ()
     again: Alike = Alike.EPOCHS
-    """The likeness of all that is seen of it, whatever fails, and a run without failures; but for what comes twice."""
+    """Likeness of seen output under failures to a run without, duplicates apart."""
 
 
 def as_plain(promise: Promise) -> dict[str, object]:
-    """A promise as JSON has it, with grades by name."""
+    """Promise as JSON, with grades by name."""
     causes = [{**asdict(cause), "grade": str(cause.grade)} for cause in promise.causes]
     named = {"one": str(promise.one), "any": str(promise.any), "alike": promise.alike.name.lower(), "causes": causes}
     named["again"] = promise.again.name.lower()
@@ -107,7 +118,7 @@ _EXACT = "write to a sink that is exactly once (FileSink, SqliteSink)"
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The knowledge of streams that reach a place, or leave it.
+    """Properties of the streams into or out of a place.
 
     `again`: how far what is done again is what was done before. `unsteady`: whom to blame if it is not the same. `firm`: it has
     come through regions only whose policy is. `twice`: whom to blame that some comes a second time, in a later epoch; then what
@@ -124,7 +135,7 @@ class _State:
     doubled: bool = False
 
     def meet(self, other: _State) -> _State:
-        """Of two streams that come together."""
+        """Properties of two merged streams."""
         again = min(self.again, other.again)
         blamed = [state.unsteady for state in (self, other) if state.again == again and state.unsteady is not None]
         return _State(
@@ -138,14 +149,17 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A program's operators, and those of its nodes whose batches may be divided otherwise, by index."""
+    """Program's operators, and its nodes with batches possibly divided otherwise.
+
+    Both are by index.
+    """
 
     operators: Operators
     divided: Mapping[int, Divided]
 
 
 def promises(graph: Graph, operators: Operators | None = None) -> tuple[Promise, ...]:
-    """The promise of each output of a program, in the order in which they were made.
+    """Promise of each output of a program, in the order in which they were made.
 
     It holds for every number of workers. `operators` are those of the graph, if they were made already.
     """
@@ -168,7 +182,7 @@ def promises(graph: Graph, operators: Operators | None = None) -> tuple[Promise,
 
 
 def _reaching(node: Node, states: list[_State], edges: Sequence[Edge]) -> _State:
-    """All streams that come to a node, as one."""
+    """Properties of all streams into a node, merged."""
     met = reduce(_State.meet, (states[edge.source.node] for edge in edges), _State())
     if len(edges) == 1 and _by_key(edges[0].channel):
         return met
@@ -187,12 +201,12 @@ def _reaching(node: Node, states: list[_State], edges: Sequence[Edge]) -> _State
 
 
 def _by_key(channel: Channel) -> bool:
-    """True if all of one key that a worker sends stays together."""
+    """True if all records of one key sent by a worker stay together."""
     return channel == PIPELINE or (isinstance(channel, Exchange) and channel.key is None and not channel.columns)
 
 
 def _leaving(node: Node, state: _State, program: _Program) -> _State:
-    """The streams that leave a node that is given `state`."""
+    """Properties of the streams out of a node, given `state` of its input."""
     if node.sink is not None or node.kind in ("capture", "probe"):
         return state
     if node.kind == "gate" and state.firm:
@@ -240,7 +254,10 @@ def _of_source(node: Node, arbitrary: str | None) -> _State:
 
 
 def _sent_anew(node: Node, state: _State) -> _State:
-    """The promise for the output of a source that is AtLeastOnce. It comes again beside the first, in whichever epochs."""
+    """Properties of the output of an AtLeastOnce source.
+
+    It comes again beside the first, in whichever epochs.
+    """
     mend = "give it Ephemeral(), with which those behind go back where they must"
     if state.again == Alike.RECORDS:
         mend = f"{_SAME_EPOCHS}; then {mend}"
@@ -257,7 +274,10 @@ def _sent_anew(node: Node, state: _State) -> _State:
 
 
 def _given_twice(node: Node, state: _State, twice: Cause, operators: Operators) -> _State:
-    """Behind an operator that is given some records a second time, or, if they are not doubled any more, in later epochs."""
+    """Properties behind an operator with duplicate or later input after a failure.
+
+    Later, where records are not doubled any more.
+    """
     if class_of(node, operators) == OperatorClass.REPEATABLE:
         return replace(state, doubled=state.doubled and not gives_each_once(node, operators))
     seen, mend = _kept(state.seen, node, operators), f"give {twice.name!r} Ephemeral()"
@@ -289,14 +309,17 @@ def _through_arbitrary(node: Node, state: _State, why: str, replayed: bool, oper
 
 
 def _through_divided(node: Node, state: _State, divided: Divided) -> _State:
-    """Behind an operator that repeats over batches alone, where these may be divided otherwise."""
+    """Properties behind an operator over batches, if these may be divided otherwise.
+
+    The operator repeats only over the same batches.
+    """
     mend = f"declare repeats_over for {node.name!r} if it gives the same in whatever batches, or {_EXACT}"
     unsteady = _cause(Grade.DIVERGENT, node, str(divided), mend)
     return replace(state, alike=Alike.NOT, again=Alike.NOT, unsteady=unsteady)
 
 
 def _through(node: Node, state: _State, operators: Operators) -> _State:
-    """Of a deterministic operator behind what is divided into epochs now so and now otherwise."""
+    """Properties behind a deterministic operator with changing division into epochs."""
     alike, again = (_kept(level, node, operators) for level in (state.alike, state.again))
     unsteady = state.unsteady
     if again == Alike.NOT < state.again:
@@ -307,7 +330,7 @@ def _through(node: Node, state: _State, operators: Operators) -> _State:
 
 
 def _kept(level: Alike, node: Node, operators: Operators) -> Alike:
-    """The likeness of executions behind `node`, if they give it what is alike as far as `level`."""
+    """Likeness of executions behind `node`, given their likeness before it."""
     if level in (Alike.EPOCHS, Alike.NOT):
         return level
     known = class_of(node, operators)

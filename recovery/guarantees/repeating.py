@@ -1,9 +1,10 @@
-"""Obligations discharged: which operators are given what they repeat over when a time is done again.
+"""Check of obligations: operators given the batches that they repeat over.
 
 The records of a time are the same when it is done again, as far as sources and operators repeat; its *division* into batches
 need not be. A stream is *whole* if at most one batch of each time comes on it at a worker, in the order of times: nothing can
 merge, part or reorder those. Every other stream may be divided otherwise, for exchanges, logs, sources that gather, queues
-and `concat` merge and part batches. An operator that repeats over batches alone repeats only behind a whole stream.
+and `concat` merge and part batches. An operator that needs equal batches to repeat
+does so only behind a whole stream.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from timely.operators.channels import PIPELINE
 from timely.operators.obligations import Obligation, obligations
 
 Spreads = Callable[[Edge], bool]
-"""True for an edge that leads from every worker to every worker."""
+"""True for an edge from every worker to every worker."""
 
 
 def between_workers(edge: Edge) -> bool:
-    """True for an edge that leads between workers, if there are several."""
+    """True for an edge between workers, if there are several."""
     return edge.channel != PIPELINE
 
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """Input of `node`, from `stream`, with other batches when it is done again."""
+    """Input of `node`, from `stream`, with other batches when it is redone."""
 
     node: Node
     stream: Node
@@ -42,7 +43,7 @@ class Divided:
 
 
 def obligation_of(node: Node, operator: Operator | None, port: int = 0) -> Obligation:
-    """The division of its input `port` over which `node`, run by `operator`, gives the same.
+    """Division of an input port needed by `node`, run by `operator`, to repeat.
 
     Raises:
         GraphError: the operator declares none of those there are.
@@ -55,7 +56,9 @@ def obligation_of(node: Node, operator: Operator | None, port: int = 0) -> Oblig
 
 
 def divided(graph: Graph, spreads: Spreads, operators: Mapping[int, Operator]) -> dict[int, Divided]:
-    """The nodes that repeat over batches alone, and are not given the same ones, by index.
+    """Nodes repeating over equal batches only, without a guarantee of these.
+
+    They are by index.
 
     `operators` has the operator of each node with a factory.
 
@@ -86,7 +89,7 @@ def divided(graph: Graph, spreads: Spreads, operators: Mapping[int, Operator]) -
 
 
 def _leaves_whole(node: Node, edges: list[Edge], whole: set[int], spreads: Spreads, operator: Operator | None) -> bool:
-    """True if at most one batch of each time leaves `node` at a worker, in order of times."""
+    """True if at most one batch of each time leaves `node` at a worker, in order."""
     if node.source is not None:
         return whole_epochs(node.source) and not getattr(node.policy, "anew", False)
     if operator is not None and operator.one_batch and not node.ahead:
@@ -96,7 +99,10 @@ def _leaves_whole(node: Node, edges: list[Edge], whole: set[int], spreads: Sprea
 
 
 def _parted(edges: list[Edge], edge: Edge, whole: set[int], spreads: Spreads) -> str:
-    """The reason why batches on `edge` may be divided otherwise, among all that lead to one node; empty: they are not."""
+    """Reason for other batches on `edge` when a time is redone; empty if the same.
+
+    `edges` are all that lead to the node.
+    """
     if spreads(edge):
         return "they come from several workers"
     if len(edges) > 1:

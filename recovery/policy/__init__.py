@@ -1,4 +1,4 @@
-"""Policies: what is persisted of a part of the program, and when. Each is a record of traits.
+"""Policies of persistence for parts of a program, as records of traits.
 
 - `traits`: the traits, with their sources. Everything else reads them, and asks no policy for its class or its name.
 - `policies`: the policies that there are. `chosen`: the policy of a node.

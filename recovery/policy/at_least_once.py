@@ -1,7 +1,10 @@
-"""The rules for regions that send again in the current epoch: what cannot be in one, or lead into one, is refused by line.
+"""Rules for regions with resends in the current epoch.
 
-Only who reads input can send it again in another epoch. So what such a region is given it reads itself, and no message in it
-goes to another worker: it would be sent again at its own time, which may be over for those behind.
+What cannot be in one, or lead into one, is refused with the user's line.
+
+Only a source can send its input again in another epoch. So all input of such a region comes from its own sources,
+and no message in it goes to another worker: it would be sent again at its own time, which may be over for
+receivers.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from timely.errors import GraphError
 
 
 def check_at_least_once(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeEnds]) -> None:
-    """Raise GraphError for what cannot be sent anew, or cannot lead to what is."""
+    """Raise GraphError for nodes unable to resend anew, or to feed such nodes."""
     nodes = [processor.node for processor in plan.processors]
     for node, policy in zip(nodes, policies):
         if policy.anew:
@@ -55,7 +58,7 @@ def _check_member(node: Node, name: str) -> None:
 
 
 def sending_anew(policies: Sequence[Policy], keeps: Sequence[bool], edges: Sequence[EdgeEnds]) -> set[int]:
-    """The processors that send anew when they do their work again.
+    """Processors sending redone work anew, in the current epoch.
 
     They are those whose policy does, and what keeps nothing and is given only what such processors of its worker send.
     """
@@ -75,5 +78,5 @@ def sending_anew(policies: Sequence[Policy], keeps: Sequence[bool], edges: Seque
 
 
 def given_anew(anew: set[int], edges: Iterable[EdgeEnds]) -> set[int]:
-    """The processors `anew`, and all that is behind one: done again, they are given something else than before."""
+    """Processors `anew` and all behind them: redone work gets other input."""
     return anew | behind(((edge.source, edge.target) for edge in edges), anew)

@@ -1,4 +1,4 @@
-"""The policy that a program has chosen for a region or an operator."""
+"""Policy chosen for a region or an operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from timely.errors import GraphError
 
 
 class _Unknown(Policy):
-    """Anything else that a program gives as a policy: it is promised least, and has no place in a job with a store."""
+    """Policy of unknown type: it promises least, and no job with a store accepts it."""
 
     saves = Saves.EVENTS
 
@@ -21,18 +21,21 @@ _NEEDS = {
     "commits_alone": ("logs_inputs", "gated"),
     "saved_together": ("logs_inputs", "log_outputs"),
 }
-"""Traits that hold only beside others: what crosses the border of a region that has cuts of its own is sent again by a log."""
+"""Traits required by other traits.
+
+What crosses the border of a region that has cuts of its own is sent again by a log.
+"""
 
 
 def as_policy(given: object) -> Policy:
-    """The traits of what the program gave: those of the default for None, those that promise least for what is no policy."""
+    """Policy as traits: the default for None, the least promising for no policy."""
     if given is None:
         return DEFAULT
     return given if isinstance(given, Policy) else _UNKNOWN
 
 
 def policy_of(node: Node) -> Policy:
-    """The policy of a node. Raises GraphError for what is none."""
+    """Policy of a node; raise GraphError for an invalid one."""
     policy = as_policy(node.policy)
     if policy is _UNKNOWN:
         names = ", ".join(each.__name__ for each in POLICIES)

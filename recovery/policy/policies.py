@@ -1,4 +1,4 @@
-"""Fault-tolerance policies: what is persisted, and when. They attach to regions and to single operators.
+"""Fault-tolerance policies for regions and single operators.
 
     with flow.region("front", policy=Ephemeral()):
         ...
@@ -18,7 +18,7 @@ from recovery.policy.traits import Every, Policy, Saves, interval
 
 @dataclass(frozen=True, slots=True)
 class Ephemeral(Policy):
-    """Nothing is persisted, and nothing is kept from one time to the next.
+    """Persist nothing, and keep nothing from one time to the next.
 
     Whatever was under way is read again from the source, which hears of an acknowledgement only when its records have
     left the region and what became of them is safe.
@@ -38,7 +38,7 @@ class Ephemeral(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Policy):
-    """Nothing is kept from one time to the next. With `log_outputs`, what leaves the region is persisted.
+    """Keep nothing from one time to the next; persist outputs if `log_outputs`.
 
     Logged outputs are a firewall: a failure behind them never makes this region, or what is before it, work again
     (like the lineage cut of a persisted RDD; section 4.1).
@@ -58,7 +58,7 @@ class Batch(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Lazy(Policy):
-    """State is saved at complete times, incrementally, `every` so often, without stopping the operator.
+    """Save state incrementally at complete times, `every` so often, while running.
 
     After a failure at most the work since the last checkpoint is done again.
 
@@ -83,7 +83,9 @@ class Lazy(Policy):
 
 @dataclass(frozen=True, slots=True)
 class LogHistory(Policy):
-    """Every delivered batch and notification is persisted, `every` so often; state comes back by replay.
+    """Persist every delivered batch and notification; restore state by replay.
+
+    Writes are made `every` so often.
 
     For deterministic operators that have no checkpoint code. The history grows until the operator's state, if it keeps
     it in `state`, is saved in its place (section 4.1).
@@ -110,7 +112,9 @@ class LogHistory(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Eager(Policy):
-    """State, logs and staged outputs of a region are persisted as soon as an epoch is complete; only then do others see them.
+    """Persist state, logs and staged outputs at every epoch, before others see them.
+
+    A region is saved as soon as an epoch is complete.
 
     Each worker commits by itself, and all epochs that it completes while a commit is written go into the next one. What has
     left the region is never taken back because of a failure inside (section 2.1, exactly-once streaming).
@@ -132,7 +136,9 @@ class Eager(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Policy):
-    """A region is saved as one, `every` so often, at an epoch that is complete in all of it, while later ones go on.
+    """Save a region as one, `every` so often, at an epoch complete in all of it.
+
+    Later epochs go on meanwhile.
 
     What enters and what leaves it is logged, so it is saved at its own interval, goes back to its last snapshot as one, and
     nobody in front works again for it (consistent cuts, as those of Chandy and Lamport; section 2.1).
@@ -160,7 +166,9 @@ class Snapshot(Policy):
 
 @dataclass(frozen=True, slots=True)
 class AtLeastOnce(Policy):
-    """Nothing is persisted but the positions of sources, and nobody goes back because of this region.
+    """Persist positions of sources only; resend in the current epoch.
+
+    No other operator goes back because of this region.
 
     What was under way is read again and sent *in the current epoch*, not in the one in which it was sent first. So those behind
     keep what they have, and may count some records twice (section 2.1, at-least-once streaming).
@@ -180,4 +188,4 @@ class AtLeastOnce(Policy):
 POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager, Snapshot, AtLeastOnce)
 
 DEFAULT = Lazy()
-"""The policy of operators that were given none."""
+"""Policy of operators without one."""

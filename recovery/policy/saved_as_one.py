@@ -1,4 +1,6 @@
-"""The rules for regions that are saved as one: what cannot be in one, or lead into one, is refused with the user's line.
+"""Rules for regions saved as one.
+
+What cannot be in one, or lead into one, is refused with the user's line.
 
 Of an *eager* region each worker cuts the groups by itself, so no unlogged edge in them leads from another worker: the engine
 puts a gate (`timely.operators.gate`) in front of every exchange in such a region, as it does where something leaves it, and
@@ -18,7 +20,10 @@ from timely.errors import GraphError
 
 
 def check_saved_as_one(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeEnds]) -> None:
-    """Raise GraphError for what cannot be in a region that is saved as one, or cannot lead into an eager one."""
+    """Raise GraphError for nodes unfit for a region saved as one, or to feed it.
+
+    Only an eager region restricts its inputs.
+    """
     for processor, policy in zip(plan.processors, policies):
         node = processor.node
         around = as_policy(node.region.policy if node.region else None)
@@ -42,7 +47,9 @@ def check_saved_as_one(plan: Plan, policies: Sequence[Policy], edges: Iterable[E
 
 
 def check_own_intervals(plan: Plan, policies: Sequence[Policy], members: Sequence[Iterable[int]]) -> None:
-    """Raise GraphError for a snapshot that would be cut with another region, at that one's interval.
+    """Raise GraphError for a snapshot sharing its cuts with another region.
+
+    It would be cut at that one's interval.
 
     Parts in front that log nothing belong to the group of what follows; two such groups become one by them.
 
@@ -67,7 +74,7 @@ def check_own_intervals(plan: Plan, policies: Sequence[Policy], members: Sequenc
 
 
 def _called(policy: Policy) -> str:
-    """The adjective for a region with such a policy."""
+    """Adjective for a region with such a policy."""
     return (
         "eager"
         if policy.commits_alone

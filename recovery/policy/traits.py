@@ -1,4 +1,7 @@
-"""The traits of a policy. Sections are those of Isard and Abadi, *Falkirk Wheel*, if nothing else is said."""
+"""Traits of a policy.
+
+Sections are those of Isard and Abadi, *Falkirk Wheel*, unless another source is named.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from typing import ClassVar, TypeAlias
 from timely.errors import GraphError, at_line
 
 Every: TypeAlias = int | float | str | dt.timedelta
-"""A checkpoint interval: an int counts epochs; a float (seconds), a text such as "500ms", or a timedelta is a duration."""
+"""Checkpoint interval: epochs as int; seconds as float, text or timedelta.
+
+A text is such as "500ms".
+"""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -25,7 +31,7 @@ class Interval:
 
 
 def interval(every: Every) -> Interval:
-    """`every` as an `Interval`. Raises GraphError for anything that is no positive duration or number of epochs.
+    """Convert `every` to an `Interval`; raise GraphError for an invalid one.
 
     >>> interval(100), interval("250 ms").seconds
     (Interval(epochs=100, seconds=None), 0.25)
@@ -52,7 +58,7 @@ def interval(every: Every) -> Interval:
 
 
 class Saves(IntEnum):
-    """The most that is persisted of an operator, of what Table 1 lists.
+    """Upper limit of the persisted content of an operator (Table 1).
 
     Each includes those before it.
     """
@@ -60,7 +66,7 @@ class Saves(IntEnum):
     NOTHING = 0
     """Neither state nor messages: any frontier can be restored (section 3.4)."""
     MESSAGES = 1
-    """Messages L(e, f) that are logged, and no state (stateless, section 4.1)."""
+    """Logged messages L(e, f), and no state (stateless, section 4.1)."""
     STATE = 2
     """State S(p, f) at complete times, incrementally (section 4.1)."""
     EVENTS = 3
@@ -68,7 +74,7 @@ class Saves(IntEnum):
 
 
 class Policy:
-    """A record of traits, none of which ever changes.
+    """Record of constant traits.
 
     A policy sets those in which it differs. They are read when a graph, a layout or a worker is made.
     """
@@ -76,9 +82,9 @@ class Policy:
     __slots__ = ()
 
     saves: ClassVar[Saves] = Saves.STATE
-    """The most that is persisted of an operator (Table 1)."""
+    """Upper limit of the persisted content of an operator (Table 1)."""
     logs_inputs: ClassVar[bool] = False
-    """A log of all that comes to the region from elsewhere (section 2.1).
+    """Log of all input from outside the region (section 2.1).
 
     Nobody in front then works again for it, or is cut as often as it is.
     """
@@ -92,12 +98,12 @@ class Policy:
     The engine, which knows no policies, reads it for its gates (`timely.dataflow.graph.Region`).
     """
     anew: ClassVar[bool] = False
-    """New epochs for what is read again (at-least-once streaming, section 2.1).
+    """New epochs for input read again (at-least-once streaming, section 2.1).
 
     The engine and the runtime, which know no policies, read it for sources.
     """
     clients_retry: ClassVar[bool] = False
-    """Trust in clients to send again what got no answer (ephemeral, section 1)."""
+    """Trust in clients to resend without an answer (ephemeral, section 1)."""
 
     @property
     def every(self) -> Every | None:
@@ -106,7 +112,7 @@ class Policy:
 
     @property
     def log_outputs(self) -> bool:
-        """A log of what leaves the region, or operator: a firewall (section 4.1)."""
+        """Log of outputs of the region, or operator: a firewall (section 4.1)."""
         return False
 
     # Traits that follow from others
@@ -123,7 +129,7 @@ class Policy:
 
     @property
     def firm(self) -> bool:
-        """Certainty that seen output is never made again (section 2.1).
+        """Certainty of seen output: it is never made again (section 2.1).
 
         Each commit of a worker holds, whatever others do: so it is where all in the region comes from sources there, or from
         other such regions.
@@ -140,5 +146,5 @@ class Policy:
 
     @property
     def shares_state(self) -> bool:
-        """Leave to read each other's state, which comes back alike (section 2.3)."""
+        """Permission to read each other's state, restored alike (section 2.3)."""
         return self.by_time and self.saves == Saves.STATE

@@ -1,4 +1,4 @@
-"""One worker's share of a round: what is restored, kept in queues, sent again, and done again.
+"""Rollback on one worker: state restored, messages queued and resent, replay.
 
 Enters: a `Decision`. Leaves: `Orders` for the engine. Pure.
 """

@@ -1,4 +1,7 @@
-"""The one place where a rollback changes a worker: recorder, checkpoints, operators and engine, as `RollbackOrders` say."""
+"""Execution of `RollbackOrders` on recorder, checkpoints, operators and engine.
+
+It is the one place where a rollback changes a worker.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def carry_out(
     attributes: Attributes,
     operator_memory: OperatorMemory,
 ) -> dict[int, Frame]:
-    """Take a worker back; the frames with which it begins the generation, by receiver."""
+    """Roll a worker back; return its first frames of the generation, by receiver."""
     restored: dict[int, restoring.RestoredProcessor] = {}
     for p, order in orders.restored.items():
         recorder.restored(p, order.bound, order.requests if order.from_store else None, order.held)
@@ -58,23 +61,23 @@ def carry_out(
 
 
 class _Silent:
-    """An engine that lets an operator ask for anything, and does nothing."""
+    """Engine for replay: accepts every request of an operator and ignores it."""
 
     def request(self, op: int, event: Time, time: Time, again: bool = False) -> None:
-        """It asked already, in its first life: what is outstanding is armed again by the worker."""
+        """Ignore: outstanding requests are armed again by the worker."""
 
     def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
-        """Do nothing: capabilities that are held in the end were counted by the recorder."""
+        """Ignore: the recorder has counted the capabilities held in the end."""
 
     def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None:
-        """The result is in the history."""
+        """Ignore: the result is in the history."""
 
     def keeps(self, op: int, event: Time, time: Time) -> None:
-        """It was allowed in its first life."""
+        """Ignore: it was allowed when the event was first handled."""
 
 
 def replay(runtime: Runtime, order: Replay, operator_memory: OperatorMemory) -> Operator:
-    """A new operator that has seen every event of a history once more, with what it sends thrown away.
+    """New operator with a history replayed on it, its outputs thrown away.
 
     This needs no checkpoint code, only determinism: the same events in the same order lead to the same state (Isard and
     Abadi, *Falkirk Wheel*, section 4.1). Its capabilities belong to the context of `runtime`. Of each event it is noted once

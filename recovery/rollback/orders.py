@@ -1,4 +1,4 @@
-"""The plan of a rollback on one worker: which state comes back, what stays queued, which logged messages go again.
+"""Plan of a rollback on one worker: restored state, kept queues, resent messages.
 
 This is step 3 and 4 of a round (Isard and Abadi, *Falkirk Wheel*, end of section 3.6): S'(p), and Q'(e) with the messages in
 flight taken into account. Planning reads and changes nothing: `recovery.rollback.carry_out` does what is planned.
@@ -31,13 +31,19 @@ from timely.worker.restoring import Keeps, ResentBatch
 from timely.worker.worker import Worker
 
 SourceOrder: TypeAlias = tuple[int | None, tuple[SourcePosition, ...] | None, EpochEnds | None, int]
-"""The epoch to which a source goes back (None: it has ended), its positions there (None: its driver knows them), the ends of
-epochs that others have, and the least epoch in which it sends what it reads now."""
+"""Rewind of a source: epoch, positions, known ends of epochs, least epoch to send.
+
+An epoch of None: the source has ended. Positions of None: its driver knows them. Ends are those of epochs that
+others have.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A full history to be done again: from `runs` of state and capabilities `held`, all `events` since, in their order."""
+    """Full history to replay: all `events` since `runs` of state, in their order.
+
+    `held` are the capabilities at the start.
+    """
 
     runs: Runs
     held: tuple[tuple[Time, int], ...]
@@ -46,7 +52,10 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorOrder:
-    """A processor goes back to `bound`: from its store, or by what it has in memory. See `restoring.RestoredProcessor`."""
+    """Order to take a processor back to `bound`, from its store or from memory.
+
+    See `restoring.RestoredProcessor`.
+    """
 
     bound: Bound
     from_store: bool
@@ -59,26 +68,32 @@ class ProcessorOrder:
 
 @dataclass(frozen=True, slots=True)
 class RollbackOrders:
-    """One worker's share of a decision. Processors that are not in `restored` stay as they are."""
+    """One worker's share of a decision.
+
+    Processors that are not in `restored` stay as they are.
+    """
 
     generation: int
     bounds: tuple[Bound | None, ...]
     restored: Mapping[int, ProcessorOrder]
     fresh: frozenset[int]
-    """Processors in `restored` whose operators must be made anew: they may keep more than their state says."""
+    """Processors in `restored` with operators to be made anew.
+
+    They may keep more than their state says.
+    """
     stays: Keeps
     inputs: Mapping[int, Time | None]
-    """The time of each source now, by node; None: it has ended."""
+    """Time of each source now, by node; None: it has ended."""
     sources: Mapping[int, SourceOrder]
-    """Sources, by node, that go on elsewhere."""
+    """Orders for sources to be rewound, by node."""
     local: Sequence[ResentBatch]
     remote: Sequence[tuple[int, Message]]
     has: Has | None
-    """True of what other workers have already."""
+    """Test for messages already received by other workers."""
 
 
 class RollbackPlanner:
-    """One worker's share of one decision.
+    """Planner of one worker's share of a decision.
 
     Args:
         remembers: it holds what it did before in memory; otherwise its processors come back from its store.
@@ -105,7 +120,7 @@ class RollbackPlanner:
         self._remembers = remembers
 
     def orders(self, decision: Decision) -> RollbackOrders:
-        """This worker's orders."""
+        """Plan this worker's share of a decision."""
         mine = decision.bounds[self._worker.index]
         remembers = self._remembers
         restored: dict[int, ProcessorOrder] = {}
@@ -163,7 +178,10 @@ class RollbackPlanner:
         return ProcessorOrder(bound, not remembers, requests, held, runs, again, forgets)
 
     def _replay(self, p: int, bound: Bound, runs: Runs | None) -> Replay:
-        """The history of a processor from its last saved state up to `bound`. `runs`: that state, where it is read anyway."""
+        """History of a processor from its last saved state up to `bound`.
+
+        `runs`: that state, where it is read anyway.
+        """
         base, state = self._checkpoints.base(p, bound), self._worker.runtimes[p].operator.state
         if runs is None and state is not None:
             runs = Runs.of(state.snapshot(to_frontier(base), Frontier.empty(self._layout.processors[p].depth)))
@@ -173,7 +191,9 @@ class RollbackPlanner:
         return Replay(runs or Runs.of(()), whole.held if whole is not None else (), events)
 
     def _between(self, p: int, bound: Bound) -> bool:
-        """True if memory serves below the bound to which a processor came back from the store, for there is no checkpoint.
+        """True if memory serves below a processor's restored bound.
+
+        Then there is no checkpoint.
 
         Raises FalkirkError where neither does.
         """
@@ -201,9 +221,9 @@ class RollbackPlanner:
         return keeps
 
     def _has(self, decision: Decision) -> Has | None:
-        """Of what this worker does again, others have what lies before the bounds at which they came back last.
+        """Filter for resends: receivers hold times before their last restored bound.
 
-        None where nobody came back with anything: then nobody needs to be asked about each message.
+        None if no receiver was restored to more than ∅: then messages need no test.
         """
         suppression = Suppression(decision.held)
         targets = {
@@ -221,7 +241,7 @@ class RollbackPlanner:
         return has if targets else None
 
     def _resend(self, decision: Decision, remembers: bool) -> tuple[list[ResentBatch], list[tuple[int, Message]]]:
-        """Q'(e): the messages that their receivers need again."""
+        """Q'(e): messages needed again by their receivers."""
         has = self._has(decision)
         local: list[ResentBatch] = []
         remote: list[tuple[int, Message]] = []

@@ -1,4 +1,4 @@
-"""The fate of a message in a rollback: it stays in the queue of its receiver, it is sent again, or it is void.
+"""Fate of a message in a rollback: kept in its queue, sent again, or void.
 
 This is Q'(e) of *Falkirk Wheel*, end of section 3.6, with messages in flight taken into account. All of it follows from the
 edge, from f(src) and f(dst) (None: ⊤), from whether the sender `lives`, with its memory, and from the message's two
@@ -25,29 +25,38 @@ from timely.time import Time
 
 
 def as_sent(edge: EdgeInfo, lives: bool) -> EdgeInfo:
-    """A physical edge as a rollback sees it: what a living sender keeps is as good as logged."""
+    """Physical edge as a rollback sees it: a living sender's kept messages are logged."""
     return replace(edge, logged=True) if edge.kept and lives else edge
 
 
 def owed(source: Bound | None, target: Bound | None, event: Time, time: Time) -> bool:
-    """True if a message was sent for good, and its receiver must have it, unless it had it and stays as it is."""
+    """True if the sender keeps a message's event, and its receiver needs the message.
+
+    The receiver must have it, unless it had it and stays as it is.
+    """
     return (source is None or holds(source, event)) and (target is None or not holds(target, time))
 
 
 def from_log(edge: EdgeInfo, target: Bound | None, lives: bool, event: Time, time: Time) -> bool:
-    """True if the receiver gets a message from the log, if it gets it: it goes back itself, or what was under way is lost."""
+    """True if the receiver must take a message from the log, not from its queue.
+
+    Either it goes back itself, or what was under way is lost.
+    """
     return edge.logs(event, time) and (target is not None or not lives)
 
 
 def stays(edge: EdgeInfo, source: Bound | None, target: Bound | None, lives: bool, event: Time, time: Time) -> bool:
-    """True if a message that waits in the queue of a living receiver stays there."""
+    """True if a message in the queue of a living receiver stays there."""
     return lives and owed(source, target, event, time) and not from_log(edge, target, lives, event, time)
 
 
 def goes_again(
     edge: EdgeInfo, source: Bound | None, target: Bound | None, lives: bool, event: Time, time: Time
 ) -> bool:
-    """True if a message in the log of its sender is sent again. A receiver that stays as it is refuses what it had."""
+    """True if a message in its sender's log is sent again.
+
+    A receiver that stays as it is refuses what it had.
+    """
     if not edge.logged and source is not None and holds(source, time):
         return False  # nothing else at such times was logged: a receiver that needed any of it could not be where it is
     return from_log(edge, target, lives, event, time) and owed(source, target, event, time)
@@ -67,8 +76,9 @@ def wanted(
     bounds: Sequence[Sequence[Bound | None]],
     remembers: Callable[[int], bool],
 ) -> Iterator[LogEntry]:
-    """Of what worker `index` has logged or keeps, the messages that their receivers need again when
-    `bounds[worker][processor]` is decided.
+    """Messages logged or kept by worker `index` and needed again by receivers.
+
+    They follow from the decision `bounds[worker][processor]`.
 
     `remembers(processor)`: it has its memory, so all that it has sent has arrived, or waits there.
     """
@@ -91,7 +101,7 @@ def wanted(
 def cost(
     question: AskCost, layout: Layout, recorder: WorkerRecorder, index: int, generation: int, seconds: float
 ) -> Cost:
-    """The cost of a supposed decision on worker `index`: messages sent again, and records handled again.
+    """Cost of a supposed decision on worker `index`: messages resent, records redone.
 
     `seconds`: what this worker has worked so far. A record is taken to cost what it costs on average here.
     """

@@ -1,4 +1,4 @@
-"""Durable storage: blobs that are written whole or not at all, segments of them, and a journal made of segments.
+"""Durable storage: immutable blobs, segments, and journals made of segments.
 
 `interface` says what a store is and what can go wrong with it; `local` is one in a folder. `segments` is the format of what
 is written, `journal` decides what goes into which segment and which ones are still needed, `reading` finds them again

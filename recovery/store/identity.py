@@ -1,4 +1,7 @@
-"""The identity of a store: 16 bytes drawn once, which every segment carries, so that files of two stores never mix."""
+"""Identity of a store: 16 random bytes, carried by every segment.
+
+So files of two stores never mix.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _decoder = msgspec.json.Decoder(_Identity)
 
 
 def store_id(store: Store) -> bytes | None:
-    """The id of a store; None if it is empty.
+    """Id of a store; None if it is empty.
 
     Raises:
         StoreError: if it has none and is not empty. StoreVersion, StoreCorrupt: as for segments.
@@ -45,7 +48,10 @@ def store_id(store: Store) -> bytes | None:
 
 
 def make_store_id(store: Store, fresh: bytes) -> bytes:
-    """The id of a store, which becomes `fresh` (16 random bytes) if it is empty. Of several callers one decides."""
+    """Id of a store, set to `fresh` (16 random bytes) if the store is empty.
+
+    Of several callers one decides.
+    """
     known = store_id(store)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""The interface of stores: named blobs that are durable once written, and never change.
+"""Interface of stores: named blobs, durable once written, and never changed.
 
 Nothing more is asked for than object stores give as well: a blob is written whole, only if there is none of that name, and
 all readers see it whole or not at all.
@@ -12,7 +12,10 @@ from typing import Protocol, TypeAlias
 from recovery.errors import RecoveryError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes to write. Views of any item type, as long as they are contiguous."""
+"""Bytes to write.
+
+Views may have any item type, as long as they are contiguous.
+"""
 
 
 class Store(Protocol):
@@ -23,7 +26,7 @@ class Store(Protocol):
     """
 
     def put(self, name: str, parts: Sequence[Buffer]) -> None:
-        """Write the blob `name`: all parts, one after the other. It is durable when this returns.
+        """Write the blob `name`, all parts in order; durable on return.
 
         Raises:
             AlreadyThere: if there is a blob of this name; it is left as it is. Of several writers exactly one succeeds.
@@ -40,24 +43,24 @@ class Store(Protocol):
         ...
 
     def names(self, prefix: str) -> list[str]:
-        """The names that start with `prefix`, sorted."""
+        """Names beginning with `prefix`, sorted."""
         ...
 
     def delete(self, name: str) -> None:
-        """Remove a blob; if there is none of this name, that is fine."""
+        """Remove a blob, if there is one of this name."""
         ...
 
     def size(self, prefix: str = "") -> int:
-        """Bytes of all blobs whose names start with `prefix`."""
+        """Bytes of all blobs with names beginning with `prefix`."""
         ...
 
 
 class StoreError(RecoveryError):
-    """The store could not do what was asked of it."""
+    """Failure of an operation of the store."""
 
 
 class AlreadyThere(StoreError):
-    """There is a blob of this name: somebody else wrote it, or this writer did and never heard of it."""
+    """Name already taken, by another writer or an unacknowledged write of this one."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -66,14 +69,14 @@ class AlreadyThere(StoreError):
 
 
 class NotThere(StoreError):
-    """There is no blob of this name."""
+    """No blob of this name."""
 
     def __init__(self, name: str, where: str = "the store") -> None:
         super().__init__(f"{where} has no {name}")
 
 
 class StoreCorrupt(StoreError):
-    """The store gives back other bytes than were written.
+    """Bytes in the store differ from those written.
 
     `torn` says that the end is missing, as after a write that was cut off; otherwise the blob is whole, but damaged.
     """
@@ -88,7 +91,7 @@ class StoreCorrupt(StoreError):
 
 
 def whose(name: str) -> str:
-    """The owner of the blob `name`, and what is missing without it."""
+    """Description of the owner of the blob `name`, and of its content."""
     owner, inside, _ = name.partition("/")
     if not inside:
         return "what says which store this is"
@@ -100,7 +103,7 @@ def whose(name: str) -> str:
 
 
 class StoreVersion(StoreError):
-    """The store was written in another format than this version reads."""
+    """Store in another format than this version reads."""
 
     def __init__(self, name: str, found: int, known: int) -> None:
         newer = found > known
@@ -113,19 +116,22 @@ class StoreVersion(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room left."""
+    """No room left in the store."""
 
 
 class StoreUnwritable(StoreError):
-    """The store may not, or cannot, be written here."""
+    """Store not writable here."""
 
 
 class StoreGone(StoreError):
-    """The place where the store was is no longer there."""
+    """Folder of the store no longer there."""
 
 
 class StoreBusy(StoreError):
-    """Another job is using the store; `pid` is its process, or None where that cannot be told."""
+    """Store in use by another job.
+
+    `pid` is its process, or None where that cannot be found out.
+    """
 
     def __init__(self, message: str, pid: int | None) -> None:
         super().__init__(message)

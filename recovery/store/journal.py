@@ -1,4 +1,4 @@
-"""A journal: what one owner keeps in the store, as a sequence of numbered segments.
+"""Journal of one owner: its records in the store, as numbered segments.
 
 Sections are gathered while a write is under way and leave together with the next one (group commit). Each has a *key*; its
 caller says when a key is dead. A segment that holds nothing live can be deleted; one that holds little is *cleaned*: the
@@ -44,23 +44,23 @@ from recovery.store.segments import SealedParts, Section, SegmentMeta, segment_n
 Key = Hashable
 
 PLACE = 64
-"""Bytes that a section costs beyond its own: its row in the table and its padding."""
+"""Bytes added to a section's cost, for its row in the table and its padding."""
 SMALL = 64 * 1024
-"""Segments that cost less are joined with others."""
+"""Largest cost of a segment to be joined with others."""
 ROUND = 8 * 1024 * 1024
-"""Bytes that one segment carries over from old ones at most, unless a single old segment has more."""
+"""Most bytes carried over into one segment, unless a single old one has more."""
 IDLE_RELEASE = 1024 * 1024
-"""An empty segment is written if so much can be deleted after it."""
+"""Bytes of garbage worth an empty segment, to delete them."""
 
 
 def cost(section: Section) -> int:
-    """The cost of a section in the journal, in bytes."""
+    """Cost of a section in the journal, in bytes."""
     return len(section.head) + memoryview(section.payload).nbytes + PLACE
 
 
 @dataclass(slots=True)
 class _Stored:
-    """A segment that is durable: what it cost, and what of it is live, by key."""
+    """Durable segment: its cost, and the cost of its live sections by key."""
 
     size: int = 0
     live: dict[Key, int] = field(default_factory=dict)
@@ -69,7 +69,10 @@ class _Stored:
 
 @dataclass(slots=True)
 class _Sealed:
-    """The segment that is being written. `releases` are the segments that are not needed once it is durable."""
+    """Segment being written.
+
+    `releases` are the segments that are not needed once it is durable.
+    """
 
     meta: SegmentMeta
     name: str
@@ -84,7 +87,7 @@ class _Phase(Enum):
 
 
 class Journal:
-    """The journal of one owner, seen from its writer.
+    """Writer's view of the journal of one owner.
 
     First `fence` (and `stored`), then `recovered` for each segment that is read, then `resume`; from then on `seal` and
     `stored`. Sections may be added at any time.
@@ -110,11 +113,14 @@ class Journal:
         self.incarnation = incarnation
         self.generation = 0
         self.written = 0
-        """Cost of all sections that were added anew by this incarnation."""
+        """Cost of all sections added anew by this incarnation."""
         self.carried = 0
-        """Cost of all sections that were added while an earlier segment held their key."""
+        """Cost of all sections added again to replace those of an earlier segment."""
         self.restless = True
-        """True if anything has happened since `seal` found no reason for a segment: if not, it need not be asked again."""
+        """True if `seal` may have a reason for a segment.
+
+        If nothing has happened since it found none, it need not be called again.
+        """
         self.small = SMALL
         self.idle_release = IDLE_RELEASE
         self._store_id = store_id
@@ -133,7 +139,9 @@ class Journal:
     # Writing
 
     def add(self, key: Key, section: Section) -> None:
-        """Gather a section for the next segment. Its buffers must not change until the segment is acknowledged.
+        """Add a section to the next segment.
+
+        Its buffers must not change until the segment is acknowledged.
 
         Several sections of one key add up while they are gathered for the same segment. A key that an earlier segment holds
         is replaced as a whole: that is how a key is carried, and how it gets a new value.
@@ -148,7 +156,10 @@ class Journal:
             self.written += price
 
     def dead(self, key: Key) -> None:
-        """Nobody needs `key` any more; a key that is not there is fine. What was only gathered is not written."""
+        """Mark `key` as dead.
+
+        A key that is not there is fine. Sections not sealed yet are not written.
+        """
         self.restless = True
         self._gathered.pop(key, None)
         self._costs.pop(key, None)
@@ -159,7 +170,7 @@ class Journal:
             _forget(self._segments[place], key)
 
     def carry(self) -> list[Key]:
-        """The keys whose sections the caller should `add` again before it calls `seal`.
+        """Keys of sections to `add` again before calling `seal`, to clean old segments.
 
         Nothing is lost if it does not, or does so for some of them only. They come from segments that are mostly dead; and if
         something was gathered anyway, from small ones that are worth joining.
@@ -190,13 +201,13 @@ class Journal:
 
     @property
     def due(self) -> bool:
-        """True if `seal` would give a segment."""
+        """True if `seal` would return a segment."""
         if self._sealed is not None or self._phase is not _Phase.WRITING:
             return False
         return bool(self._gathered) or self._releasable() >= self.idle_release
 
     def seal(self) -> tuple[str, Sequence[Buffer]] | None:
-        """The next segment to be put into the store, as its name and bytes; None if there is no reason for one now.
+        """Next segment for the store, as name and bytes; None if there is no reason.
 
         That is so while another one is under way, and as long as nothing was added, unless much could be deleted.
         """
@@ -207,7 +218,7 @@ class Journal:
         return self._seal()
 
     def stored(self, name: str) -> list[str]:
-        """The segment `name` is durable. Returns the names of the segments that may be deleted now.
+        """Acknowledge segment `name`; return the names of segments to delete.
 
         Each is returned once. One that is not deleted, because this process dies, is found by the next incarnation.
         """
@@ -233,7 +244,7 @@ class Journal:
     # A new incarnation
 
     def fence(self) -> tuple[str, Sequence[Buffer]]:
-        """An empty segment at the next number, to be put before this incarnation reads or writes anything else.
+        """Empty segment at the next number, to be put before any read or write.
 
         Acknowledge it with `stored`. If the store says `AlreadyThere`, find the newest segment: if it `is_mine`, the put
         succeeded after all; otherwise tell `overtaken`, and put what `fence` gives then.
@@ -244,7 +255,7 @@ class Journal:
         return self._seal()
 
     def overtaken(self, newest: SegmentMeta, fences: Sequence[int]) -> None:
-        """Another incarnation had written `newest` by the time this one wanted to: go on behind it."""
+        """Continue behind `newest`, written meanwhile by another incarnation."""
         if self._phase is not _Phase.FENCING:
             raise ValueError(f"{self.owner} was fenced off by segment {newest.number}: it must stop")
         self._sealed = None
@@ -255,11 +266,14 @@ class Journal:
             self._segments[newest.number] = _Stored()
 
     def is_mine(self, meta: SegmentMeta) -> bool:
-        """True if this incarnation wrote the segment: a put whose acknowledgement was lost, and that was tried again."""
+        """True if this incarnation wrote the segment.
+
+        So it is for a put whose acknowledgement was lost, and that was tried again.
+        """
         return (meta.owner, meta.incarnation) == (self.owner, self.incarnation)
 
     def recovered(self, meta: SegmentMeta, sections: Sequence[Section], keys: Sequence[Key | None]) -> None:
-        """Take over a segment that was read: for each of its sections its key, or None if it is not needed any more.
+        """Restore a segment: the key of each section, or None if it is not needed.
 
         To be called in order of number. A key that an earlier segment has is replaced. Segments for which this is not called
         hold nothing that is needed.
@@ -280,7 +294,7 @@ class Journal:
             segment.live_size += price
 
     def resume(self) -> None:
-        """All segments were read: `seal` may write, and what is not needed any more may go."""
+        """Start writing: all segments are read, and garbage may be deleted."""
         if self._phase is not _Phase.READING:
             raise ValueError(f"{self.owner} has not been fenced, or was resumed already")
         self._phase = _Phase.WRITING
@@ -289,41 +303,41 @@ class Journal:
 
     @property
     def next_number(self) -> int:
-        """The number of the segment that is sealed next."""
+        """Number of the next segment."""
         return self._last + 1
 
     @property
     def oldest(self) -> int:
-        """The number of the oldest segment that is still needed; that of the next one if there is none."""
+        """Number of the oldest needed segment, or of the next one if none is needed."""
         return next(iter(self._segments), self._last + 1)
 
     @property
     def in_flight(self) -> str | None:
-        """The name of the segment that is being written."""
+        """Name of the segment being written."""
         return self._sealed.name if self._sealed is not None else None
 
     @property
     def gathered(self) -> int:
-        """Cost of what waits for the next segment."""
+        """Cost of sections waiting for the next segment."""
         return sum(self._costs.values())
 
     @property
     def unwritten(self) -> int:
-        """Cost of what waits for the next segment, and of what is being written."""
+        """Cost of sections waiting for the next segment or being written."""
         return self.gathered + (self._sealed.segment.size if self._sealed is not None else 0)
 
     @property
     def live(self) -> int:
-        """Cost of what is live and durable."""
+        """Cost of live and durable sections."""
         return sum(segment.live_size for segment in self._segments.values())
 
     @property
     def size(self) -> int:
-        """Cost of all segments that are still needed or not yet released."""
+        """Cost of all segments not yet released."""
         return sum(segment.size for segment in self._segments.values())
 
     def is_stored(self, key: Key) -> bool:
-        """True if the store has what was added under `key`; it may be on its way there once more."""
+        """True if a section of `key` is durable; it may be being rewritten."""
         return key in self._places
 
     def __contains__(self, key: Key) -> bool:

@@ -1,4 +1,4 @@
-"""A store in a folder of a local (or mounted) file system.
+"""Store in a folder of a local (or mounted) file system.
 
 A blob is written to a temporary file, synced, linked to its name, which fails if the name is taken, and the folder is
 synced. Whoever sees the name sees the whole blob; whatever happens before the link leaves nothing but a temporary file.
@@ -45,7 +45,7 @@ _MOST_PARTS = 512  # of one system call; POSIX allows 1,024 on the systems that 
 
 
 class LocalStore:
-    """A `Store` in the folder `folder`, which is made if it is missing (its parent must exist).
+    """`Store` in `folder`, created if missing (its parent must exist).
 
     Any number of processes may use one folder, and threads one store. `lock` keeps other *jobs* away.
 
@@ -77,7 +77,7 @@ class LocalStore:
             self._fail(error, "opening the store")
 
     def close(self) -> None:
-        """Let go of the folder. The store cannot be used afterwards."""
+        """Close the folder; the store cannot be used afterwards."""
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()
@@ -91,7 +91,10 @@ class LocalStore:
     # Store
 
     def put(self, name: str, parts: Sequence[Buffer]) -> None:
-        """Write a blob, durably, if there is none of this name. See `Store.put`."""
+        """Write a blob, durably, if there is none of this name.
+
+        See `Store.put`.
+        """
         below, leaf = self._split(name)
         try:
             with_descriptors(lambda: self._put(below, leaf, parts))
@@ -101,7 +104,9 @@ class LocalStore:
             self._fail(error, f"writing {name}")
 
     def get(self, name: str) -> memoryview:
-        """All bytes of a blob. See `Store.get`.
+        """All bytes of a blob.
+
+        See `Store.get`.
 
         They are read rather than mapped: a disk that fails under a mapping kills the process instead of raising an error.
         """
@@ -115,13 +120,13 @@ class LocalStore:
             self._fail(error, f"reading {name}")
 
     def names(self, prefix: str) -> list[str]:
-        """The names that start with `prefix`, sorted."""
+        """Names beginning with `prefix`, sorted."""
         return sorted(name for name, _ in self._walk(prefix))
 
     def delete(self, name: str) -> None:
         """Remove a blob, if it is there.
 
-        This is not synced: a blob that comes back after a power cut is one that nobody needs, and is removed again.
+        This is not synced: a blob that comes back after a power cut is garbage, and is removed again.
         """
         self._split(name)
         try:
@@ -132,7 +137,7 @@ class LocalStore:
             self._fail(error, f"deleting {name}")
 
     def size(self, prefix: str = "") -> int:
-        """Bytes of all blobs whose names start with `prefix`."""
+        """Bytes of all blobs with names beginning with `prefix`."""
         total = 0
         for _, entry in self._walk(prefix):
             with suppress(FileNotFoundError):  # deleted meanwhile
@@ -143,7 +148,7 @@ class LocalStore:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep the store for this job while inside, and remove what writers left that died in the middle of a write.
+        """Lock the store for this job while inside, and remove leftovers of dead writers.
 
         One process of a job does so, before the others start; those do not lock. The lock ends with the process, however
         it ends (but not before the processes that it forked).
@@ -175,7 +180,10 @@ class LocalStore:
             os.close(fd)
 
     def make_private(self) -> str | None:
-        """Close the folder to other users, who could read the data, or keep the lock; what the user should know of that."""
+        """Close the folder to other users; return a warning for the user, or None.
+
+        Others could read the data, or keep the lock.
+        """
         here = os.fstat(self._fds[""])
         mine = os.getuid()
         if here.st_uid not in (mine, 0):
@@ -198,7 +206,10 @@ class LocalStore:
         return f"other users could open the store {self.folder} (its mode was {mode}); it is closed to them now"
 
     def remove_leftovers(self) -> None:
-        """Remove temporary files of writers that died. A writer that is still at it gets a StoreError."""
+        """Remove temporary files of dead writers.
+
+        A living writer gets a StoreError.
+        """
         for path in self._files():
             if path.name.startswith(_TEMPORARY):
                 with suppress(FileNotFoundError):
@@ -224,7 +235,7 @@ class LocalStore:
         _sync(fd)
 
     def _folder(self, below: str) -> int:
-        """An open descriptor of a folder inside, which is made if this store has not yet seen it."""
+        """Open descriptor of an inner folder, created if new to this store."""
         self._check_there()
         fd = self._fds.get(below)
         if fd is None:
@@ -251,7 +262,10 @@ class LocalStore:
                 yield Path(folder, leaf)
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """The blobs that start with `prefix`; only folders that can hold such are looked into."""
+        """Blobs with names beginning with `prefix`.
+
+        Only folders that can hold such blobs are listed.
+        """
         self._check_there()
         folders = [""]
         while folders:
@@ -287,7 +301,7 @@ class LocalStore:
         )
 
     def _fail(self, error: OSError, doing: str) -> NoReturn:
-        """Raise what `error` means for a store."""
+        """Raise the store's error for an OSError."""
         what = f"{doing} in {self.folder} failed: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StoreFull(f"{what}; make room ({_free(self.folder)}), then run the job again: it resumes") from error
@@ -312,7 +326,7 @@ def _open_folder(path: Path) -> int:
 
 
 def _is_open_at(fd: int, path: Path) -> bool:
-    """True if `path` still leads to the folder that is open."""
+    """True if `path` still leads to the open folder."""
     try:
         there = os.stat(path)
     except OSError:
@@ -365,7 +379,7 @@ def _link(temporary: str, leaf: str, folder: int) -> None:
 
 
 def _may_create(folder: int) -> bool:
-    """True if a file can be made in a folder."""
+    """True if a file can be created in a folder."""
     name = f"{_TEMPORARY}{os.getpid()}-probe"
     try:
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder))

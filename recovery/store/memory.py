@@ -1,15 +1,15 @@
-"""Memory whose start is aligned, for blobs that are read."""
+"""Aligned memory for blobs read from a store."""
 
 from __future__ import annotations
 
 import numpy as np
 
 ALIGNMENT = 64
-"""The alignment that Arrow recommends for its buffers, in bytes."""
+"""Alignment in bytes recommended by Arrow for its buffers."""
 
 
 def aligned_memory(size: int) -> memoryview:
-    """`size` uninitialised bytes that start at a multiple of `ALIGNMENT`."""
+    """Uninitialised memory of `size` bytes, starting at a multiple of `ALIGNMENT`."""
     room = np.empty(size + ALIGNMENT, np.uint8)
     skip = -room.ctypes.data % ALIGNMENT
     return room.data[skip : skip + size]

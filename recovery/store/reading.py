@@ -1,4 +1,4 @@
-"""Finding a journal again: which of its segments are there, which must be, and what is in them.
+"""Reading of a journal: needed segments, damaged ones, and their content.
 
 **Damage.** The newest segment says which earlier ones are needed (`recovery.store.journal`). One of those that is missing or
 damaged held something that is needed, and it was acknowledged: a writer puts one segment at a time, so that the next one is
@@ -26,7 +26,7 @@ _MOST_MISSING = 1000
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A journal as found in the store.
+    """Journal as found in the store.
 
     Args:
         newest: the newest segment; None if there is none.
@@ -44,7 +44,7 @@ class Survey:
     leftovers: tuple[str, ...]
 
     def read(self) -> Iterator[tuple[SegmentMeta, list[Section]]]:
-        """All segments that are needed, in order of number, one at a time in memory. Fences are not among them.
+        """Needed segments in order of number, one at a time in memory, without fences.
 
         Raises:
             StoreCorrupt: if any is missing or damaged; it names all of them.
@@ -79,7 +79,9 @@ class Survey:
 
 
 def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) -> Survey:
-    """Look at the journal of `owner` without changing anything. Of the segments it reads the newest.
+    """Find the segments of `owner`'s journal, without changing anything.
+
+    Of the segments it reads the newest.
 
     Args:
         acknowledged: a number that is known to have been durable, if any is known.
@@ -118,14 +120,16 @@ def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) ->
 
 
 def read_all(store: Store, owner: str, store_id: bytes) -> Iterator[tuple[SegmentMeta, list[Section]]]:
-    """All segments of a journal that are needed, in order of number: `survey` and `Survey.read`."""
+    """Needed segments of a journal, in order: `survey` and `Survey.read`."""
     return survey(store, owner, store_id).read()
 
 
 def take_over(
     store: Store, owner: str, store_id: bytes, incarnation: int, acknowledged: int = -1
 ) -> tuple[Journal, Survey, list[str]]:
-    """Become the only writer of a journal, new or not: set aside what is cut off, and fence off all others.
+    """Become the only writer of a journal, new or old, by fencing off all others.
+
+    A segment that was cut off is set aside.
 
     Args:
         incarnation: of this process; no other process may have or have had it for this owner.

@@ -1,4 +1,4 @@
-"""The format of a segment: sections that were gathered for one durable write.
+"""Format of a segment: sections gathered for one durable write.
 
     0   8   magic
     8   4   version of the format
@@ -36,7 +36,10 @@ from timely.errors import ProtocolError
 
 FORMAT = 3
 LARGE = 1024
-"""Payloads from this size on are aligned to `ALIGNMENT`, and are not copied when they are written; others to 8 bytes."""
+"""Least size of payloads aligned to `ALIGNMENT` and written without a copy.
+
+Others are aligned to 8 bytes.
+"""
 
 _MAGIC = b"FALKIRK\n"
 _END = b"\nFALKEND"
@@ -49,7 +52,7 @@ _ZEROS = bytes(ALIGNMENT)
 
 
 class SegmentMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The header of a segment.
+    """Header of a segment.
 
     Args:
         owner: whose journal it belongs to, for example "worker-000".
@@ -71,18 +74,18 @@ class SegmentMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def is_fence(self) -> bool:
-        """True if this is the empty segment with which its incarnation began."""
+        """True for the first, empty segment of an incarnation."""
         return self.number == self.fence
 
     def needed_numbers(self) -> Iterator[int]:
-        """The numbers in `needed`, one by one."""
+        """Numbers in `needed`, one by one."""
         for first, last in self.needed:
             yield from range(first, last + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One thing that is kept: a short head that says what it is, and its bytes."""
+    """Record in a segment: a short typed head, and payload bytes."""
 
     head: bytes
     payload: Buffer = b""
@@ -93,13 +96,13 @@ _decode = Typed[SegmentMeta]("its head", SegmentMeta).decode
 
 
 def as_bytes(data: Buffer) -> memoryview:
-    """A view of single bytes. Raises TypeError if `data` is not contiguous."""
+    """View of single bytes; raise TypeError if `data` is not contiguous."""
     view = memoryview(data)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
 def encode_segment(meta: SegmentMeta, sections: Sequence[Section], store_id: bytes) -> list[Buffer]:
-    """The bytes of a segment, in parts. Payloads of `LARGE` bytes and more are parts as they are.
+    """Encode a segment, in parts; payloads from `LARGE` bytes on are not copied.
 
     They must not change until the segment is written.
     """
@@ -139,7 +142,7 @@ def encode_segment(meta: SegmentMeta, sections: Sequence[Section], store_id: byt
 
 
 class SealedParts(Sequence[Buffer]):
-    """The buffers of a segment, encoded when they are first looked at: by the thread that writes, not the one that seals."""
+    """Buffers of a segment, encoded by the writing thread on first access."""
 
     def __init__(self, meta: SegmentMeta, sections: Sequence[Section], store_id: bytes) -> None:
         self._what: tuple[SegmentMeta, Sequence[Section], bytes] | None = (meta, sections, store_id)
@@ -166,7 +169,7 @@ class SealedParts(Sequence[Buffer]):
 def decode_segment(
     data: Buffer, name: str = "segment", store_id: bytes | None = None
 ) -> tuple[SegmentMeta, list[Section]]:
-    """The arguments of `encode_segment`; payloads are views into `data`.
+    """Decode a segment; payloads are views into `data`.
 
     Args:
         name: for errors.
@@ -212,12 +215,15 @@ def decode_segment(
 
 
 def segment_name(owner: str, number: int) -> str:
-    """The name of a segment in the store: `owner` is its folder. Names sort as numbers do."""
+    """Name of a segment in the store, in the folder `owner`.
+
+    Names sort as numbers do.
+    """
     return f"{owner}/segment-{number:08}"
 
 
 def segment_number(name: str) -> int | None:
-    """The number of the segment of this name; None if it is not the name of a segment.
+    """Number of the segment of this name; None for other names.
 
     >>> segment_number("worker-000/segment-00000012"), segment_number("worker-000/segment-00000012.damaged")
     (12, None)
