@@ -223,7 +223,7 @@ def refuses(verb: Any, of: type | None) -> bool:
     return False
 
 
-MAKE_SOUND_LOOPS = {"graph.components", "graph.strong_components"}
+MAKE_SOUND_LOOPS = {"graph.components", "graph.k_core", "graph.strong_components"}
 """Functions whose own loops would be refused if they were none."""
 
 
