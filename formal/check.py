@@ -1,4 +1,4 @@
-"""Check the models of recovery with spin: each whole, and each with one of its rules dropped.
+"""Check the recovery models with spin: each whole, and with each rule dropped.
 
     python formal/check.py [WORD ...]      only what has one of the words in its model's or its rule's name
 
@@ -29,18 +29,21 @@ NEEDS = (
 
 @dataclass(frozen=True)
 class Case:
-    """A model and how it is compiled: whole, or without the rule `dropped`, so that `breaks` must break."""
+    """Model with compiler flags: whole, or without the rule `dropped`.
+
+    Without the rule, `breaks` must break.
+    """
 
     model: str
     flags: tuple[str, ...] = ()
     dropped: str | None = None
     breaks: str | None = None
     cycles: bool = True
-    """Of a whole model: it is searched for runs that do not end, too. That takes twice the states."""
+    """Search a whole model for endless runs too, which takes twice the states."""
 
     @property
     def title(self) -> str:
-        """The rule in words, or the flags of a whole model."""
+        """Dropped rule in words, or the flags of a whole model."""
         if self.dropped is not None:
             return self.dropped.lower().replace("_", " ")
         return f"whole {' '.join(self.flags)}".strip()
@@ -48,7 +51,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`broke`: the invariant that broke, if one did. `wrong`: what is not as it must be, if anything."""
+    """Result of a check.
+
+    `broke`: the invariant that broke, if any. `wrong`: the deviation from the expected result, if any.
+    """
 
     broke: str | None
     states: int
@@ -69,7 +75,7 @@ _LOST, _TWICE, _ENDS = "no_record_is_lost", "no_record_comes_twice", "everything
 _KEPT, _PROMISED = "kept_messages_are_collected", "decisions_keep_what_was_promised"
 
 OWN = frozenset({_LOST, _TWICE, _ENDS, "survivors_keep_what_they_have", "what_has_left_a_region_is_not_taken_back"})
-"""What the models demand and no invariant of the agent or the coordinator says: it concerns the whole job."""
+"""Invariants of the whole job, checked by the models only."""
 
 RULES = (
     Case("rounds", (), "LINKS_ARE_DRAINED", _LOST),
@@ -128,7 +134,7 @@ RULES = (
 
 
 def missing() -> str | None:
-    """The sentence that says what to install; None if all is there."""
+    """Message with the programs to install; None if all are there."""
     spin = shutil.which("spin")
     found = _output(spin, "-V") if spin else ""
     if "Spin Version 6" in found and _compiler():
@@ -147,7 +153,7 @@ def _output(*command: str, cwd: str | None = None) -> str:
 
 
 def check(case: Case) -> Outcome:
-    """Search a model through and compare what came out with what must."""
+    """Search a model exhaustively and compare the result with the expected one."""
     compiler = _compiler()
     assert compiler is not None, NEEDS
     flags = [*case.flags, *([f"DROP_{case.dropped}"] if case.dropped else [])]
@@ -182,7 +188,7 @@ def _judge(case: Case, said: str) -> Outcome:
 
 
 def main(words: list[str]) -> int:
-    """Check all cases, or those that have one of `words` in their names, and print the table. The exit code."""
+    """Check all cases, or those with one of `words` in their names; the exit code."""
     needs = missing()
     if needs is not None:
         print(needs, file=sys.stderr)

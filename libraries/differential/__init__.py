@@ -1,4 +1,4 @@
-"""Differential dataflow: collections that change, and what follows from them, kept up to date also through loops.
+"""Differential dataflow: collections maintained incrementally, also through loops.
 
 >>> import falkirk
 >>> from falkirk import differential

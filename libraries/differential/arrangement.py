@@ -1,4 +1,4 @@
-"""Arrangements: one trace of a collection, which several operators of a worker read.
+"""Arrangements: a collection's trace, shared by several operators of a worker.
 
 The operator `Arrange` keeps the trace, and sends the changes of each time on, summed up, to its readers; each of them reads
 through a `SharedTrace`, also from within a loop, where the times of the trace get further coordinates, 0. A reader that handles
@@ -20,7 +20,10 @@ from timely.time import Frontier, Time
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One input of an operator that reads an arrangement: its name, and the coordinates of times there and here."""
+    """Description of an operator's input from an arrangement.
+
+    `outer` and `inner` are the numbers of time coordinates at the arrangement and at the reader.
+    """
 
     name: str
     outer: int
@@ -28,7 +31,7 @@ class Reading:
 
 
 class Arrangement:
-    """A trace with the store of its values, and the views of those that read it."""
+    """Trace with its store of values and the views of its readers."""
 
     def __init__(self, values: Values) -> None:
         self.trace = Trace()
@@ -36,7 +39,7 @@ class Arrangement:
         self.views: dict[str, SharedTrace] = {}
 
     def unread(self, frontier: Frontier) -> Frontier | None:
-        """The part of `frontier` for which no reader asks any more; None if one of them has not said."""
+        """Part of `frontier` released by all readers; None before each has released one."""
         for view in self.views.values():
             if view.done is None:
                 return None
@@ -45,7 +48,7 @@ class Arrangement:
 
 
 class SharedTrace:
-    """A reader's view of an arrangement. It is read as a `Trace` is, in codes of the reader's own."""
+    """Reader's view of an arrangement: a trace in the reader's own value codes."""
 
     def __init__(self, reading: Reading, values: Values) -> None:
         self._reading = reading
@@ -53,12 +56,15 @@ class SharedTrace:
         self._of = Arrangement(values)
         self._further = (0,) * (reading.inner - reading.outer)
         self.done: Frontier | None = None
-        """The times of the trace for which the reader asks no more; None: it has not said."""
+        """Times released by the reader; None before the first release."""
         self.time: Time = ()
-        """The time of the event in which it is read."""
+        """Time of the reader's current event."""
 
     def attach(self, arrangement: Arrangement) -> None:
-        """Read this arrangement from now on. A view of the same name, of an operator that was rolled back, is forgotten."""
+        """Read this arrangement from now on.
+
+        It replaces a view of the same name, left by an operator that was rolled back.
+        """
         if self._of is not arrangement:
             self._of, self.done = arrangement, None
         arrangement.views[self._reading.name] = self
@@ -80,7 +86,7 @@ class SharedTrace:
         )
 
     def changes(self, key: int) -> list[Change]:
-        """The changes of one key."""
+        """Changes of one key."""
         found = self._of.trace.changes(key if key >= LEAST else self._theirs(key))
         if self._further or any(value < LEAST for value, _, _ in found):
             return [(self._mine(value), time + self._further, diff) for value, time, diff in found]
@@ -88,11 +94,11 @@ class SharedTrace:
 
     @property
     def odd(self) -> set[int]:
-        """Codes of values that are not plain, there."""
+        """Codes of the arrangement's values not in plain form."""
         return self._of.values.odd
 
     def all_until(self, time: Time) -> bool:
-        """True if nothing has come at a time that is neither `time` nor before it."""
+        """True if every change is at `time` or before it."""
         return self._of.trace.all_until(time[: self._reading.outer])
 
     def __len__(self) -> int:
@@ -111,21 +117,21 @@ class SharedTrace:
         return np.array([self._mine(code) for code in named.tolist()], np.int64)[at]
 
     def ranked(self, key: int, greatest: bool) -> None:
-        """None: the arrangement may be ahead of the reader."""
+        """None: ordered reads are not possible, since the arrangement may be ahead."""
 
     # In place of what a trace of the operator's own does
 
     def add(self, key: I64, value: I64, time: Time, diff: I64) -> None:
-        """Nothing: the arrangement has it."""
+        """Do nothing: the arrangement has the change already."""
 
     def add_one(self, key: int, value: int, time: Time, diff: int) -> None:
-        """Nothing: the arrangement has it."""
+        """Do nothing: the arrangement has the change already."""
 
     def named(self) -> I64:
-        """No codes: what it gives is kept nowhere."""
+        """Empty array: the view keeps no codes."""
         return np.zeros(0, np.int64)
 
     def compact(self, frontier: Frontier) -> None:
-        """The reader asks no more for times in `frontier`."""
+        """Release times in `frontier`: the reader asks for them no more."""
         outer = self._reading.outer
         self.done = Frontier.before([time[:outer] for time in frontier.antichain], outer)

@@ -1,4 +1,4 @@
-"""The exchange of changes: each goes to the worker of its record's key, columns as columns."""
+"""Exchange of changes by the key of their records; columns stay columns."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ from timely.operators.channels import Exchange
 _SAMPLE = 8
 
 _MANY = 4096
-"""Rows from which on it pays to look whether they are there several times."""
+"""Least number of rows for a search for duplicates."""
 
 _PART = 1 << 15
-"""Rows whose owners are found at once."""
+"""Rows hashed to workers at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByKey(Exchange):
-    """Brings changes of equal keys to one worker: of pairs (key, value), and of other records, which are their own keys."""
+    """Exchange of changes by key.
+
+    The key of a pair (key, value) is its first part; any other record is its own key.
+    """
 
     def describe(self) -> str:
         return "exchange by key"
@@ -66,7 +69,7 @@ BY_KEY = ByKey()
 
 @dataclass(frozen=True, slots=True)
 class ByPlace(Exchange):
-    """Brings tuples to the worker of what they have in one place, where `ByKey` brings that key."""
+    """Exchange of tuples by the value in one place."""
 
     place: int = 0
 
@@ -97,7 +100,7 @@ class ByPlace(Exchange):
 
 
 def _thinned(rows: Rows) -> Rows:
-    """The rows summed up, where one sees beforehand that most are there several times: of few records that are no pairs."""
+    """Rows, consolidated if most of them are duplicates of bare keys."""
     if len(rows) < _MANY or not is_constant(rows.value) or rows.value[0] != NOTHING:
         return rows
     low, high = range_of(rows.key)
@@ -108,7 +111,7 @@ def _thinned(rows: Rows) -> Rows:
 
 
 def _owners(key: I64, workers: int) -> npt.NDArray[Any]:
-    """The worker of each key. A part at a time: what is made on the way stays in the processor's cache."""
+    """Worker of each key, computed in parts that fit the processor's cache."""
     owners = [workers_of(hash_column(key[at : at + _PART]), workers) for at in range(0, max(1, len(key)), _PART)]
     return owners[0] if len(owners) == 1 else np.concatenate(owners)
 

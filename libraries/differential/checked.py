@@ -1,4 +1,4 @@
-"""Functions of the user's over columns, which come to what they come to record by record.
+"""Vectorised calls of user functions, with the results of calls record by record.
 
 NumPy's integers wrap round at 64 bits and lose digits as floats; Python's do neither. So a function gets arrays that look at
 each operation first. Where its result may differ from Python's the function is called for each record.
@@ -15,7 +15,7 @@ _DIGITS = 1 << 53
 """Integers up to this are floats without loss."""
 
 _EDGE = float(2**63 - 2**12)
-"""Results that are less as floats are less than 2**63 as integers."""
+"""Bound on floats: results below it are below 2**63 as integers."""
 
 _GROWING: frozenset[np.ufunc] = frozenset(
     {np.add, np.subtract, np.multiply, np.negative, np.absolute, np.square, np.left_shift, np.power}
@@ -32,11 +32,11 @@ _SAFE: frozenset[np.ufunc] = frozenset(
 
 
 class WouldDiffer(Exception):
-    """An operation on columns may not give what Python gives."""
+    """Error: an operation on arrays may give another result than Python's."""
 
 
 def over_columns(function: Callable[..., Any], *columns: Any) -> Any:
-    """What `function` makes of columns; NotImplemented if it is to be called for each record.
+    """Result of `function` on columns; NotImplemented to ask for calls by record.
 
     >>> over_columns(lambda key, value: value * value, np.array([1, 2]), np.array([3, 4])).tolist()
     [9, 16]
@@ -54,7 +54,7 @@ def over_columns(function: Callable[..., Any], *columns: Any) -> Any:
 
 
 class _Checked(np.ndarray[Any, Any]):
-    """Integers of 64 bits. An operation raises `WouldDiffer` where Python's would give something else."""
+    """64-bit integers; an operation raises `WouldDiffer` unless sure to match Python."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         inputs = tuple(map(_bare, inputs))
@@ -125,7 +125,7 @@ def _range(value: Any) -> tuple[Any, Any]:
 
 
 def _given(column: Any) -> Any:
-    """A column as a function gets it: it belongs to others as well, so nothing is written into it."""
+    """Column as passed to a function: read-only, since it is shared."""
     if not isinstance(column, np.ndarray):
         return column
     checked = column.view(_Checked)

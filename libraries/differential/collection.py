@@ -1,4 +1,4 @@
-"""`Collection`: a multiset of records that changes, and the verbs that keep what follows from it up to date."""
+"""`Collection`: a changing multiset of records, and incremental operators on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from timely.operators.channels import PIPELINE
 from timely.operators.shaping import check_result
 
 LIMIT = 100_000
-"""Iterations after which a loop is taken not to end, unless it is told another number."""
+"""Default limit of a loop's iterations, beyond which it counts as endless."""
 
 
 _GUESSED = {
@@ -61,12 +61,12 @@ _GUESSED = {
     "delay window tumble": "windows are of streams; in a collection make the window a part of the key",
 }
 _HINTS = {name: advice for names, advice in _GUESSED.items() for name in names.split()}
-"""The advice for names of other systems, in small letters and without `_`."""
+"""Advice by a method's name in other systems, in small letters and without `_`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Collection:
-    """A multiset of records that changes, and its changes as a stream.
+    """Changing multiset of records, represented by its changes as a stream.
 
     A record is anything that can be hashed. Keyed verbs take pairs (key, value); what is no pair is its own key, with the
     value None.
@@ -74,7 +74,7 @@ class Collection:
 
     stream: Stream
     arrangement: int | None = None
-    """The node that keeps a trace of it, which verbs behind it read: see `arrange`."""
+    """Node of the collection's shared trace, made by `arrange`; None without one."""
 
     def __repr__(self) -> str:
         return f"Collection({self.stream!r})"
@@ -84,7 +84,7 @@ class Collection:
 
     @property
     def scope(self) -> Scope:
-        """The loop that it is in, or the root scope."""
+        """Scope of the collection: a loop, or the root scope."""
         return self.stream.scope
 
     # One record at a time
@@ -112,7 +112,7 @@ class Collection:
         return self._stage("map", name, each)
 
     def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Collection:
-        """The records for which `predicate(record)` is true.
+        """Records accepted by `predicate(record)`.
 
         Raises:
             GraphError: `predicate` is no function.
@@ -140,7 +140,7 @@ class Collection:
         return self._stage("filter", name, kept)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Collection:
-        """Each record replaced by all that `function(record)` gives.
+        """Each record replaced by all results of `function(record)`.
 
         Raises:
             GraphError: `function` is no function.
@@ -158,7 +158,7 @@ class Collection:
         )
 
     def map_pairs(self, function: Callable[[Any, Any], Any], name: str | None = None) -> Collection:
-        """Each pair (key, value) replaced by `function(key, value)`, which gives a pair, or one value.
+        """Each pair (key, value) replaced by `function(key, value)`: a pair, or one value.
 
         It works on single values and on arrays of integers alike; where arrays would wrap round or lose digits it is called
         for each pair, as it is if it gives NotImplemented for arrays.
@@ -186,7 +186,7 @@ class Collection:
         return self._stage("map_pairs", name, apply)
 
     def filter_pairs(self, predicate: Callable[[Any, Any], Any], name: str | None = None) -> Collection:
-        """The pairs (key, value) for which `predicate(key, value)` is true.
+        """Pairs (key, value) accepted by `predicate(key, value)`.
 
         It works on single values and on arrays of integers alike.
 
@@ -214,7 +214,7 @@ class Collection:
         return self._stage("filter_pairs", name, apply)
 
     def as_keys(self, name: str | None = None) -> Collection:
-        """Each record as a key without a value: one that is a pair becomes the pair (record, None).
+        """Each record as a key without a value; a pair becomes (record, None).
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -236,7 +236,7 @@ class Collection:
         return self._stage("as_keys", name, apply)
 
     def negate(self, name: str | None = None) -> Collection:
-        """Each record as often less as it is there.
+        """Same records with negated multiplicities.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -257,7 +257,9 @@ class Collection:
     # Several collections
 
     def concat(self, *others: Collection) -> Collection:
-        """All records of this one and of `others`: those of outer scopes enter the innermost scope there is.
+        """Multiset sum of this collection and `others`.
+
+        Collections of outer scopes enter the innermost scope among them.
 
         Raises:
             GraphError: one of `others` is no collection, or in a scope beside this one.
@@ -273,7 +275,7 @@ class Collection:
         return Collection(collections[0].stream.concat(*(each.stream for each in collections[1:])))
 
     def minus(self, other: Collection) -> Collection:
-        """This one without the records of `other`, each as often as it is there.
+        """Difference of two collections: multiplicities of `other` are subtracted.
 
         Raises:
             GraphError: `other` is no collection, or in a scope beside this one.
@@ -294,7 +296,7 @@ class Collection:
         columns: bool = False,
         name: str | None = None,
     ) -> Collection:
-        """The pairs of equal keys: `select(key, left, right)` of each, by default (key, (left, right)).
+        """Join on equal keys: `select(key, left, right)`, by default (key, (left, right)).
 
         `columns` says that `select` works on arrays of integers as well as on single values; it then gives a pair or one value,
         or NotImplemented for arrays that it would rather have value by value.
@@ -335,7 +337,9 @@ class Collection:
         return reading_of(made, zip(readings, (left, right), strict=True))
 
     def semijoin(self, keys: Collection, name: str | None = None) -> Collection:
-        """The records whose key is in `keys`, as often as it is there: give it `distinct()` keys.
+        """Records with a key in `keys`, times the multiplicity of the key there.
+
+        Give it `distinct()` keys.
 
         A key that is a pair itself is given as the pair (key, None): see `as_keys`.
 
@@ -353,7 +357,9 @@ class Collection:
         return self._join(keys.map_pairs(_key_only), _left, columns=True, name=name, nothing=ABSENT)
 
     def antijoin(self, keys: Collection, name: str | None = None) -> Collection:
-        """The records whose key is not in `keys`, which are distinct; one that is a pair itself is the pair (key, None).
+        """Records with a key not in `keys`, which are distinct keys.
+
+        A key that is a pair itself is given as the pair (key, None).
 
         Raises:
             GraphError: `keys` is no collection, or in a scope beside this one.
@@ -371,7 +377,7 @@ class Collection:
     def left_join(
         self, other: Collection, select: Callable[[Any, Any, Any], Any] | None = None, name: str | None = None
     ) -> Collection:
-        """As `join`; and for each record whose key is not in `other`, `select(key, left, None)`.
+        """Left outer join: `join`, and `select(key, left, None)` for unmatched records.
 
         Raises:
             GraphError: `other` is no collection, or in a scope beside this one; `select` is no function.
@@ -389,7 +395,7 @@ class Collection:
     def full_join(
         self, other: Collection, select: Callable[[Any, Any, Any], Any] | None = None, name: str | None = None
     ) -> Collection:
-        """As `left_join`; and for each record of `other` whose key is not in this one, `select(key, None, right)`.
+        """Full outer join: `left_join`, and `select(key, None, right)` for the unmatched.
 
         Raises:
             GraphError: `other` is no collection, or in a scope beside this one; `select` is no function.
@@ -413,7 +419,7 @@ class Collection:
     # Keyed verbs
 
     def reduce(self, function: Callable[[Any, Group], Iterable[Any]], name: str | None = None) -> Collection:
-        """For each key pairs (key, value) of all values that `function(key, group)` gives.
+        """Results of `function(key, group)` for each key, as pairs (key, value).
 
         The group lists the key's values, and how often each is there.
 
@@ -508,7 +514,7 @@ class Collection:
         return self._reduce("top", partial(reducers.Top, count, greatest), name)
 
     def threshold(self, function: Callable[[int], int], name: str | None = None) -> Collection:
-        """Each record `function(n)` times, where it was there n times, which may be less than none.
+        """Each record with multiplicity `function(n)` in place of n (n may be negative).
 
         Raises:
             GraphError: `function` is no function.
@@ -524,7 +530,7 @@ class Collection:
         return self._reduce("threshold", partial(reducers.Threshold, function), name)
 
     def arrange(self, name: str | None = None) -> Collection:
-        """The same, with one trace that is kept once for all joins, groups and the like behind it, in loops as well.
+        """Same collection with one trace, shared by all keyed operators, in loops as well.
 
         They read it as long as they are in the region in which it was made, and that is as it is by default, or `Lazy`: in
         others each keeps a trace of its own.
@@ -543,7 +549,7 @@ class Collection:
         return Collection(arranged.stream, arranged.stream.outputs[0].node)
 
     def consolidate(self, name: str | None = None) -> Collection:
-        """The same, with the changes of each time summed up.
+        """Same collection with the changes of each time consolidated.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -557,7 +563,9 @@ class Collection:
     # Loops
 
     def enter(self, scope: Scope) -> Collection:
-        """The same in a scope inside its own; verbs on several collections do it where it is needed.
+        """Same collection in a scope inside its own.
+
+        Operators on several collections do this where it is needed.
 
         Raises:
             GraphError: `scope` is not within that of the collection.
@@ -578,7 +586,7 @@ class Collection:
         return Collection(stream, self.arrangement)
 
     def enter_at(self, scope: Scope, iteration: Callable[[Any, Any], Any]) -> Collection:
-        """The same in the scope of a loop, each record from iteration `iteration(key, value)` on.
+        """Same collection in a loop, each record from its `iteration(key, value)` on.
 
         That must be a function of the record alone, which works on single values and on arrays of integers alike.
 
@@ -614,7 +622,7 @@ class Collection:
         return Collection(self._stage("by_iteration", None, part).stream.enter(scope, first))
 
     def leave(self) -> Collection:
-        """The collection as it is when the loop that it is in has come to rest.
+        """Collection after the last iteration of its loop, in the enclosing scope.
 
         Raises:
             GraphError: the collection is in the root scope.
@@ -632,7 +640,7 @@ class Collection:
     def iterate(
         self, body: Callable[[Collection], Collection], limit: int = LIMIT, name: str | None = None
     ) -> Collection:
-        """The result of `body`, done again and again, beginning with this collection, until nothing changes.
+        """Fixed point of `body`, iterated from this collection.
 
         Raises:
             GraphError: `body` is no function, or returns what it did not make of its argument; `limit` is below 1.
@@ -651,7 +659,7 @@ class Collection:
     # Outputs
 
     def changes(self, name: str | None = None) -> Stream:
-        """The changes as a stream of pairs (record, difference), summed up at each time.
+        """Stream of the changes, (record, difference), consolidated at each time.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -663,7 +671,7 @@ class Collection:
         return self.consolidate().stream._stage("changes", name, as_pairs, repeats_over="record")
 
     def capture(self, name: str | None = None) -> Capture:
-        """Give the changes to whoever runs the dataflow: see `snapshot`.
+        """Capture the changes for the caller of the dataflow: see `snapshot`.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -679,7 +687,9 @@ class Collection:
         return self.stream.probe(name)
 
     def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
-        """Write the changes, pairs (record, difference), to `sink`. `require` as for streams: what failures may do to it.
+        """Write the changes, pairs (record, difference), to `sink`.
+
+        `require` as for streams: the guarantee demanded of the sink.
 
         Raises:
             GraphError: `sink` is none, or the collection is in a nested scope.
@@ -711,7 +721,10 @@ class Collection:
 
 
 def reading_at(collection: Collection, name: str) -> Reading | None:
-    """The way in which an operator of this name that is made here reads the trace of a collection; None: it keeps its own."""
+    """Access of a new operator to the collection's shared trace, or None.
+
+    None: the operator keeps a trace of its own.
+    """
     graph = collection.stream.graph
     if collection.arrangement is None:
         return None
@@ -722,7 +735,7 @@ def reading_at(collection: Collection, name: str) -> Reading | None:
 
 
 def reading_of(made: Stream, readings: Iterable[tuple[Reading | None, Collection]]) -> Collection:
-    """The collection that an operator makes, which reads the traces of some of its inputs."""
+    """Output collection of an operator with shared traces of some inputs."""
     nodes = [each.arrangement for reading, each in readings if reading is not None]
     if nodes:
         made._change("reads", reads=tuple(nodes))
@@ -735,7 +748,9 @@ def iterate(
     limit: int = LIMIT,
     name: str | None = None,
 ) -> list[Collection]:
-    """Several collections that go round one loop together: `body` is given one a collection, and gives as many again.
+    """Joint fixed point of several collections in one loop.
+
+    `body` is called with one collection for each initial one, and returns as many.
 
     Raises:
         GraphError: `body` is no function, or does not return as many collections, made of its arguments; `limit` is below
@@ -775,7 +790,7 @@ def iterate(
 def grow(
     body: Callable[[Collection], Collection], beside: Collection, limit: int = LIMIT, name: str | None = None
 ) -> Collection:
-    """The results of `body`, done again and again, beginning with nothing, until nothing changes.
+    """Fixed point of `body`, iterated from the empty collection.
 
     The loop is in the scope of `beside`. It costs less than `iterate` where the body adds what there is to begin with.
 
@@ -802,7 +817,10 @@ def grow(
 
 
 def feedback(scope: Scope, graph: Graph, name: str) -> tuple[Callable[[Collection, int], None], Collection]:
-    """The collection that comes round in `scope`, behind a function that says, once, which one goes round."""
+    """Feedback edge in `scope`: a function to close the loop, and its collection.
+
+    The function is called once, with the collection to feed back and a limit of iterations.
+    """
     node = add_feedback(graph, scope, None, name)
     back = Collection(Stream(graph, scope, (Output(node.index),)))
 
@@ -814,7 +832,7 @@ def feedback(scope: Scope, graph: Graph, name: str) -> tuple[Callable[[Collectio
 
 
 def from_records(stream: Stream, name: str | None = None) -> Collection:
-    """The collection to which each record of `stream` is added once.
+    """Collection of the records of `stream`, each inserted once.
 
     >>> from falkirk import differential
     >>> flow = falkirk.Dataflow()
@@ -829,7 +847,9 @@ def from_records(stream: Stream, name: str | None = None) -> Collection:
 
 
 def from_changes(stream: Stream) -> Collection:
-    """The collection that `stream` changes: pairs (record, difference), as `Input` sends and `changes` gives them.
+    """Collection of the changes in `stream`: pairs (record, difference).
+
+    `Input` sends such pairs, and `changes` gives them.
 
     >>> from falkirk import differential
     >>> flow = falkirk.Dataflow()
@@ -842,7 +862,7 @@ def from_changes(stream: Stream) -> Collection:
 
 
 def from_columns(stream: Any, key: str, value: str | None = None, diff: str | None = None) -> Collection:
-    """The collection of integers, or of pairs of integers, in columns of a stream of columns.
+    """Collection of integers, or of pairs of integers, from columns of a stream.
 
     Raises:
         GraphError: `stream` is no stream of columns; a column is not there, or is none of integers, where the schema is known.
@@ -890,7 +910,7 @@ def _check_integers(stream: Any, names: Sequence[str]) -> None:
 
 
 def _together(*collections: Collection) -> list[Collection]:
-    """The collections in the innermost of their scopes."""
+    """Collections brought into the innermost of their scopes."""
     for each in collections:
         if not isinstance(each, Collection):
             raise GraphError(f"{user_site()}: a collection is wanted here, not {type(each).__name__}")
@@ -903,7 +923,7 @@ def _columns(rows: Rows) -> tuple[Any, Any]:
 
 
 def _over(function: Callable[[Any, Any], Any], rows: Rows) -> Any:
-    """What a function gives for each row: in columns, or, where these would wrap round, one by one."""
+    """Result of a function for each row: by columns, or by row if they would overflow."""
     found = over_columns(function, *_columns(rows))
     if found is NotImplemented:
         return np.array([function(*_pair(record)) for record, _ in rows.pairs()])

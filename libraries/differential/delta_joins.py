@@ -1,4 +1,4 @@
-"""Joins of three and more collections at once, without traces of what some of them make together.
+"""Delta joins: joins of three or more collections without intermediate traces.
 
 Each change of one collection is looked up in the traces of the others, one after the other: in those of collections before it
 in the list as they are at its time, in those behind it as they were before. So each combination of changes is found once,
@@ -20,11 +20,13 @@ from timely.errors import GraphError, user_site
 from timely.operators.channels import PIPELINE
 
 Relation = tuple[Collection, str]
-"""A collection of pairs, or of single values, with a letter for each place."""
+"""Collection of pairs, or of single values, with a letter for each place."""
 
 
 def delta_join(*relations: Relation, name: str | None = None) -> Collection:
-    """All tuples of values such that each relation has what they say of it, as often as the product of how often it has it.
+    """Join of several relations on the letters that they share, as tuples of values.
+
+    The multiplicity of a tuple is the product of those of its parts.
 
     A relation is a collection with two letters for its pairs (key, value), or one for its records; a letter that comes
     again stands for the same value. The result has a value for each letter, in the order in which they first come. Each
@@ -109,7 +111,10 @@ def _check(relations: Sequence[Relation]) -> None:
 
 
 def _rank(letters: str, known: Sequence[str]) -> tuple[bool, int]:
-    """The lower, the sooner a relation is looked up: it needs a letter that is known, and had better add none."""
+    """Priority of a relation in the lookup order: the lower, the sooner.
+
+    Relations without a known letter come last, then those that add a letter.
+    """
     new = len({*letters} - {*known})
     return new == len(letters), new
 
@@ -136,7 +141,7 @@ def _straight(key: Any, value: Any) -> Any:
 
 
 def _begun(letters: int, batch: Batch) -> Batch:
-    """The changes of a relation as tuples of so many letters."""
+    """Changes of a relation as tuples with that number of letters."""
     pairs, columns, _ = split(batch)
     made: list[Any] = []
     for rows in columns:
@@ -151,7 +156,7 @@ def _begun(letters: int, batch: Batch) -> Batch:
 
 
 def _chosen(places: list[int], batch: Batch) -> Batch:
-    """Tuples with their values in the order of `places`, as records."""
+    """Records with the values of tuples in the order of `places`."""
     made: list[Any] = []
     for each in batch:
         if type(each) is not Tuples:

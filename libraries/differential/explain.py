@@ -1,4 +1,4 @@
-"""Explanations: the input records that make a program give a certain record again.
+"""Explanations: input records sufficient to derive an output record.
 
 The program is run with all that it is given, in one epoch, and once more with what is known to be needed, at first with
 nothing. As long as that does not give the record as often as it should, the changes of the record are followed backwards, from
@@ -34,17 +34,19 @@ from timely.operators.stateless import Stateless
 from timely.time import Time, join, leq
 
 Contents = Mapping[Any, int] | Iterable[Any]
-"""Records with how often each is there; or the records themselves."""
+"""Multiplicity of each record; or the records themselves."""
 
 Held = dict[str, dict[Any, int]]
-"""Of each input the records, and how often each is there."""
+"""Multiplicity of each record, by input."""
 
 Change = tuple[int, Any, Time]
-"""A change that a node sent: node, record, time."""
+"""Change sent by a node: node, record, time."""
 
 
 def explain(program: Callable[..., Collection], given: Mapping[str, Contents], record: Any) -> Held:
-    """The input records from which alone `program` makes `record` as often as from all that is `given`.
+    """Input records sufficient for `program` to derive `record`.
+
+    They derive it as often as all that is `given`.
 
     `program` takes a collection for each entry of `given`, in that order. An entry has the records of an input, or how
     often each is there, as `snapshot` tells it for an epoch. The program runs in this process, two times or more, and
@@ -77,7 +79,7 @@ def explain(program: Callable[..., Collection], given: Mapping[str, Contents], r
 
 
 class _Program:
-    """A program whose operators' outputs are all captured."""
+    """Dataflow of a program with the outputs of all its operators captured."""
 
     def __init__(self, program: Callable[..., Collection], names: list[str]) -> None:
         self.flow = Dataflow("explained")
@@ -115,7 +117,7 @@ class _Program:
         return operator
 
     def run(self, held: Held) -> _Run:
-        """Run it on these contents."""
+        """Run the program on these contents."""
         with Session(self.flow) as session:
             for name in self.names:
                 handle = session.input(name)
@@ -126,7 +128,7 @@ class _Program:
 
 
 class _Run:
-    """All changes of one run: by the node that sent them, record and time."""
+    """Changes of one run, by sending node, record and time."""
 
     def __init__(self, program: _Program, captured: Mapping[int, Iterable[tuple[Time, Any]]]) -> None:
         self._program = program
@@ -141,7 +143,7 @@ class _Run:
             self._sent[node] = dict(sent)
 
     def result(self) -> dict[Any, int]:
-        """The records that the program has made in the end."""
+        """Final multiplicity of each output record."""
         found: Counter[Any] = Counter()
         for node in self._program.ends:
             for record, changes in self._sent[node].items():
@@ -149,12 +151,12 @@ class _Run:
         return found
 
     def by(self, change: Change) -> int:
-        """The difference of a change; 0 if there is none."""
+        """Difference of a change; 0 if there is none."""
         node, record, time = change
         return self._sent[node].get(record, {}).get(time, 0)
 
     def roots(self, record: Any, other: _Run) -> Iterator[tuple[str, Any]]:
-        """The input records on account of which the changes of `record` differ between this run and another one."""
+        """Input records in the derivation of a difference of `record` between two runs."""
         waiting: list[Change] = []
         for node in self._program.ends:
             times = self._sent[node].get(record, {}).keys() | other._sent[node].get(record, {}).keys()
@@ -173,7 +175,7 @@ class _Run:
                     waiting.append(cause)
 
     def _causes(self, node: int, record: Any, time: Time) -> Iterator[Change]:
-        """The changes in this run that make, or might make, a change of `record` at `time` at a node."""
+        """Possible causes in this run of a change of `record` at `time` at a node."""
         operator, behind = self._program.operators[node], self._program.behind[node]
         if isinstance(operator, Join | Lookup):
             yield from self._pairs(node, operator, record, time)
@@ -196,7 +198,7 @@ class _Run:
                 yield source, record, time
 
     def _records_of(self, node: int, port: int, key: Any) -> list[Any]:
-        """The records of a key that came to a port."""
+        """Records of a key received at a port."""
         if (found := self._of_key.get((node, port))) is None:
             found = self._of_key[node, port] = defaultdict(list)
             sources = [source for source, at in self._program.behind[node] if at == port]
@@ -205,7 +207,7 @@ class _Run:
         return found.get(key, [])
 
     def _made(self, node: int, operator: Stateless) -> dict[Any, list[Any]]:
-        """By record: those of which a stateless operator makes it."""
+        """Inputs of a stateless operator by the record derived from them."""
         if (found := self._made_of.get(node)) is None:
             found = self._made_of[node] = defaultdict(list)
             (stage,) = self._program.flow.graph.nodes[node].stages
@@ -216,7 +218,7 @@ class _Run:
         return found
 
     def _pairs(self, node: int, operator: Join | Lookup, record: Any, time: Time) -> Iterator[Change]:
-        """The changes of pairs that make `record` and meet at `time`."""
+        """Changes of pairs joined into `record` at `time`."""
         if (found := self._made_of.get(node)) is None:
             found = self._made_of[node] = defaultdict(list)
             asks: Any = operator.question if isinstance(operator, Lookup) else None

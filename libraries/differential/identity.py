@@ -1,4 +1,4 @@
-"""Values that are equal, and values that are the same.
+"""Equality and identity of values.
 
 *Equal* are those that Python holds equal: 1, 1.0, True and Decimal(1), 0.0 and -0.0, (1, 2.0) and (1, 2); NaN equals itself.
 Equal keys are one key, and equal values one value of a group. *The same* are those that are also of one type and written alike.
@@ -29,13 +29,19 @@ from timely.data.keys import canonical
 from timely.errors import CodecError
 
 THEMSELVES = frozenset({int, str, bytes, type(None), dt.date, dt.timedelta, uuid.UUID})
-"""Types whose values are the same as those of their type that equal them, and equal no plain value of another type."""
+"""Types with identity implied by equality.
+
+Equal values of such a type are the same, and no plain value of another type equals them.
+"""
 
 _NAN = (float, "nan")
 
 
 def are_themselves(values: Iterable[Any]) -> bool:
-    """True if each value is its own identity, as one sees by types; tuples are looked into once."""
+    """True if the types show each value to be its own identity.
+
+    Tuples are looked into to a depth of one.
+    """
     types = set(map(type, values))
     if types <= THEMSELVES:
         return True
@@ -47,7 +53,7 @@ def are_themselves(values: Iterable[Any]) -> bool:
 
 
 def identity(value: Any) -> Any:
-    """What is equal for values that are the same, and for no others."""
+    """Key of a value's identity: equal for the same values, and for no others."""
     kind = type(value)
     if kind in THEMSELVES:
         return value
@@ -72,7 +78,7 @@ def identity(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The one of all values that equal `value` which stands for them: an integer or a float where there is one, a bare tuple.
+    """Canonical value among equals: an integer, a float or a bare tuple if possible.
 
     Raises:
         TypeError: for a NaN in a class of the user's: see `canonical`.
@@ -108,7 +114,7 @@ def plain(value: Any) -> Any:
 
 
 def with_one_nan(value: Any) -> Any:
-    """`value` with the NaN of this process in the place of every other one, which dictionaries would not find."""
+    """`value` with each NaN replaced by one object, so that dictionaries find it."""
     if isinstance(value, float) and value != value:
         return math.nan
     if type(value) is tuple:
@@ -148,7 +154,7 @@ def _number(value: Any) -> Any:
 
 
 def _compared(value: Any) -> list[str] | None:
-    """The fields by which objects of a dataclass are equal; None for what is none, and for one with an equality of its own."""
+    """Fields compared by a dataclass's generated equality; None for other objects."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return None
     kind = type(value)
@@ -159,7 +165,7 @@ def _compared(value: Any) -> list[str] | None:
 
 
 def rank(value: Any) -> Any:
-    """An order of values that are equal: the plain one first, others by their content."""
+    """Sort key among equal values: the plain one first, others by their content."""
     try:
         content = content_of(value)
     except CodecError:

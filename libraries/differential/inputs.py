@@ -1,4 +1,4 @@
-"""Inputs that are fed by hand, and what came out, as of an epoch."""
+"""Inputs changed by hand, and snapshots of captured collections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timely.time import Time, leq
 
 
 def input_of(flow: Dataflow, name: str) -> Collection:
-    """A collection that is changed by hand, through `Input(session, name)`.
+    """Collection changed by hand through `Input(session, name)`.
 
     >>> from falkirk import differential
     >>> flow = falkirk.Dataflow()
@@ -35,7 +35,7 @@ def input_of(flow: Dataflow, name: str) -> Collection:
 
 
 class Input:
-    """Changes the collection `input_of(flow, name)`, at the input's epoch.
+    """Input of the collection `input_of(flow, name)`: changes at the input's epoch.
 
     With `checked`, it knows what is there, and refuses to remove what is not; that costs a dictionary of all records.
     Otherwise a record that was removed more often than it was inserted is an error of the first verb that cannot do with it.
@@ -67,7 +67,7 @@ class Input:
 
     @naming_the_line
     def change(self, record: Any, by: int) -> None:
-        """Insert `record` so many times, or, if that is less than 0, remove it."""
+        """Change the multiplicity of `record` by `by`, which may be negative."""
         if self._there is not None:
             name = identity(record)
             if self._there[name] + by < 0:
@@ -95,7 +95,7 @@ class Input:
 
     @naming_the_line
     def columns(self, key: Any, value: Any = None, diff: Any = 1) -> None:
-        """Insert integers, or pairs of integers, given as arrays; with `diff` -1 remove them."""
+        """Insert integers, or pairs of integers, given as arrays; `diff` -1 removes them."""
         rows = rows_of(key, value, diff)
         if not len(rows):
             return
@@ -106,7 +106,7 @@ class Input:
                 self.change(record, by)
 
     def upsert(self, key: Any, value: Any) -> None:
-        """Let `value` take the place of the value that `key` was given before by this method; None: there is none any more."""
+        """Replace the value of `key` set by this method; None removes it."""
         before = self._values.get(key)
         if before is not None:
             self.change((key, before), -1)
@@ -126,7 +126,7 @@ class Input:
 
 
 def snapshot(captured: Iterable[tuple[Time, Batch]], epoch: int | None = None) -> dict[Any, int]:
-    """The records of a captured collection, and how often each is there: after all that came, or after `epoch`.
+    """Multiplicity of each captured record, at the end or after `epoch`.
 
     >>> from falkirk import differential
     >>> differential.snapshot([((0,), [("a", 1)]), ((1,), [("a", -1), ("b", 2)])])

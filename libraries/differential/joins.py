@@ -1,4 +1,4 @@
-"""`Join`: the pairs of records of two collections whose keys are equal.
+"""`Join`: the join of two collections on equal keys.
 
 What meets at a time is the changes of that time on one side with those before it on the other, those of that time on both
 sides, and earlier ones whose least upper bound it is (`Pending`). Where that is very much, as under a key with many records on
@@ -34,21 +34,21 @@ from timely.operators.base import Context
 from timely.time import Time, join, leq
 
 Select = Callable[[Any, Any, Any], Any]
-"""Of the key, the left and the right value of a pair that meets: the record that comes of it."""
+"""Function from a key, a left value and a right value to a record."""
 
 Meeting = tuple[int, int, int, int]
-"""A key with the left and the right value that meet under it, all as codes, and the difference."""
+"""Matched pair in codes: key, left value, right value, difference."""
 
 PAIRS = 1 << 17
-"""Pairs that one event makes at most, in columns."""
+"""Limit of pairs in one event in columns."""
 
 PAIRS_OF_RECORDS = 1 << 12
-"""Pairs that one event makes at most, where `select` is called for each of them."""
+"""Limit of pairs in one event with calls of `select`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meetings:
-    """Pairs that meet under equal keys: the rows of a group on one side with all those of the other side that name it.
+    """Matched pairs: groups of rows on one side with the rows of the other side.
 
     `ends`: the number of pairs of all rows of the other side up to each one.
     """
@@ -57,15 +57,15 @@ class Meetings:
     mine: tuple[I64, I64]
     """Value and difference, in order of groups."""
     starts: npt.NDArray[np.intp]
-    """The place at which each group begins; behind the last one, the end."""
+    """Index of the first row of each group, and the end of the last one."""
     of: npt.NDArray[np.intp]
-    """The group of each row of the other side."""
+    """Group of each row of the other side."""
     theirs: tuple[I64, I64]
     turned: bool
-    """The first side is the right one."""
+    """True if the first side is the right input."""
     ends: I64
     single: bool
-    """Each group is one row, so each row of the other side makes one pair."""
+    """True if each group is one row, so each row of the other side makes one pair."""
 
     @classmethod
     def between(
@@ -84,7 +84,7 @@ class Meetings:
         return cls(key, mine, starts, of, theirs, turned, ends, single)
 
     def summed(self) -> Meetings:
-        """The same with the rows of the other side in order, each once: so it depends on no more than what there is."""
+        """Same pairs with rows of the other side sorted and consolidated, for determinism."""
         (of, value), diff = summed([self.of, self.theirs[0]], self.theirs[1])
         return self.between(self.key, self.mine, self.starts, of, (value, diff), self.turned)
 
@@ -92,7 +92,7 @@ class Meetings:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def part(self, begin: int, end: int) -> tuple[I64, I64, I64, I64]:
-        """The pairs from number `begin` to `end`: key, left value, right value, difference."""
+        """Pairs numbered `begin` to `end`: key, left value, right value, difference."""
         mine: npt.NDArray[np.intp]
         theirs: npt.NDArray[np.intp] | slice
         if self.single:
@@ -104,7 +104,7 @@ class Meetings:
         return self.key[mine], left, right, self.mine[1][mine] * self.theirs[1][theirs]
 
     def _places(self, begin: int, end: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """The rows of both sides that meet in the pairs from number `begin` to `end`."""
+        """Row numbers on both sides for the pairs numbered `begin` to `end`."""
         first, last = (int(at) for at in self.ends.searchsorted([begin, end - 1], "right"))
         rows = np.arange(first, last + 1)
         starting = self.ends[rows] - (self.starts[self.of[rows] + 1] - self.starts[self.of[rows]])
@@ -115,14 +115,16 @@ class Meetings:
 
 
 class _Made:
-    """The output of one event: of all pairs of a time, or of a part of them."""
+    """Output of one event: of all pairs of a time, or of a part of them."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[Any, int]] = []
         self.columns: list[Rows] = []
 
     def send(self, ctx: Context, values: Values, apart: bool = False) -> None:
-        """Send it, the changes of each record as one; those of pairs that are not integers `apart`.
+        """Send the output, consolidated by record.
+
+        With `apart`, changes of pairs that are not integers are sent one by one.
 
         What is sent at a time must not depend on codes, as the parts do into which pairs fall that have some.
         """
@@ -137,7 +139,7 @@ class _Made:
 
 
 class InParts(Keyed):
-    """An operator whose work of a time may take several events."""
+    """Operator with work of one time spread over several events."""
 
     transient = ("_collect", "_work")  # what was not finished is begun anew when its time is done again
 
@@ -148,7 +150,7 @@ class InParts(Keyed):
 
     @property
     def busy(self) -> bool:
-        """True in the midst of a time: what is at work names codes that nothing else may."""
+        """True while a time is in progress: its work holds codes that nothing else names."""
         return bool(self._work)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -165,12 +167,15 @@ class InParts(Keyed):
             ctx.notify_at()
 
     def work(self, ctx: Context, time: Time) -> Iterator[None] | None:
-        """Do all that is to be done at a time, at once (None), or stop after each part that is enough for an event."""
+        """Work of a time: None if it is done at once, or an iterator of parts.
+
+        Each part is enough for one event.
+        """
         raise NotImplementedError
 
 
 class Join(InParts):
-    """The pairs of records of two collections whose keys are equal. Port 0 is left, port 1 is right.
+    """Join of two collections on equal keys; port 0 is left, port 1 is right.
 
     `select` makes the record; `columns`: it takes arrays as well as single values, and gives a pair of such, or one. For a
     record that is no pair it gets `nothing` as the value.
@@ -200,7 +205,7 @@ class Join(InParts):
     # One by one
 
     def _few(self, ctx: Context, time: Time, left: Few, right: Few, pended: Sequence[int]) -> bool:
-        """Do all work of a time. False, and nothing is done, if that is too much to be done one by one."""
+        """Do the work of a time by record; False, with nothing done, if it is too much."""
         lefts, rights = self._sides
         later: dict[Time, set[int]] = {}
         out: list[Meeting] = []
@@ -242,7 +247,7 @@ class Join(InParts):
     # Many at once
 
     def _many(self, ctx: Context, time: Time, left: Sums, right: Sums, pended: I64) -> Iterator[None]:
-        """Do the work of a time, and stop after each part that is enough for an event."""
+        """Do the work of a time in columns, in parts that are enough for an event."""
         lefts, rights = self._sides
         earlier = self._met_before(time, pended) if len(pended) else []
         meetings: list[Meetings] = []
@@ -289,13 +294,13 @@ class Join(InParts):
 
     @staticmethod
     def _parts(meetings: Sequence[Meetings], most: int) -> Iterator[tuple[I64, I64, I64, I64]]:
-        """All pairs, at most `most` at a time."""
+        """All pairs in parts of at most `most`."""
         for each in meetings:
             for begin in range(0, len(each), most):
                 yield each.part(begin, min(begin + most, len(each)))
 
     def _met_before(self, time: Time, pended: I64) -> list[Meetings]:
-        """The pairs of earlier changes whose times have `time` as their least upper bound."""
+        """Pairs of earlier changes with `time` as the least upper bound of their times."""
         left, right = (trace.history(pended) for trace in self._sides)
         found = []
         others = right.earlier(time)
@@ -342,7 +347,7 @@ class Join(InParts):
         return self.nothing if code == NOTHING else self.values.value(code)
 
     def _met(self, key: int, left: int, right: int) -> tuple[Any, Any, Any]:
-        """The key, as the left record says it, and both values."""
+        """Key as written in the left record, and both values."""
         one, other = self._given(left), self._given(right)
         if type(other) is Form:
             other = self.nothing if other.bare else other.value
@@ -352,7 +357,7 @@ class Join(InParts):
 
 
 def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[Meeting]:
-    """The pairs of earlier changes that meet at `time`."""
+    """Pairs of earlier changes of a key that join at `time`."""
     right = [change for change in right if change[1] != time and leq(change[1], time)]
     return [
         (key, one, other, diff * by)

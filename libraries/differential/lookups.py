@@ -1,4 +1,4 @@
-"""`Lookup`: the tuples that a delta join has found so far, each with what one more relation has for it."""
+"""`Lookup`: step of a delta join, extending tuples by one more relation."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Changes = list[tuple[tuple[Any, ...], int]]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a relation for each tuple: the pairs of a key, or, where both letters are known, one pair."""
+    """Lookup of a tuple in a relation: by key, or by pair if both letters are known."""
 
     key: int
-    """The place of the key in the tuple."""
+    """Place of the key in the tuple."""
     known: int | None
-    """The place of the other letter, if it is there already."""
+    """Place of the other letter, or None if the tuple has none for it."""
     adds: bool
-    """The other letter is a further place of the tuple."""
+    """True if the lookup appends the other letter to the tuple."""
     says: dict[int, bool]
-    """Places in which the key, or else the value, takes the place of one that equals it."""
+    """Places to overwrite with an equal value: by the key (False) or the value (True)."""
     new: bool
-    """The relation counts as it is at the time of the tuple, not as it was before."""
+    """True to read the relation at the tuple's time, False to read it just before."""
 
     def met(self, key: Any, found: tuple[Any, ...], value: Any) -> tuple[Any, ...] | None:
-        """The tuple that comes of a pair (key, value) of the relation, if one does."""
+        """Tuple extended by a pair (key, value) of the relation; None without a match."""
         if self.known is not None and not equal(found[self.known], value):
             return None
         if self.says:
@@ -47,7 +47,7 @@ class Question:
 
 
 class Lookup(InParts):
-    """The tuples of a stream with the pairs that a collection, on port 1, has for them.
+    """Tuples of a stream extended by matching pairs of a collection on port 1.
 
     Where times are totally ordered, each combination of changes comes once of the operators of `delta_join`.
     """
@@ -91,7 +91,7 @@ class Lookup(InParts):
         ctx.send(formed(added_up(made)))
 
     def _gathered(self, items: list[Any]) -> Tuples | Changes:
-        """All changes, summed up: in columns, in order of what is asked, where they are many and of integers."""
+        """All changes consolidated: sorted columns if they are many and integers."""
         parts = [each for each in items if type(each) is Tuples]
         records = [each for each in items if type(each) is not Tuples]
         if len(records) + sum(map(len, parts)) > FEW:
@@ -114,7 +114,7 @@ class Lookup(InParts):
     # Many at once
 
     def _met(self, asked: Tuples, time: Time) -> Meetings | None:
-        """The rows of `asked`, by number, with the values of the relation; None if not all of these are integers."""
+        """Rows of `asked`, by number, joined with values; None if some are no integers."""
         question, trace = self.question, self._trace
         odd = trace.odd if isinstance(trace, SharedTrace) else self.values.odd
         if odd:
@@ -146,7 +146,7 @@ class Lookup(InParts):
     # One by one
 
     def _values_of(self, key: Any, time: Time) -> list[tuple[tuple[Any, Any], int]]:
-        """The pairs of a key, and how often each is there."""
+        """Pairs of a key with their multiplicities at the time of the lookup."""
         sums: dict[int, int] = {}
         of = self.values.key(key, time)
         for value, at, times in self._trace.changes(of):
@@ -161,13 +161,13 @@ class Lookup(InParts):
 
 
 def formed(changes: Changes) -> list[Any]:
-    """Changes, each once, as columns where they are many and of integers."""
+    """Consolidated changes, as columns if they are many and integers."""
     made = integers(changes) if len(changes) > FEW else None
     return changes if made is None else [made]
 
 
 def integers(changes: Changes) -> Tuples | None:
-    """Changes in columns; None if a tuple has what is no integer that stands for itself."""
+    """Changes in columns; None if a value is no integer in the range of direct codes."""
     parts = [part for found, _ in changes for part in found]
     if set(map(type, parts)) != {int} or min(parts) < LEAST or max(parts) >= 1 << 63:
         return None

@@ -1,4 +1,4 @@
-"""Operators on collections: each acts on a time when it is complete, on all keys that have work there, and on no other.
+"""Operators on collections: each handles complete times, for keys with work there.
 
 What an operator sends at a time T it makes in the event at T, of changes at T and before it. So it can be rolled back to any
 frontier: what it keeps of the times inside is what it would have kept had nothing else ever come. Where changes at two times,
@@ -42,25 +42,25 @@ from timely.state import Parts, TimedBatches
 from timely.time import Frontier, Time, join, leq, visible
 
 Few = dict[tuple[int, int], int]
-"""Few changes: (key, value), as codes → difference."""
+"""Few changes: difference by (key, value), in codes."""
 
 Sums = tuple[I64, I64, I64]
-"""Many changes: key, value, difference, in order, each once."""
+"""Many changes as sorted, consolidated columns: key, value, difference."""
 
 
 class Input:
-    """One input of an operator: what has come of times that are not complete."""
+    """Buffered changes of one input, by times not yet complete."""
 
     def __init__(self, values: Values) -> None:
         self.state = TimedBatches()
         self._values = values
 
     def take(self, time: Time) -> tuple[list[tuple[Any, int]], list[Rows], int]:
-        """All that came at `time`."""
+        """Remove and return all changes at `time`: single ones, columns, total number."""
         return split([item for batch in self.state.pop(time) for item in batch])
 
     def few(self, changes: list[tuple[Any, int]], columns: list[Rows], time: Time) -> Few:
-        """Few changes, summed up."""
+        """Consolidated changes as a dictionary, for small batches."""
         place_of, sums = self._values.place, Few()
         for each in columns:
             changes = changes + each.pairs()
@@ -70,7 +70,7 @@ class Input:
         return {place: diff for place, diff in sums.items() if diff}
 
     def many(self, changes: list[tuple[Any, int]], columns: list[Rows], time: Time) -> Sums:
-        """Many changes, summed up."""
+        """Consolidated changes as columns, for large batches."""
         if changes:
             codes = self._values.codes
             for part, pair in zip(_parted(changes), (True, False), strict=True):
@@ -89,26 +89,26 @@ class Input:
 
 
 def _parted(changes: list[tuple[Any, int]]) -> tuple[list[tuple[Any, int]], list[tuple[Any, int]]]:
-    """The changes of records that are pairs, and those of others."""
+    """Changes of pairs, and those of other records."""
     pairs = [(record, by) for record, by in changes if type(record) is tuple and len(record) == 2]
     return pairs, [(record, by) for record, by in changes if type(record) is not tuple or len(record) != 2]
 
 
 def summed_rows(columns: Sequence[Rows]) -> Sums:
-    """All rows, summed up."""
+    """Columns of all rows, sorted and consolidated."""
     key, value = joined([each.key for each in columns]), joined([each.value for each in columns])
     (key, value), diff = summed([key, value], joined([each.diff for each in columns]))
     return key, value, diff
 
 
 def send_few(ctx: Context, values: Values, sums: Few) -> None:
-    """Send changes, each once."""
+    """Send consolidated changes from a dictionary."""
     record = values.record
     ctx.send(formed([(record(key, value), diff) for (key, value), diff in sums.items() if diff]))
 
 
 def send_many(ctx: Context, values: Values, key: I64, value: I64, diff: I64) -> None:
-    """Send changes that are in order of key and value, each once."""
+    """Send consolidated changes from columns sorted by key and value."""
     plain = value == NOTHING
     bare = bool(plain.any())
     if bare and not plain.all():  # rows are pairs, or none of them is
@@ -121,7 +121,7 @@ def send_many(ctx: Context, values: Values, key: I64, value: I64, diff: I64) -> 
 
 
 def formed(changes: list[tuple[Any, int]]) -> Batch:
-    """Changes, each once, in the form that `send_many` gives them: columns where they are many and hold integers.
+    """Consolidated changes in the form of `send_many`: columns if many and integers.
 
     The form depends on nothing but the changes: work that is done again after a failure must send the same, whichever way it
     goes.
@@ -143,7 +143,7 @@ def _columns(changes: list[tuple[Any, int]], pairs: bool) -> list[Any]:
 
 
 def added_up(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    """The changes of each record as one. Records that cannot be hashed stay as they are."""
+    """Changes consolidated by record; unchanged if a record cannot be hashed."""
     if len(changes) < 2:
         return [change for change in changes if change[1]]
     sums: dict[Any, int] = {}
@@ -163,18 +163,21 @@ def added_up(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
 
 
 _COLLECT = 4096
-"""Number of values in a store from which on, if they are twice those needed the last time, unnamed ones are dropped."""
+"""Least size of a store of values at which unnamed values are dropped.
+
+The store must also have twice the size that it had after the last time.
+"""
 
 
 class Keyed(Operator):
-    """An operator that keeps traces: the values of what it keeps, and the work that events find for later times."""
+    """Operator with traces, a store of their values, and keys pending at later times."""
 
     repeats_over = "time"
 
     traces: tuple[Trace | SharedTrace, ...]
     transient: Collection[str] = ("_collect",)
     shared: Sequence[SharedTrace] = ()
-    """The traces of others that it reads."""
+    """Shared traces of arrangements read by the operator."""
 
     def __init__(self) -> None:
         self.values = Values()
@@ -182,16 +185,16 @@ class Keyed(Operator):
         self._collect = _COLLECT
 
     def trace(self, reading: Reading | None) -> Trace | SharedTrace:
-        """A trace of its own, or one that is shared."""
+        """New trace, or a view of a shared one."""
         return Trace() if reading is None else SharedTrace(reading, self.values)
 
     @property
     def busy(self) -> bool:
-        """True in the midst of a time: what it holds then may name values that no trace does."""
+        """True while a time is in progress, when codes may be held outside of the traces."""
         return False
 
     def kept(self, *inputs: Input) -> Parts:
-        """All that it keeps of its own."""
+        """State of the operator itself, without shared traces."""
         self.shared = [each for each in self.traces if isinstance(each, SharedTrace)]
         own = [each for each in self.traces if isinstance(each, Trace)]
         return Parts(*(each.state for each in inputs), self.values, *own, self.pending)
@@ -217,7 +220,7 @@ class Keyed(Operator):
             ctx.notify_at(due)
 
     def later_many(self, ctx: Context, time: Time, keys: I64, history: History, rows: npt.NDArray[np.bool_]) -> None:
-        """Leave the keys of the given rows of a history for the times at which these and `time` meet."""
+        """Schedule keys of a history at the least upper bounds of their times and `time`."""
         if rows.any():
             for due, which in history.meetings(time, rows):
                 self.pending.add(time, due, keys[which])
@@ -225,11 +228,11 @@ class Keyed(Operator):
 
 
 _MANY = 16
-"""Of more later times than so many nobody asks beforehand whether a key has work there."""
+"""Limit of later times tested for work by `Reduce`; beyond it, all count."""
 
 
 class Reduce(Keyed):
-    """The results of a `Reducer` for each key, kept up to date."""
+    """Results of a `Reducer` for each key, maintained incrementally."""
 
     def __init__(self, reducer: Reducer, reading: Reading | None = None) -> None:
         super().__init__()
@@ -258,7 +261,7 @@ class Reduce(Keyed):
             self._many(ctx, time, many if linear is None else self._weighed_many(linear, many, time), pended)
 
     def _weighed(self, reducer: Linear, sums: Few, time: Time) -> Few:
-        """What changes weigh. Where a key is not plain, a form without a value says how often it is written so."""
+        """Weights of changes; forms without a value count each spelling of a key."""
         values, found = self.values, Few()
         for (key, value), diff in sums.items():
             known = None if value == NOTHING else values.value(value)
@@ -306,7 +309,7 @@ class Reduce(Keyed):
         send_few(ctx, self.values, out)
 
     def _in_order(self, key: int, out: Few) -> bool:
-        """The changed output of a key of which only the first values are read; False for one that is to be read as a whole."""
+        """Add a key's changed output from its first values; False if all must be read."""
         assert self.reducer.greatest is not None
         ranked = self._in.ranked(key, self.reducer.greatest)
         if ranked is None:
@@ -326,7 +329,10 @@ class Reduce(Keyed):
     def _difference(
         self, key: int, have: list[Change], gave: list[Change], time: Time, early: bool = False
     ) -> dict[int, int] | None:
-        """The output of a key at `time`, less what was given of it. None if `early`, and what came is not all, as one sees."""
+        """Output of a key at `time`, less the output sent before.
+
+        None if `early` and the group is visibly incomplete.
+        """
         group: dict[int, int] = {}
         for value, at, diff in have:
             if at == time or leq(at, time):
@@ -340,13 +346,13 @@ class Reduce(Keyed):
         return {value: by for value, by in new.items() if by}
 
     def _is_lacking(self, group: dict[int, int]) -> bool:
-        """True if one sees that some of a group has not come yet."""
+        """True if a group is visibly incomplete, with a negative count."""
         if isinstance(self.reducer, Linear):
             return group.get(COUNTED, 0) < 0
         return min(group.values(), default=0) < 0
 
     def _dues(self, key: int, have: list[Change], gave: list[Change], time: Time) -> Collection[Time]:
-        """The later times at which a key has work, as far as is known: those at which its output is not what was given.
+        """Later times with a known change of a key's output.
 
         Whatever comes to the key later looks at all its times again, and so does the work at a due time. But what is known of
         times that a rollback could part from this one counts for nothing, and a function of the user's is given nothing that
@@ -367,7 +373,7 @@ class Reduce(Keyed):
         return [due for due in closed if self._difference(key, have, gave, due, early=True) != {}]
 
     def _output(self, key: int, group: dict[int, int], time: Time) -> dict[int, int]:
-        """The output of one key, in codes."""
+        """Output of one key, in codes."""
         reducer, values = self.reducer, self.values
         entries = [(value, times) for value, times in group.items() if times]
         if not entries:
@@ -391,7 +397,7 @@ class Reduce(Keyed):
         return sums
 
     def _total(self, reducer: Linear, key: int, entries: list[tuple[int, int]], time: Time) -> dict[int, int]:
-        """The output of one key, from what its values weigh."""
+        """Output of one key of a linear reducer, from the weights of its values."""
         values = self.values
         weights = {place: weight for place, weight in entries if place >= LEAST}
         others = [(values.value(code), times) for code, times in entries if code != NOTHING and code < LEAST]
@@ -412,7 +418,7 @@ class Reduce(Keyed):
         return {values.place((said, reducer.total(weights, others)), time)[1]: 1} if count else {}
 
     def _output_of_forms(self, key: int, entries: list[tuple[int, int]], time: Time) -> dict[int, int]:
-        """The output of a key of which some values are not plain, or whose records say it in several ways.
+        """Output of a key with some values not plain, or with several spellings.
 
         Equal values are one. Of what is there of them, the one that stands for them is the first in an order of its own.
         """
@@ -487,7 +493,7 @@ class Reduce(Keyed):
         send_many(ctx, self.values, key, value, diff)
 
     def _many_in_order(self, keys: I64, time: Time) -> Sums | None:
-        """The output of keys of which only the first values are read; None if one of them is to be read as a whole."""
+        """Output of keys from their first values; None if one must be read as a whole."""
         assert self.reducer.greatest is not None
         if not self._in.all_until(time):
             return None
@@ -509,7 +515,7 @@ class Reduce(Keyed):
         return of, value, diff
 
     def _outputs(self, keys: I64, of: I64, value: I64, times: I64, time: Time) -> Sums:
-        """The output of many keys: the number of the key, code, how often."""
+        """Output of many keys: number of the key, code, multiplicity."""
         reducer = self.reducer
         are_plain = self.values.are_plain(value)
         if isinstance(reducer, Linear):
@@ -544,7 +550,7 @@ class Reduce(Keyed):
 
 
 class Arrange(Keyed):
-    """A collection whose trace others read (`arrangement`): they get the changes of each time, summed up."""
+    """Operator for a shared trace (`arrangement`), with its changes as output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -578,7 +584,7 @@ class Arrange(Keyed):
 
 
 class Consolidate(Operator):
-    """The changes of each time summed up; those that cancel go. In a loop, with a limit: what goes round must come to an end.
+    """Consolidation of each time's changes; in a loop, also the limit of iterations.
 
     A time of the iteration `limit` at which anything is left is an error that names the loop, and records that still change.
     """

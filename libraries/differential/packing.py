@@ -1,4 +1,4 @@
-"""Columns of changes as bytes: each as narrow as its numbers allow.
+"""Columns of changes as bytes, at the least width that holds their numbers.
 
 What an exchange carries of large collections is mostly small numbers: nodes of a graph, labels, differences of 1. A column is
 written as its least number and, for each row, how much more it is, in 1, 2, 4 or 8 bytes; a column of values or differences
@@ -19,18 +19,18 @@ from timely.errors import CodecError
 _WIDTHS: dict[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 _Packed = tuple[int, int, bytes]
-"""The least number, the bytes of each row, and those of all rows."""
+"""Least number, bytes for each row, and the bytes of all rows."""
 
 _MOST = (1 << 63) - 1
 
 
 def packed(rows: Rows) -> tuple[int | bytes, ...]:
-    """Key, value and difference of rows, as what the codec carries by itself: of each the number, the width and the bytes."""
+    """Key, value and difference for the codec: number, width and bytes of each."""
     return *_narrowed(rows.key, 1), *_narrowed(rows.value, 0), *_narrowed(rows.diff, 0)
 
 
 def unpacked(parts: Any) -> Rows:
-    """The rows that were packed so.
+    """Rows decoded from the result of `packed`.
 
     Raises:
         CodecError: for what `packed` cannot have given. No more memory is asked for than eight bytes for each that came.
@@ -47,7 +47,7 @@ def unpacked(parts: Any) -> Rows:
 
 
 def _narrowed(column: I64, least: int) -> _Packed:
-    """A column in rows of `least` bytes or more."""
+    """Column packed with at least `least` bytes for each row."""
     if not len(column):
         return 0, least, b""
     low, high = range_of(column)
@@ -84,12 +84,12 @@ def _widened(column: _Packed, count: int) -> I64:
 
 
 def packed_tuples(tuples: Tuples) -> tuple[int | bytes, ...]:
-    """The columns and the differences of tuples as `packed` gives those of rows."""
+    """Columns and differences of tuples, in the form of `packed`."""
     return tuple(part for each in (*tuples.columns, tuples.diff) for part in _narrowed(each, 1))
 
 
 def unpacked_tuples(parts: Any) -> Tuples:
-    """The tuples that were packed so.
+    """Tuples decoded from the result of `packed_tuples`.
 
     Raises:
         CodecError: for what `packed_tuples` cannot have given.

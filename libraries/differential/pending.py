@@ -1,4 +1,4 @@
-"""Keys that have work to do at a later time than that of the event in which it was found.
+"""Keys with work due at later times than the event that found it.
 
 A change at (1, 0) and one at (0, 3) of one key meet at (1, 3): at no other time is their common effect seen. Whichever is
 handled last asks for a notification at (1, 3), and leaves the key here. It is state: after a restore the notification comes,
@@ -21,30 +21,30 @@ from timely.time import Frontier, Time
 
 
 class Pending:
-    """Due time → time of the event that found it → keys. A `State` (timely.state.interface)."""
+    """Due time → time of the finding event → keys; a `State`."""
 
     def __init__(self) -> None:
         self._due: dict[Time, dict[Time, list[I64]]] = {}
 
     def add(self, event: Time, due: Time, keys: Collection[int] | I64) -> None:
-        """An event has found that `keys` have work at `due`."""
+        """Schedule work on `keys` at `due`, found in `event`."""
         column = keys if isinstance(keys, np.ndarray) else np.array(sorted(keys), np.int64)
         self._due.setdefault(due, {}).setdefault(event, []).append(column)
 
     def at(self, time: Time) -> I64:
-        """The keys that have work at `time`, rising."""
+        """Keys with work at `time`, rising."""
         found = self._due.get(time)
         if found is None:
             return np.zeros(0, np.int64)
         return distinct(joined([keys for columns in found.values() for keys in columns]))
 
     def named(self) -> I64:
-        """The codes in it that stand for values in a store."""
+        """Codes of stored values among the keys."""
         keys = joined([keys for found in self._due.values() for columns in found.values() for keys in columns])
         return distinct(keys[keys < LEAST])
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The work that events in `upto` and none in `after` have found, for times outside `upto`."""
+        """Work found by events in `upto` but not in `after`, due outside `upto`."""
         runs = []
         for due, found in self._due.items():
             for event, columns in found.items():
@@ -55,11 +55,11 @@ class Pending:
         return runs
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """A run a pair of times is small enough."""
+        """Runs of `snapshot`: a run for each pair of times is small enough."""
         yield from self.snapshot(upto, after)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold."""
+        """Replace the state by the contents of `runs`."""
         self._due = {}
         for run in runs:
             assert isinstance(run.batch, pa.Table)
@@ -69,7 +69,7 @@ class Pending:
                 self.add(run.time, due, run.batch["key"].to_numpy())
 
     def keep(self, frontier: Frontier) -> None:
-        """Forget what events outside `frontier` have found."""
+        """Forget work found by events outside `frontier`."""
         for due, found in list(self._due.items()):
             inside = {event: columns for event, columns in found.items() if event in frontier}
             if inside:
@@ -78,13 +78,13 @@ class Pending:
                 del self._due[due]
 
     def compact(self, frontier: Frontier) -> None:
-        """Forget the work that was due in `frontier`: it has been done for good."""
+        """Forget work due in `frontier`, now done for good."""
         over = [due for due in self._due if due in frontier]
         for due in over:
             del self._due[due]
 
     def size(self) -> StateSize:
-        """The size of it."""
+        """Size of the state."""
         columns = [keys for found in self._due.values() for each in found.values() for keys in each]
         rows = sum(map(len, columns))
         return StateSize(rows, 8 * rows, len(columns))

@@ -1,4 +1,4 @@
-"""The functions of `reduce`: what a key comes to, given the values that it has and how often it has each.
+"""Functions of `reduce`: the output of a key from its values and multiplicities.
 
 A reducer works on one key (`one`), in Python, and on all keys that changed in a round at once (`many`), in columns.
 
@@ -21,39 +21,42 @@ from libraries.differential.rows import I64, summed
 from timely.data.content import by_content
 
 Group = list[tuple[Any, int]]
-"""Values, and how often each is there."""
+"""Values with their multiplicities."""
 
 Columns = tuple[npt.NDArray[np.intp], I64, I64]
-"""Number of the key, value, how often: in order of the first two."""
+"""Number of the key, value, multiplicity, sorted by the first two."""
 
 
 class Reducer:
-    """A function of groups. `on_codes`: it does not look at values, so codes will do."""
+    """Function of groups.
+
+    `on_codes`: it works on codes, without the values.
+    """
 
     on_codes = False
     positive = True
-    """Values that are there less than no times are an error."""
+    """True if negative multiplicities are an error."""
     columnar = True
-    """It has `many`."""
+    """True if `many` is implemented."""
     early = True
-    """It may be asked about a time at which not all has come: it is not the user's code."""
+    """True if it may be evaluated before all input of a time is there: no user code."""
     greatest: bool | None = None
-    """It looks at values from the greatest one on, or from the least one; None: at all of them."""
+    """Order of reading values: True greatest first, False least first; None: all."""
 
     def one(self, key: Any, group: Group) -> Group:
-        """The output of one key, whose group is not empty."""
+        """Output of one key with a group that is not empty."""
         raise NotImplementedError
 
     def first(self, ranked: Iterator[tuple[int, int]]) -> Group:
-        """The output of one key, given its values in order, as far as they are asked for."""
+        """Output of one key from its values in order, read only as far as needed."""
         raise NotImplementedError
 
     def many(self, columns: Columns) -> Columns:
-        """The output of many keys, for integers."""
+        """Output of many keys, for integers."""
         raise NotImplementedError
 
     def grown(self, before: Columns, new: Columns) -> Columns | None:
-        """The output of many keys from what it was before and what was inserted since; None if that does not tell it."""
+        """Output of many keys from the previous output and insertions; None if unknown."""
         return None
 
 
@@ -69,7 +72,7 @@ def _ones(before: Columns, new: Columns) -> I64:
 
 
 class Distinct(Reducer):
-    """Each value once."""
+    """Distinct values."""
 
     on_codes = True
 
@@ -86,38 +89,41 @@ class Distinct(Reducer):
 
 
 COUNTED = 1 << 20
-"""The place of how many values there are. Below it are those of digits."""
+"""Place of the number of values; lower places are digits."""
 
 _FLOATS, _NANS, _INFINITE, _MINUS_INFINITE = (COUNTED + place for place in (1, 2, 3, 4))
 
 _DIGIT = 31
-"""Bits of a digit. A digit has the sign of its number."""
+"""Bits of a digit; each digit has the sign of its number."""
 
 _MOST = 1 << 20
-"""More of one value at once are weighed in parts: so sums of digits stay within 64 bits."""
+"""Limit of a multiplicity weighed at once: sums of digits stay within 64 bits."""
 
 Weights = dict[int, int]
-"""Place → whole number."""
+"""Whole number by place."""
 
 
 class Linear(Reducer):
-    """A function of what the values weigh together. What has no weight, as a decimal, stays in the trace as it is."""
+    """Function of the summed weights of values.
+
+    Values without a weight, as decimals, stay in the trace as they are.
+    """
 
     def weigh(self, value: Any) -> Weights | None:
-        """What one value weighs; None for one that stays as it is."""
+        """Weights of one value; None for a value kept as it is."""
         raise NotImplementedError
 
     def weigh_many(self, value: I64, diff: I64) -> list[tuple[npt.NDArray[np.intp] | slice, int, I64]] | None:
-        """What integers weigh, as often as they are there: rows, place, numbers. None if there are too many of one."""
+        """Weights of integers: rows, place, numbers; None if a multiplicity is too large."""
         raise NotImplementedError
 
     def total(self, weights: Weights, others: Group) -> Any:
-        """The result of a key that has values."""
+        """Result of a key with at least one value."""
         raise NotImplementedError
 
 
 class Count(Linear):
-    """The number of values, each as often as it is there."""
+    """Number of values, with multiplicity."""
 
     on_codes = True
 
@@ -136,7 +142,7 @@ class Count(Linear):
 
 
 class Sum(Linear):
-    """The sum of the values, each as often as it is there."""
+    """Sum of the values, with multiplicity."""
 
     def weigh(self, value: Any) -> Weights | None:
         if isinstance(value, int):
@@ -202,7 +208,7 @@ class Sum(Linear):
 
 
 def _digits(number: int, place: int) -> Weights:
-    """The digits of a number, the lowest at `place`."""
+    """Digits of a number, the lowest at `place`."""
     sign, left = (1, number) if number >= 0 else (-1, -number)
     found = {}
     while left:
@@ -214,7 +220,7 @@ def _digits(number: int, place: int) -> Weights:
 
 
 class Extreme(Reducer):
-    """The least value, or the greatest."""
+    """Least or greatest value."""
 
     def __init__(self, greatest: bool) -> None:
         self.greatest = greatest
@@ -240,7 +246,7 @@ class Extreme(Reducer):
 
 
 class Top(Reducer):
-    """The `count` greatest values, or the least ones; a value that is there twice counts twice."""
+    """The `count` greatest or least values, with multiplicity."""
 
     columnar = False
 
@@ -264,7 +270,7 @@ class Top(Reducer):
 
 
 class Threshold(Reducer):
-    """Each value as often as `function(how often)` says."""
+    """Values with multiplicities mapped by `function`."""
 
     on_codes = True
     positive = False
@@ -279,7 +285,7 @@ class Threshold(Reducer):
 
 
 class Function(Reducer):
-    """The user's `function(key, group)`, which gives values."""
+    """User's `function(key, group)`, with an iterable of values as its result."""
 
     columnar = False
     early = False

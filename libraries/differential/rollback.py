@@ -1,4 +1,4 @@
-"""The rollback fixed point as a dataflow: the frontiers of a decision, or the low-watermarks, kept up to date as reports come.
+"""Rollback fixed point as a differential dataflow, maintained as reports arrive.
 
 The authors of *Falkirk Wheel* had their monitor run it so (section 4.2, Figure 6). Here it stands beside the monitor's own
 solver, `recovery.fixed_point`, and says the same. In each iteration a processor tells its neighbours what its frontier allows
@@ -19,11 +19,13 @@ from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, PhysicalEdg
 from recovery.metadata import Bound, everything, inverse, nothing, project
 
 Form = tuple[Any, ...]
-"""A frontier, or all of a kind, that a processor can be restored to, as the value of a record: see `forms`."""
+"""Restorable frontier of a processor, or a set of them, as a record's value."""
 
 
 def forms(processor: Restorable, depth: int) -> list[Form]:
-    """The values of a processor's records: one for each checkpoint of a chain, ∅ included, and one of any other.
+    """Values of a processor's records: one for each checkpoint of a chain, else one.
+
+    A chain includes the empty frontier ∅.
 
     Args:
         processor: a processor that failed, or is alive.
@@ -40,7 +42,9 @@ def forms(processor: Restorable, depth: int) -> list[Form]:
 def frontiers(
     processors: Collection, edges: Sequence[PhysicalEdge], limit: int = LIMIT, name: str | None = None
 ) -> Collection:
-    """Pairs (processor, (bound, live)): the largest consistent bound of each, and True if it stays at ⊤.
+    """Largest consistent bound of each processor, as (processor, (bound, live)).
+
+    `live` is True if the processor stays at ⊤.
 
     No processor is taken to repeat what it does again, so nothing is suppressed.
 
@@ -57,7 +61,7 @@ def frontiers(
         incoming.setdefault(edge.target, []).append(index)
 
     def tell(state: tuple[int, tuple[Bound, bool, Bound]]) -> Iterable[tuple[int, Form]]:
-        """To its neighbours: φ of its bound, and what it holds."""
+        """Messages to the neighbours: φ of the processor's bound, and its held inputs."""
         p, (bound, live, held) = state
         for index in outgoing.get(p, ()):
             if edges[index].anew:  # what is done again takes nothing back: φ is ⊤
@@ -76,7 +80,7 @@ def frontiers(
 
 
 def _largest(group: Sequence[Form], edges: Sequence[PhysicalEdge]) -> tuple[Bound, bool, Bound]:
-    """f'(p) of Figure 6: the bound of f_n, whether f is ⊤, and what it surely holds of its inputs, C(d)."""
+    """f'(p) of Figure 6: bound of f_n, True if f is ⊤, and the held inputs C(d)."""
     own = [form for form in group if form[0] in _KINDS]
     within = [form[1:] for form in group if form[0] == "within"]
     held = [form[1:] for form in group if form[0] == "held"]

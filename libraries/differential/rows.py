@@ -1,4 +1,4 @@
-"""Changes of a collection: single ones as pairs (record, difference), many as columns, and how columns are summed up.
+"""Changes of a collection, single or in columns, and their consolidation.
 
 A batch of a differential stream is a list of both: `Rows` are columns that travel as one item. So a change of one record costs
 no column, a change of a million no object a record, and both may come at one time on one stream.
@@ -18,21 +18,23 @@ from timely.data.batch import Batch
 I64: TypeAlias = npt.NDArray[np.int64]
 
 NOTHING = -(1 << 63)
-"""The value of a record that is no pair: such a record is its own key."""
+"""Value code of a record without a value: the record is its own key."""
 
 LEAST = -(1 << 62)
-"""The least integer that is its own code; what lies below stands for a value in a store (`values`)."""
+"""Least integer used as its own code; lower codes stand for stored values."""
 
 FEW = 32
-"""Number of changes up to which they are handled one by one, in Python; more are handled as columns."""
+"""Limit of changes processed one by one in Python; more are processed as columns."""
 
 _FIRST = 64
-"""Rows that are looked at before all are, to see whether they are in order."""
+"""Rows tested for order before all rows are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Changes of many records: integer pairs (key, value), or integers, whose `value` is NOTHING; and their differences.
+    """Changes of integer pairs (key, value) or single integers, in columns.
+
+    The `value` of single integers is NOTHING.
 
     >>> from falkirk import differential
     >>> rows = differential.rows_of([1, 1, 2], [10, 11, 20])
@@ -53,11 +55,11 @@ class Rows:
         return self.key.nbytes + self.value.nbytes + self.diff.nbytes
 
     def head(self, count: int) -> Rows:
-        """The first `count` of them."""
+        """First `count` rows."""
         return Rows(self.key[:count], self.value[:count], self.diff[:count])
 
     def pairs(self) -> list[tuple[Any, int]]:
-        """The same as pairs (record, difference)."""
+        """Changes as pairs (record, difference)."""
         if len(self.value) and self.value[0] == NOTHING:
             return list(zip(self.key.tolist(), self.diff.tolist(), strict=True))
         records = zip(self.key.tolist(), self.value.tolist(), strict=True)
@@ -66,7 +68,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuples:
-    """Changes of many tuples of integers, a column for each place: what a delta join has found so far."""
+    """Changes of integer tuples, a column for each place, within a delta join."""
 
     columns: tuple[I64, ...]
     diff: I64
@@ -80,11 +82,11 @@ class Tuples:
         return sum(each.nbytes for each in (*self.columns, self.diff))
 
     def head(self, count: int) -> Tuples:
-        """The first `count` of them."""
+        """First `count` rows."""
         return Tuples(tuple(each[:count] for each in self.columns), self.diff[:count])
 
     def pairs(self) -> list[tuple[tuple[Any, ...], int]]:
-        """The same as pairs (tuple, difference)."""
+        """Changes as pairs (tuple, difference)."""
         records = zip(*(each.tolist() for each in self.columns), strict=True)
         return list(zip(records, self.diff.tolist(), strict=True))
 
@@ -93,7 +95,9 @@ _COLUMNS = (Rows, Tuples)
 
 
 def rows_of(key: Any, value: Any = None, diff: Any = 1) -> Rows:
-    """Rows of integers: arrays or sequences; without `value` the records are the keys. `diff` may be one number for all.
+    """Rows of integers from arrays or sequences.
+
+    Without `value` the records are the keys. `diff` may be one number for all.
 
     Raises:
         ValueError: for columns of different lengths, of what are no integers, and for integers below -2**62 or beyond 63 bits.
@@ -125,7 +129,7 @@ def _integers(column: Any, what: str) -> I64:
 
 
 def made_rows(made: Any, diff: I64) -> list[Any] | None:
-    """Changes of what a function has made of columns, a pair or one: columns, or records if not all are integers.
+    """Changes from a function's result on columns: `Rows`, or records if not integers.
 
     None for what is neither arrays of one length nor single values: the function is then to be asked for each record.
     """
@@ -143,26 +147,26 @@ def made_rows(made: Any, diff: I64) -> list[Any] | None:
 
 
 def _stand_for_themselves(column: npt.NDArray[Any]) -> bool:
-    """True for integers that are their own codes."""
+    """True for a column of integers usable as their own codes."""
     if column.dtype.kind not in "iu" or not len(column):
         return column.dtype.kind in "iu"
     return int(column.min()) >= LEAST and int(column.max()) < 1 << 63
 
 
 def of_key(record: Any) -> tuple[Any, bool]:
-    """The key of a record, and whether the record is a pair: what is no pair is its own key."""
+    """Key of a record, and True if the record is a pair; others are their own key."""
     if type(record) is tuple and len(record) == 2:
         return record[0], True
     return record, False
 
 
 def as_key(key: Any) -> Any:
-    """A record of a key without a value. A key that is a pair would, by itself, be taken for a key and a value."""
+    """Record of a key without a value; a key that is a pair becomes (key, None)."""
     return (key, None) if of_key(key)[1] else key
 
 
 def split(batch: Batch) -> tuple[list[tuple[Any, int]], list[Rows], int]:
-    """The single changes of a batch, its columns, and the number of changes in all."""
+    """Single changes of a batch, its columns, and the number of changes in all."""
     assert isinstance(batch, list)
     if not any(type(item) is Rows for item in batch):
         return list(batch), [], len(batch)
@@ -185,7 +189,7 @@ def as_pairs(batch: Batch) -> list[tuple[Any, int]]:
 
 
 def summed(columns: Sequence[I64], diff: I64, runs: bool = False) -> tuple[list[I64], I64]:
-    """The rows in order of their columns, each once, with the sum of its differences; without those whose sum is 0.
+    """Sorted distinct rows with the sum of their differences, without those of sum 0.
 
     Columns whose ranges fit are packed into one integer a row, together with the difference, and sorted as such: that is much
     faster than sorting by several columns. `runs`: the rows are a few sequences, each in order.
@@ -210,12 +214,12 @@ def summed(columns: Sequence[I64], diff: I64, runs: bool = False) -> tuple[list[
 
 
 def range_of(column: I64) -> tuple[int, int]:
-    """The least number of a column that is not empty, and the greatest."""
+    """Least and greatest number of a column that is not empty."""
     return (int(column[0]),) * 2 if is_constant(column) else (int(column.min()), int(column.max()))
 
 
 def _words(columns: Sequence[I64], lows: Sequence[int], bits: Sequence[int]) -> npt.NDArray[np.uint64]:
-    """The numbers of each row in one, the first column uppermost. Unsigned: no sign bit gets in the way."""
+    """Numbers of each row packed into one unsigned word, the first column uppermost."""
     word: npt.NDArray[np.uint64] | None = None
     for column, low, width in zip(columns, lows, bits, strict=True):
         if width:
@@ -229,7 +233,7 @@ def _words(columns: Sequence[I64], lows: Sequence[int], bits: Sequence[int]) -> 
 
 
 def _unpacked(word: npt.NDArray[np.uint64], lows: Sequence[int], bits: Sequence[int]) -> list[I64]:
-    """The columns of such numbers, which are used up."""
+    """Columns unpacked from words; the words are overwritten."""
     found: list[I64] = []
     for low, width in zip(reversed(lows), reversed(bits), strict=True):
         if not width:
@@ -243,7 +247,7 @@ def _unpacked(word: npt.NDArray[np.uint64], lows: Sequence[int], bits: Sequence[
 
 
 def _counted(columns: Sequence[I64], diff: I64, lows: Sequence[int], bits: Sequence[int]) -> tuple[list[I64], I64]:
-    """`summed` where there are fewer records than rows: one sum for each that there could be, and nothing is sorted."""
+    """`summed` by counting, without a sort, for fewer possible records than rows."""
     word = _words(columns, lows[:-1], bits[:-1]).view(np.int64)
     if bits[-1]:
         sums = np.zeros(1 << sum(bits[:-1]), np.int64)
@@ -297,7 +301,10 @@ def _added(columns: Sequence[I64], diff: I64, starts: npt.NDArray[np.intp]) -> t
 
 
 def distinct(numbers: I64) -> I64:
-    """The distinct numbers, rising. (`np.unique` of NumPy 2.3 hashes, which takes longer.)"""
+    """Distinct numbers, rising.
+
+    `np.unique` of NumPy 2.3 hashes, which takes longer.
+    """
     ordered = np.sort(numbers)
     new = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
@@ -305,7 +312,7 @@ def distinct(numbers: I64) -> I64:
 
 
 def groups(rising: I64, *further: I64) -> tuple[I64, npt.NDArray[np.intp]]:
-    """The distinct numbers, and where each begins, with the end behind the last one; by further columns, if there are any."""
+    """Distinct numbers with the start of each, and the end; by further columns, too."""
     new = np.ones(len(rising), np.bool_)
     np.not_equal(rising[1:], rising[:-1], out=new[1:])
     for each in further:
@@ -315,7 +322,7 @@ def groups(rising: I64, *further: I64) -> tuple[I64, npt.NDArray[np.intp]]:
 
 
 def joined(columns: Sequence[I64]) -> I64:
-    """Columns one after the other; a single one as it is."""
+    """Concatenated columns; a single one as it is."""
     if len(columns) == 1:
         return columns[0]
     if not columns:
@@ -326,10 +333,10 @@ def joined(columns: Sequence[I64]) -> I64:
 
 
 def constant(value: int, count: int) -> I64:
-    """A column of one number only, which takes no memory and cannot be written to."""
+    """Read-only column of one repeated number, which takes no memory."""
     return np.ndarray((count,), np.int64, np.int64(value).tobytes(), strides=(0,))
 
 
 def is_constant(column: I64) -> bool:
-    """True for what `constant` gives, if there is a row in it."""
+    """True for a column made by `constant` that has a row."""
     return column.strides == (0,) and len(column) > 0

@@ -1,4 +1,4 @@
-"""Traces: all changes that a collection has seen, as sorted immutable runs of columns, merged geometrically.
+"""Traces: a collection's changes in immutable sorted runs, with geometric merges.
 
 A change is (key, value, time, difference); times are kept as numbers of a short list of times that each run has. What came last
 is kept in columns that are not sorted, and by key in a dictionary, until it is enough for a run. Neighbouring runs merge while
@@ -33,44 +33,47 @@ from timely.state.interface import Rows as RowCount
 from timely.time import Frontier, Time, join, leq
 
 SHARD = "shard()"
-"""The column of a saved run that holds the shard of each row's key (uint16)."""
+"""Column of a saved run with the shard of each row's key (uint16)."""
 
 _RECENT = 8192
-"""Number of changes that become a run."""
+"""Limit of recent changes outside of runs."""
 
 _SOME = 4096
-"""More changes at once are a run of their own."""
+"""Limit of changes added at once to the recent ones; more are a run of their own."""
 
 _SINGLE = 256
-"""More changes in columns become a run rather than be put into the dictionary one by one."""
+"""Limit of recent columnar changes entered by key; more become a run."""
 
 _AT_ONCE = 1 << 16
-"""Runs that have so many rows together are merged at once."""
+"""Limit of rows of two runs merged at once; larger ones merge in parts."""
 
 _SPEED = 16
-"""For each row that comes so many are merged: more than the levels on which it will be."""
+"""Rows merged for each row added: more than the levels that it passes."""
 
 _FEW = 6
-"""More changes of one key are summed up before they are given."""
+"""Limit of changes of a key returned without consolidation."""
 
 _LONG = 16
-"""More of the last changes of one key are summed up, when there are twice as many as there were after the last time."""
+"""Least number of a key's recent changes that are consolidated.
+
+They must also be twice as many as after the last consolidation.
+"""
 
 WIDE = 256
-"""Of a key with more rows than these the values are read in order, as far as they are asked for."""
+"""Limit of rows of a key read as a whole; of larger keys values are read lazily."""
 
 _GAPS = 4
-"""Keys of a run are found by their distance from the least one if that takes so many places a row at most: 16 bytes."""
+"""Most places for each row of an index by distance from the least key: 16 bytes."""
 
 _LOOK = 32
-"""Rows of a key that are looked at next, of values in order."""
+"""Rows of a key read at once, by value."""
 
 Change = tuple[int, Time, int]
-"""One change of a key: value, time, difference."""
+"""Change of one key: value, time, difference."""
 
 
 class _Sorted:
-    """An immutable run: columns in order of key, value and time."""
+    """Immutable run: columns sorted by key, value and time."""
 
     def __init__(self, key: I64, value: I64, at: I64, diff: I64, times: Sequence[Time]) -> None:
         self.key = key
@@ -84,7 +87,7 @@ class _Sorted:
 
     @cached_property
     def _index(self) -> tuple[int, I64 | None, npt.NDArray[Any]]:
-        """The least key, the distinct keys, and where each begins, with the end behind the last one.
+        """Least key, distinct keys, and the start of each, with the end behind the last.
 
         Where keys have few gaps the places are those of all numbers from the least key on, and there is no list of keys.
         """
@@ -96,7 +99,7 @@ class _Sorted:
         return low, *groups(self.key)
 
     def find(self, wanted: I64) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """The places at which the rows of each wanted key begin and end."""
+        """Start and end of the rows of each wanted key."""
         low, keys, starts = self._index
         at = wanted - low if keys is None else keys.searchsorted(wanted)
         last = len(starts) - 2
@@ -106,7 +109,7 @@ class _Sorted:
         return begin, np.where(there, starts[within + 1], begin)
 
     def rows_of(self, key: int) -> tuple[int, int]:
-        """The places at which the rows of one key begin and end."""
+        """Start and end of the rows of one key."""
         low, keys, starts = self._index
         at = key - low if keys is None else int(keys.searchsorted(key))
         if not 0 <= at < len(starts) - 1 or (keys is not None and keys[at] != key):
@@ -114,7 +117,7 @@ class _Sorted:
         return int(starts[at]), int(starts[at + 1])
 
     def ranked(self, key: int, greatest: bool, bound: int | None) -> Iterator[tuple[int, int]]:
-        """The values of one key and their differences, from the greatest or the least one on, but none beyond `bound`."""
+        """Values of one key with differences, in rising or falling order, up to `bound`."""
         start, end = self.rows_of(key)
         if bound is not None:
             values = self.value[start:end]
@@ -129,7 +132,7 @@ class _Sorted:
             start, end = (start, rows.start) if greatest else (rows.stop, end)
 
     def of(self, key: int) -> list[Change]:
-        """The changes of one key."""
+        """Changes of one key."""
         start, end = self.rows_of(key)
         if start == end:
             return []
@@ -142,11 +145,11 @@ class _Sorted:
 
 
 class _Merging:
-    """Two neighbouring runs on their way to become one: by ranges of keys, a part at a time."""
+    """Merge of two neighbouring runs in progress: by ranges of keys, part by part."""
 
     def __init__(self, place: int, older: _Sorted, newer: _Sorted, least: Time | None) -> None:
         self.place = place
-        """Number of the older one."""
+        """Number of the older run."""
         self.merged: _Sorted | None = None
         self._runs = (older, newer)
         self._done = [0, 0]
@@ -159,7 +162,7 @@ class _Merging:
         self._times = tuple(numbers)
 
     def advance(self, rows: int) -> int:
-        """Merge about so many rows more, whole keys; how many it was."""
+        """Merge about `rows` more rows, by whole keys; the number merged."""
         ends = [len(run) for run in self._runs]
         if sum(ends) - sum(self._done) > rows:
             large = int(ends[1] - self._done[1] > ends[0] - self._done[0])
@@ -187,7 +190,10 @@ class _Merging:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Changes of some keys: of which of them, the value, the number of the time in `times`, the difference. In no order."""
+    """Changes of some keys, unordered.
+
+    `key`: number of the key; `at`: number of the time in `times`.
+    """
 
     key: npt.NDArray[np.intp]
     value: I64
@@ -196,26 +202,26 @@ class History:
     times: list[Time]
 
     def until(self, time: Time) -> npt.NDArray[np.bool_]:
-        """The changes at `time` or before it."""
+        """Mask of changes at or before `time`."""
         within = np.array([leq(each, time) for each in self.times], np.bool_)
         return np.ones(len(self.at), np.bool_) if within.all() else within[self.at]
 
     def before(self, time: Time) -> npt.NDArray[np.bool_]:
-        """The changes before `time`, without those at it."""
+        """Mask of changes strictly before `time`."""
         within = np.array([leq(each, time) and each != time for each in self.times], np.bool_)
         return np.ones(len(self.at), np.bool_) if within.all() else within[self.at]
 
     def only(self, rows: npt.NDArray[np.bool_]) -> History:
-        """Some of its changes."""
+        """Changes selected by a mask."""
         return History(self.key[rows], self.value[rows], self.at[rows], self.diff[rows], self.times)
 
     def earlier(self, time: Time) -> list[int]:
-        """The numbers of the times of its changes that are before `time`."""
+        """Numbers of times strictly before `time` among those of the changes."""
         there = np.flatnonzero(np.bincount(self.at, minlength=len(self.times)))
         return [number for number in there.tolist() if self.times[number] != time and leq(self.times[number], time)]
 
     def meetings(self, time: Time, rows: npt.NDArray[np.bool_]) -> Iterator[tuple[Time, npt.NDArray[np.intp]]]:
-        """The times at which the times of these changes and `time` meet; for each the keys that are concerned, rising."""
+        """Least upper bounds of `time` and the times of changes, with the keys of each."""
         at, key = self.at[rows], self.key[rows]
         dues: dict[Time, int] = {}
         number = np.zeros(len(self.times), np.int64)
@@ -230,18 +236,21 @@ class History:
 
 @dataclass(slots=True)
 class _Bound:
-    """The greatest value of a key of which anything is left, or the least one; or one in front of it."""
+    """Bound on the extreme value of a key with a non-zero sum: nothing is beyond it."""
 
     value: int
     greatest: bool
 
     def reach(self, value: int) -> None:
-        """Something has come at `value`."""
+        """Extend the bound to `value`."""
         self.value = max(self.value, value) if self.greatest else min(self.value, value)
 
 
 class Trace:
-    """The changes of one collection, by key. A `State` (timely.state.interface); codes are those of the operator's values."""
+    """Changes of one collection by key; a `State`.
+
+    Codes are those of the operator's values.
+    """
 
     def __init__(self) -> None:
         self._clear()
@@ -268,7 +277,7 @@ class Trace:
     # Writing
 
     def add(self, key: I64, value: I64, time: Time, diff: I64) -> None:
-        """Changes at `time`, in order of key and value, each once."""
+        """Add changes at `time`, sorted by key and value, consolidated."""
         count = len(key)
         self._met(time)
         if self._bounds and count:
@@ -282,7 +291,7 @@ class Trace:
             self._more(count)
 
     def add_one(self, key: int, value: int, time: Time, diff: int) -> None:
-        """One change at `time`."""
+        """Add one change at `time`."""
         self._met(time)
         if self._bounds and (bound := self._bounds.get(key)) is not None:
             bound.reach(value)
@@ -291,13 +300,13 @@ class Trace:
         self._more(1)
 
     def _met(self, time: Time) -> None:
-        """All times up to now are before the one that is kept, or it itself."""
+        """Raise the least upper bound of all times seen to include `time`."""
         latest = self._latest
         if latest is not time:
             self._latest = time if latest is None else join(latest, time)
 
     def _widen(self, key: I64, value: I64) -> None:
-        """Take into the bounds what is added."""
+        """Extend the bounds by added changes."""
         if len(self._bounds) > _SINGLE:
             self._bounds = {}
         for one, bound in self._bounds.items():
@@ -322,7 +331,7 @@ class Trace:
             self._long[key] = max(_LONG, 2 * len(changes))
 
     def _added_up(self, changes: list[Change]) -> list[Change]:
-        """The same changes at the times that they are compacted to, each value and time once."""
+        """Changes consolidated at their compacted times."""
         known = self._known
         sums: dict[tuple[int, Time], int] = {}
         for value, time, diff in changes:
@@ -334,7 +343,7 @@ class Trace:
         return [(value, time, diff) for (value, time), diff in sums.items() if diff]
 
     def _last(self) -> tuple[I64, I64, I64, I64]:
-        """The last changes that came, in columns: key, value, number of the time, difference."""
+        """Recent changes in columns: key, value, number of the time, difference."""
         if self._ones:
             ones = np.array(self._ones, np.int64)
             self._columns.append((ones[:, 0], ones[:, 1], ones[:, 2], ones[:, 3]))
@@ -345,7 +354,7 @@ class Trace:
         return self._columns[0]
 
     def _settle(self) -> None:
-        """Make a run of what came last."""
+        """Turn the recent changes into a run."""
         if self._count:
             key, value, at, diff = self._last()
             times = list(self._times)
@@ -358,7 +367,7 @@ class Trace:
         self._merge(_SPEED * len(run))
 
     def _merge(self, rows: int) -> None:
-        """Merge neighbours: small ones at once; of large ones about so many rows, and the rest when more is pushed."""
+        """Merge neighbouring runs: small ones at once, about `rows` rows of large ones."""
         runs = self._runs
         while True:
             merging = self._merging
@@ -395,7 +404,10 @@ class Trace:
     # Reading
 
     def history(self, keys: I64, values: I64 | None = None) -> History:
-        """The changes of `keys`, each once and rising; with `values`, those of such pairs, by the number of the pair."""
+        """Changes of the sorted distinct `keys`, or of pairs of `keys` and `values`.
+
+        With `values`, a change has the number of its pair in place of that of its key.
+        """
         found: list[tuple[npt.NDArray[np.intp], I64, I64, I64]] = []
         times: list[Time] = []
         for run in self._runs:
@@ -424,7 +436,7 @@ class Trace:
         return History(of, value, at, diff, times)
 
     def changes(self, key: int) -> list[Change]:
-        """The changes of one key."""
+        """Changes of one key."""
         self._sort_by_key()
         found = list(self._by_key.get(key, ()))
         for run in self._runs:
@@ -432,7 +444,7 @@ class Trace:
         return found if len(found) <= _FEW else self._added_up(found)
 
     def _sort_by_key(self) -> None:
-        """Put what came last, in columns, into the dictionary."""
+        """Enter recent changes, held in columns, into the dictionary by key."""
         if not self._not_by_key:
             return
         if sum(len(each[0]) for each in self._not_by_key) > _SINGLE:
@@ -443,21 +455,21 @@ class Trace:
         self._not_by_key = []
 
     def named(self) -> I64:
-        """The codes in it that stand for values in a store."""
+        """Codes of stored values in the trace."""
         columns = [column for run in self._runs for column in (run.key, run.value)]
         if self._count:
             columns += self._last()[:2]
         return distinct(joined([column[column < LEAST] for column in columns]))
 
     def all_until(self, time: Time) -> bool:
-        """True if nothing has come at a time that is neither `time` nor before it."""
+        """True if every change is at `time` or before it."""
         return self._latest is None or leq(self._latest, time)
 
     def ranked(self, key: int, greatest: bool) -> Iterator[tuple[int, int]] | None:
-        """The integers of a key that has many, and how often each is there, in order. For a trace that has no later times.
+        """Integer values of a large key with multiplicities, in order, ignoring times.
 
-        None for a key with few values, or with such as are no integers. What was found first is remembered: in front of it and
-        of what has come since nothing is left.
+        No change may be at a time later than the reader's. None for a key with few values, or with some that are no
+        integers. The first value found is remembered: no value before it, and before all that were added since, is left.
         """
         spans = [run.rows_of(key) for run in self._runs]
         if sum(end - start for start, end in spans) <= WIDE:
@@ -492,11 +504,14 @@ class Trace:
     # The state
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The changes at times in `upto` and not in `after`, in one run."""
+        """Changes at times in `upto` but not in `after`, in one run."""
         return list(self.pieces(upto, after, lambda: WHOLE))
 
     def pieces(self, upto: Frontier, after: Frontier, rows: RowCount) -> Iterator[Run]:
-        """The same in runs of about `rows()` rows: the shard, key, value, difference and coordinates of each change."""
+        """Runs of `snapshot` with about `rows()` rows each.
+
+        Columns: the shard, key, value, difference and coordinates of each change.
+        """
         self._settle()
         for run in list(self._runs):
             wanted = [time in upto and time not in after for time in run.times]
@@ -519,7 +534,7 @@ class Trace:
         return pa.table(columns)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold."""
+        """Replace the state by the contents of `runs`."""
         self._clear()
         tables = [run.batch for run in runs]
         if not tables:
@@ -534,7 +549,7 @@ class Trace:
         self._push(self._sum(columns, whole["diff"].to_numpy(), list(map(tuple, times.tolist()))))
 
     def keep(self, frontier: Frontier) -> None:
-        """Drop the changes at times outside `frontier`."""
+        """Drop changes at times outside `frontier`."""
         self._settle()
         kept = []
         for run in self._runs:
@@ -551,21 +566,24 @@ class Trace:
                 self._met(time)
 
     def compact(self, frontier: Frontier) -> None:
-        """Times inside `frontier` need not be told apart any more; they become one as runs merge."""
+        """Allow times inside `frontier` to be merged; they are when runs merge."""
         if frontier.antichain:
             least = tuple(max(0, min(lane) - 1) for lane in zip(*frontier.antichain, strict=True))
             if least != self._least:
                 self._least, self._known = least, {}
 
     def size(self) -> StateSize:
-        """The size of the trace."""
+        """Size of the trace."""
         return StateSize(len(self), 32 * len(self), len(self._runs) + bool(self._count))
 
 
 def _bisected(
     column: I64, low: npt.NDArray[np.intp], high: npt.NDArray[np.intp], wanted: I64, right: bool
 ) -> npt.NDArray[np.intp]:
-    """For each wanted number its place in the part of a column from `low` to `high`, which rises; `right`: behind it."""
+    """Binary search of each number in its own range of a column.
+
+    A range is sorted, from `low` to `high`. `right`: the result is behind equal numbers, not in front of them.
+    """
     while (still := low < high).any():
         middle = low + high >> 1
         there = column[np.minimum(middle, len(column) - 1)]
@@ -579,5 +597,5 @@ def _no_less(time: Time, least: Time | None) -> Time:
 
 
 def spread(codes: I64) -> npt.NDArray[np.uint64]:
-    """Hashes of codes, for the shards of what is saved; routing is by the keys themselves."""
+    """Hashes of codes for shards of saved state; routing uses the keys themselves."""
     return codes.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)

@@ -1,4 +1,4 @@
-"""Codes of values: an integer is its own code; any other value gets one that stands for it in a store beside the rows.
+"""Codes of values: integers are their own; other values get one from a store.
 
 Operators work on codes. Values that are the same have one code (`identity`). The code of a key is that of the plain value which
 equals it, so that equal keys are one key; where a record says it otherwise, as 2.0, its value is a `Form`, which says how.
@@ -25,7 +25,10 @@ _MOST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The value of a record whose key is not plain, with the key as the record says it. `bare`: the record is no pair."""
+    """Value of a record with a key that is not plain, and the key as written.
+
+    `bare`: the record is no pair.
+    """
 
     key: Any
     value: Any
@@ -33,7 +36,7 @@ class Form:
 
     @property
     def record(self) -> Any:
-        """The record."""
+        """Record with the key as written."""
         return self.key if self.bare else (self.key, self.value)
 
 
@@ -46,7 +49,7 @@ register(
 
 
 class Values:
-    """The store of one operator: value ↔ code. A `State` (timely.state.interface) whose runs hold (code, value).
+    """Value store of one operator: value ↔ code; a `State` with runs of (code, value).
 
     Each value has the least time at which it was needed, so that a checkpoint has all that its rows name. A code never stands
     for another value.
@@ -61,10 +64,10 @@ class Values:
         self._times: dict[int, Time] = {}
         self._next = NOTHING + 1
         self.odd: set[int] = set()
-        """Codes of values that are not plain, and of forms: others may equal them."""
+        """Codes of forms and of values not in plain form; other values may equal them."""
 
     def code(self, value: Any, time: Time) -> int:
-        """The code of `value`, which is needed at `time`.
+        """Code of `value`, needed at `time`.
 
         Raises:
             TypeError: for a value that cannot be hashed.
@@ -95,7 +98,7 @@ class Values:
         self._next = max(self._next, code + 1)
 
     def place(self, record: Any, time: Time) -> tuple[int, int]:
-        """The codes of a record: of its key, and of its value; what is no pair is its own key."""
+        """Codes of a record's key and value; a record that is no pair is its own key."""
         pair = type(record) is tuple and len(record) == 2
         key, value = record if pair else (record, None)
         code = self.code(key, time)
@@ -104,24 +107,24 @@ class Values:
         return code, self.code(value, time) if pair else NOTHING
 
     def key(self, key: Any, time: Time) -> int:
-        """The code of a key: that of the plain value which equals it."""
+        """Code of a key's plain form, shared by all equal keys."""
         code = self.code(key, time)
         return self.code(plain(key), time) if code in self.odd else code
 
     def places(self, records: Sequence[Any], time: Time) -> tuple[I64, I64]:
-        """The codes of many records."""
+        """Codes of many records: keys and values."""
         place = self.place
         return _columns([place(record, time) for record in records])
 
     def record(self, key: int, value: int) -> Any:
-        """The record of two codes."""
+        """Record with these codes of key and value."""
         if value == NOTHING:
             return self.value(key)
         found = self.value(value)
         return found.record if type(found) is Form else (self.value(key), found)
 
     def records(self, keys: I64, values: I64) -> list[Any]:
-        """The records of many codes."""
+        """Records with these codes of keys and values."""
         if are_integers(values) or not self.odd:
             if not (values == NOTHING).any():
                 return list(zip(self.values(keys), self.values(values), strict=True))
@@ -130,17 +133,17 @@ class Values:
         return list(map(self.record, keys.tolist(), values.tolist()))
 
     def are_plain(self, codes: I64) -> bool:
-        """True if no two of these codes, in different places, can stand for values that are equal."""
+        """True if different codes among these stand for unequal values."""
         if not self.odd or are_integers(codes):
             return True
         return self.odd.isdisjoint(codes[codes < LEAST].tolist())
 
     def known(self, value: Any) -> int:
-        """The code of `value`, if it has one; NOTHING if not."""
+        """Code of `value`; NOTHING if it has none."""
         return self._codes.get(identity(value), NOTHING)
 
     def codes(self, values: Sequence[Any], time: Time) -> I64:
-        """The codes of many values."""
+        """Codes of many values."""
         if set(map(type, values)) == {int}:
             try:
                 column = np.array(values, np.int64)
@@ -152,11 +155,11 @@ class Values:
         return np.array([code(value, time) for value in values], np.int64)
 
     def value(self, code: int) -> Any:
-        """The value of a code."""
+        """Value of a code."""
         return code if code >= LEAST else self._values[code]
 
     def values(self, codes: I64) -> list[Any]:
-        """The values of many codes."""
+        """Values of many codes."""
         if are_integers(codes):
             return list(codes.tolist())
         held = self._values
@@ -166,7 +169,7 @@ class Values:
         return len(self._values)
 
     def forget_others(self, codes: I64) -> None:
-        """Nothing names any values but those of `codes`. A value that comes again gets another code."""
+        """Drop all values except those of `codes`; a dropped value gets a new code later."""
         for code in self._values.keys() - codes.tolist():
             name = identity(self._values.pop(code))
             del self._times[code]
@@ -177,7 +180,7 @@ class Values:
     # The state
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The values that rows in `upto` and none in `after` needed."""
+        """Values needed by rows in `upto` but not in `after`."""
         found: dict[Time, list[Any]] = {}
         for code, time in self._times.items():
             if time in upto and time not in after:
@@ -185,7 +188,7 @@ class Values:
         return [Run(time, entries) for time, entries in found.items()]
 
     def pieces(self, upto: Frontier, after: Frontier, rows: RowCount) -> Iterator[Run]:
-        """The same in runs of about `rows()` rows."""
+        """Runs of `snapshot` with about `rows()` rows each."""
         for run in self.snapshot(upto, after):
             start = 0
             while start < len(run.batch):
@@ -195,25 +198,25 @@ class Values:
                 yield Run(run.time, piece)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold."""
+        """Replace the state by the contents of `runs`."""
         self._clear()
         entries = [(code, value, run.time) for run in runs for code, value in run.batch]
         for code, value, time in sorted(entries, key=lambda entry: entry[0]):  # of two codes the later one is in use
             self._hold(code, identity(value), value, min(time, self._times.get(code, time)))
 
     def keep(self, frontier: Frontier) -> None:
-        """Nothing: values that nothing names do no harm."""
+        """Do nothing: unused values do no harm."""
 
     def compact(self, frontier: Frontier) -> None:
-        """Nothing: codes never change."""
+        """Do nothing: codes never change."""
 
     def size(self) -> StateSize:
-        """The size of the store."""
+        """Size of the store."""
         return StateSize(len(self._values), nbytes(list(self._values.values())), 1 if self._values else 0)
 
 
 def are_integers(codes: I64) -> bool:
-    """True if all codes are integers that stand for themselves."""
+    """True if all codes are integers, their own values."""
     return not len(codes) or int(codes.min()) >= LEAST
 
 

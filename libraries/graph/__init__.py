@@ -1,4 +1,4 @@
-"""Graph algorithms on collections of edges, kept up to date as edges come and go.
+"""Incremental graph algorithms on collections of edges.
 
 >>> import falkirk
 >>> from falkirk import differential, graph

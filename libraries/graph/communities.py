@@ -1,4 +1,4 @@
-"""Communities: groups of nodes that are more connected with each other than with others."""
+"""Communities: groups of nodes with more edges inside than to others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from timely.errors import GraphError, user_site
 
 @of_edges
 def label_propagation(edges: Collection, rounds: int = 5) -> Collection:
-    """Pairs (node, label) after `rounds` rounds, in each of which all nodes take the label that most of their neighbours have.
+    """Pairs (node, label) after `rounds` of synchronous label propagation.
+
+    In each round all nodes take the most frequent label of their neighbours.
 
     A node begins with itself as its label; of equally frequent labels the least wins. Edges (a, b) count once and in both
     directions. (Raghavan, Albert and Kumara, *Near linear time algorithm to detect community structures*, 2007, synchronously.)

@@ -12,10 +12,13 @@ from libraries.differential.rows import as_key
 from libraries.graph.nodes import nodes_of, of_edges
 
 _HALF = 31
-"""Bits of each of two numbers that are one."""
+"""Bits of each of two numbers packed into one."""
 
 _APART = 256
-"""Iterations between the labels of one length and the next. More than most diameters; where it is not, only time is lost."""
+"""Iterations between the entry of labels of one bit length and the next.
+
+It is more than most diameters; for larger ones only time is lost.
+"""
 
 
 @of_edges
@@ -40,7 +43,7 @@ def components(
 
 
 def _spread(edges: Collection, nodes: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """Pairs (node, least of the nodes from which a walk along edges (from, to) leads to it)."""
+    """Pairs (node, least node with a walk to it along edges (from, to))."""
     graph = edges.stream.graph
     scope = graph.add_scope(name, edges.scope)
     close, known = feedback(scope, graph, f"{scope.name}-feedback")
@@ -52,7 +55,7 @@ def _spread(edges: Collection, nodes: Collection, limit: int = LIMIT, name: str 
 
 @of_edges
 def strong_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """Pairs (node, least node of its strongly connected component) for edges (from, to).
+    """Pairs (node, least node of its strongly connected component), edges (from, to).
 
     >>> from falkirk import differential, graph
     >>> flow = falkirk.Dataflow()
@@ -71,7 +74,7 @@ def strong_components(edges: Collection, limit: int = LIMIT, name: str | None = 
 
 
 def _same(edges: Collection) -> Collection:
-    """The edges whose ends are reached from one and the same least node."""
+    """Edges with both ends reached from the same least node."""
     edges = edges.arrange()
     least = _spread(edges, edges.map_pairs(lambda a, b: as_key(b)).distinct()).arrange()
     begins = edges.join(least, lambda a, b, label: _both(b, a, label), columns=True)
@@ -79,7 +82,7 @@ def _same(edges: Collection) -> Collection:
 
 
 def _both(key: Any, a: Any, b: Any) -> Any:
-    """A key with two nodes as one value: in one number where they fit."""
+    """Key with two nodes as one value, packed into one number if they fit."""
     if isinstance(key, np.ndarray):
         fit = min(a.min(), b.min()) >= 0 and max(a.max(), b.max()) >> _HALF == 0
         return (key, a << _HALF | b) if fit else NotImplemented
@@ -88,7 +91,7 @@ def _both(key: Any, a: Any, b: Any) -> Any:
 
 
 def _alike(end: Any, begun: Any, label: Any) -> Any:
-    """The edge to `end`, if its beginning has the same label; if not, (-1, -1), an edge that joins nothing."""
+    """Edge to `end` if its start has the same label; otherwise the void edge (-1, -1)."""
     if isinstance(end, np.ndarray):
         alike = begun & (1 << _HALF) - 1 == label
         return np.where(alike, begun >> _HALF, -1), np.where(alike, end, -1)
@@ -102,7 +105,7 @@ def _is_kept(a: Any, b: Any) -> Any:
 
 @of_edges
 def odd_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """The nodes of components that are not bipartite: those with a closed walk of an odd number of edges.
+    """Nodes of non-bipartite components: those with a closed walk of odd length.
 
     In a graph with two copies of each node, in which each edge leads from one copy to the other, such a walk joins the copies.
 
@@ -122,7 +125,7 @@ def odd_components(edges: Collection, limit: int = LIMIT, name: str | None = Non
 
 
 def _copy(node: Any, side: int) -> Any:
-    """One of two copies of a node: of an integer an integer, of others a pair."""
+    """Copy 0 or 1 of a node: an integer for an integer, a pair for others."""
     return 2 * node + side if type(node) is int or isinstance(node, np.ndarray) else (node, side)
 
 
@@ -131,7 +134,7 @@ def _copied(copy: Any) -> Any:
 
 
 def _length(label: Any) -> Any:
-    """The bits of an integer, and of another label 0; of an array those of each."""
+    """Bit length of an integer label, 0 for others; elementwise for an array."""
     if not isinstance(label, np.ndarray):
         return label.bit_length() if type(label) is int else 0
     size = np.abs(label)

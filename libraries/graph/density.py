@@ -1,5 +1,7 @@
-"""Dense parts of a graph. Edges are (a, b) in either direction; one that comes twice counts once, one from a node to itself not
-at all."""
+"""Dense parts of a graph, with edges (a, b) in either direction.
+
+Duplicate edges count once, edges from a node to itself not at all.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from libraries.graph.nodes import bare, of_edges
 
 
 def _simple(edges: Collection) -> Collection:
-    """Each edge once, from the lesser node to the greater."""
+    """Distinct edges, from the lesser node to the greater."""
     return edges.filter_pairs(lambda a, b: a != b).map_pairs(_rising).distinct()
 
 
@@ -24,7 +26,7 @@ def _rising(a: Any, b: Any) -> Any:
 
 @of_edges
 def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """The nodes of the largest part in which each node has at least `k` neighbours.
+    """Nodes of the k-core: the largest part with `k` or more neighbours for each node.
 
     >>> from falkirk import differential, graph
     >>> flow = falkirk.Dataflow()

@@ -1,4 +1,4 @@
-"""Nodes of a graph, which may be anything that can be hashed. Those that are pairs travel as keys: see `Collection.as_keys`."""
+"""Nodes of a graph: any hashable values; pairs go as keys (`Collection.as_keys`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 
 
 def of_edges(function: Callable[P, Collection]) -> Callable[P, Collection]:
-    """An algorithm that refuses what is no collection.
+    """Decorator of graph algorithms: rejects arguments other than collections.
 
     Raises:
         GraphError: with the user's line.
@@ -40,15 +40,15 @@ def of_edges(function: Callable[P, Collection]) -> Callable[P, Collection]:
 
 
 def nodes_of(edges: Collection) -> Collection:
-    """The nodes that have an edge, each once, as keys."""
+    """Distinct nodes with an edge, as keys."""
     return edges.map_pairs(lambda a, b: as_key(a)).concat(edges.map_pairs(lambda a, b: as_key(b))).distinct()
 
 
 def bare(nodes: Collection) -> Collection:
-    """Nodes that are keys as records."""
+    """Nodes as records, from nodes as keys."""
     return nodes.map_pairs(lambda node, _: node)
 
 
 def each(node: Any, number: int) -> Any:
-    """`number`; for an array of nodes as many of it."""
+    """`number`, repeated for an array of nodes."""
     return np.full(len(node), number) if isinstance(node, np.ndarray) else number

@@ -11,7 +11,9 @@ from libraries.graph.nodes import each, nodes_of, of_edges
 def pagerank(
     edges: Collection, damping: float = 0.85, unit: float = 1e-6, limit: int = LIMIT, name: str | None = None
 ) -> Collection:
-    """Pairs (node, rank), with ranks as numbers of `unit`: (1 - damping) and damping times what edges (from, to) bring.
+    """Pairs (node, PageRank), in whole numbers of `unit`.
+
+    A rank is (1 - damping) plus damping times the shares along edges (from, to).
 
     A node shares its rank among its edges; that of a node without any goes nowhere, so divide by the sum where shares are
     wanted. In whole units ranks only grow from nothing, and come to rest; they are too small by about a unit an edge.

@@ -1,4 +1,4 @@
-"""Walks along edges: nodes that are reached, and how far away they are."""
+"""Walks along edges: reachable nodes and distances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from libraries.graph.nodes import bare, each, of_edges
 
 @of_edges
 def reach(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """The nodes that a walk along edges (from, to) leads to from any of `roots`, these included.
+    """Nodes reachable from any of `roots` along edges (from, to), roots included.
 
     >>> from falkirk import differential, graph
     >>> flow = falkirk.Dataflow()
@@ -30,7 +30,7 @@ def reach(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | 
 
 @of_edges
 def distances(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """Pairs (node, number of edges (from, to) on the shortest walk from any of `roots`).
+    """Pairs (node, least number of edges (from, to) from any of `roots`).
 
     >>> from falkirk import differential, graph
     >>> flow = falkirk.Dataflow()
@@ -51,7 +51,7 @@ def distances(edges: Collection, roots: Collection, limit: int = LIMIT, name: st
 
 @of_edges
 def shortest_paths(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """Pairs (node, least sum of weights on a walk from any of `roots`), for edges (from, (to, weight)).
+    """Pairs (node, least weight from any of `roots`), for edges (from, (to, weight)).
 
     A cycle of negative weight has no end: an error after `limit` iterations.
 

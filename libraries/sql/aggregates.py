@@ -19,14 +19,14 @@ from timely.operators.agg import Aggregate
 
 
 class _Names:
-    """Names of columns that are made: what the query says of them, and more where there is such a column."""
+    """Names for computed columns: as in the query, made unique among its columns."""
 
     def __init__(self, schema: pl.Schema | None) -> None:
         self._known = schema is not None
         self._taken = set(schema or ())
 
     def name(self, node: Node) -> str:
-        """A name that no column has."""
+        """Name for a computed column, taken by no other."""
         name = text(node).replace('"', "") + ("" if self._known else "()")
         while name in self._taken:
             name += "()"
@@ -37,7 +37,7 @@ class _Names:
 def totals(
     items: list[Node], keys: list[Node], having: Node | None, rows: Rows, mode: Mode
 ) -> tuple[Relation, list[Expression]]:
-    """The totals of each group, and the results that a query makes of them."""
+    """Totals of each group, and the query's result expressions over them."""
     from sqlglot import exp
 
     window, keys = window_in([_named(key, items) for key in keys])
@@ -113,7 +113,7 @@ def totals(
         )
 
     def result(node: Node) -> Node:
-        """With its keys and aggregates as columns."""
+        """Part of a result with keys and aggregates replaced by columns."""
         column = names.get(text(node)) or bound_of(window, node)
         if column is not None:
             return results[column].copy() if column in results else exp.column(column, quoted=True)
@@ -145,7 +145,7 @@ def _in_windows(
     mode: Mode,
     input_of: Callable[[Node], str],
 ) -> Columns:
-    """The totals of windows, which come when these close."""
+    """Totals of windows, emitted when the windows close."""
     stream = rows.relation.settled("a window")
     if rows.relation.taken_back:
         refuse(
@@ -197,7 +197,7 @@ def _aggregate(node: Node, input_of: Callable[[Node], str]) -> Aggregate:
 
 
 def _filtered(node: Node) -> Node:
-    """An aggregate of what its filter leaves, as one of all: what the filter does not leave is null."""
+    """Aggregate with a `filter` as a plain aggregate: rejected rows become null."""
     from sqlglot import exp
 
     found, condition = node.this.copy(), node.expression.this
@@ -214,21 +214,21 @@ def _filtered(node: Node) -> Node:
 
 
 def _there(of: Node) -> Node:
-    """1 where there is a value, 0 where there is none."""
+    """Integer 1 for a value, 0 for a null."""
     from sqlglot import exp
 
     return exp.cast(exp.not_(exp.Is(this=of.copy(), expression=exp.null())), "bigint")
 
 
 def _missing(of: Node) -> Node:
-    """0 where there is a value, 1 where there is none."""
+    """Integer 0 for a value, 1 for a null."""
     from sqlglot import exp
 
     return exp.cast(exp.Paren(this=exp.Is(this=of.copy(), expression=exp.null())), "bigint")
 
 
 def _without_aliases(having: Node, items: list[Node], keys: list[Node], rows: Rows) -> Node:
-    """A condition on totals with expressions in the place of aliases, where these are no columns that it may name."""
+    """`having` with aliases replaced by their expressions, unless they name columns."""
     from sqlglot import exp
 
     aliases = {item.alias: item.this for item in items if isinstance(item, exp.Alias)}
@@ -245,7 +245,7 @@ def _without_aliases(having: Node, items: list[Node], keys: list[Node], rows: Ro
 
 
 def _named(key: Node, items: list[Node]) -> Node:
-    """The expression of a key of `group by`, which may name an item by its place or its alias."""
+    """Expression of a key of `group by`, which may be an item's place or alias."""
     from sqlglot import exp
 
     if isinstance(key, exp.Literal) and not key.is_string:

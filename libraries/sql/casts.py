@@ -1,4 +1,4 @@
-"""Casts of texts to dates, times and truth values, which Polars' casts do not know."""
+"""Casts of texts to dates, times and truth values, which Polars lacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS: dict[str, pl.DataType] = {
     "TIME": pl.Time(),
     "BOOLEAN": pl.Boolean(),
 }
-"""By the names that sqlglot has for the types of SQL."""
+"""Polars' types by sqlglot's names of SQL types."""
 
 _TRUTHS = {
     **dict.fromkeys(("t", "true", "y", "yes", "on", "1"), True),
@@ -21,7 +21,7 @@ _TRUTHS = {
 
 
 def of_text(text: pl.Expr, kind: pl.DataType, strict: bool) -> pl.Expr:
-    """A text as one of `KINDS`, in the form of ISO 8601; what is none is null, or an error if `strict`.
+    """Text in ISO 8601 as one of `KINDS`; others are null, or an error if `strict`.
 
     Polars would guess a form from the first rows, so that a row would depend on those with which it was read.
     """
@@ -40,7 +40,7 @@ def of_text(text: pl.Expr, kind: pl.DataType, strict: bool) -> pl.Expr:
 
 
 def _with(text: pl.Expr, endings: dict[int, str]) -> pl.Expr:
-    """Texts of some lengths, and what they leave out."""
+    """Texts with an ending appended to those of some lengths."""
     found = text
     for length, ending in endings.items():
         found = pl.when(text.str.len_chars() == length).then(text + ending).otherwise(found)

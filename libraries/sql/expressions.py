@@ -1,4 +1,4 @@
-"""Expressions of SQL as those of Polars, and what is said of parts of a query that streams cannot do."""
+"""SQL expressions as Polars expressions, and errors for unsupported ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timely.dataflow.schemas import no_rows
 from timely.errors import GraphError, user_site
 
 _NARROW = ("BIT_LENGTH(", "EXTRACT(", "LENGTH(", "OCTET_LENGTH(", "POSITION(")
-"""Functions that give 8 to 32 bits in Polars, and 64 in SQL."""
+"""Functions with results of 8 to 32 bits in Polars, and 64 in SQL."""
 
 
 _OF_THE_MOMENT = {
@@ -28,22 +28,22 @@ _OF_THE_MOMENT = {
     *("random", "rand", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "nextval", "clock_timestamp", "timeofday"),
     *("statement_timestamp", "transaction_timestamp", "today", "get_current_timestamp"),
 }
-"""Functions that give another value each time: by the names that sqlglot has for them, or by their own."""
+"""Non-deterministic functions, by sqlglot's names or their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """An expression that means something else of other types, over a stream whose types are known when rows come."""
+    """Expression with a type-dependent meaning, over a stream of types not yet known."""
 
     node: Node
     name: str | None = None
 
     def alias(self, name: str) -> Late:
-        """The same, with another name for its column."""
+        """Same expression with another name for its column."""
         return Late(self.node, name)
 
     def over(self, schema: pl.Schema) -> pl.Expr:
-        """The expression of Polars for columns of these types."""
+        """Polars expression for columns of these types."""
         found = _expression(self.node, schema)
         return found if self.name is None else found.alias(self.name)
 
@@ -52,12 +52,12 @@ Expression: TypeAlias = pl.Expr | Late
 
 
 def output_of(given: Expression) -> str:
-    """The name of the column that an expression makes."""
+    """Name of an expression's output column."""
     return given.name or "" if isinstance(given, Late) else given.meta.output_name()
 
 
 def polars(node: Node, column: Callable[[Node], str], schema: pl.Schema | None) -> Expression:
-    """An expression over a stream, of whose columns `column` says which is meant by one of the query."""
+    """Expression over a stream; `column` resolves the query's columns."""
     from sqlglot import exp
 
     check_known(node)
@@ -69,7 +69,7 @@ def polars(node: Node, column: Callable[[Node], str], schema: pl.Schema | None) 
 
 
 def check_known(node: Node) -> None:
-    """Refuse what is within an expression and would be of more than one row."""
+    """Reject non-deterministic calls, window functions and queries in an expression."""
     from sqlglot import exp
 
     for each in node.walk():
@@ -101,7 +101,10 @@ def check_known(node: Node) -> None:
 
 
 def expression(node: Node, schema: pl.Schema | None, said: Node) -> Expression:
-    """An expression that names columns of a stream. `said`: as the query says it, for errors."""
+    """Polars expression over a stream's columns, or a `Late` one if types are unknown.
+
+    `said`: the expression as written in the query, for errors.
+    """
     from sqlglot import exp
 
     try:
@@ -114,7 +117,7 @@ def expression(node: Node, schema: pl.Schema | None, said: Node) -> Expression:
 
 
 def _depends(node: Node) -> bool:
-    """True if an expression means something else of other types."""
+    """True if the meaning of an expression depends on types."""
     from sqlglot import exp
 
     by_type = exp.TimestampTrunc | exp.Div | exp.Extract | exp.Cast | exp.Date | exp.Round
@@ -130,19 +133,19 @@ def _expression(node: Node, schema: pl.Schema | None) -> pl.Expr:
 
 
 class _Reading:
-    """Reads expressions over columns of some types; None: these are not known."""
+    """Translator of expressions over columns of given types; None: types unknown."""
 
     def __init__(self, schema: pl.Schema | None) -> None:
         self._schema = dict(schema or {})
         self._made: dict[str, pl.Expr] = {}
-        """Expressions that Polars' SQL has no words for, by the names of columns that stand for them."""
+        """Expressions outside of Polars' SQL, by the names of columns in their place."""
 
     def expr(self, node: Node) -> pl.Expr:
-        """The expression of Polars that an expression of its SQL is."""
+        """Polars expression parsed from an expression of Polars' SQL."""
         return put(pl.sql_expr(text(node)), self._made)
 
     def said_to_polars(self, node: Node) -> Node:
-        """The expression that means in Polars' SQL what `node` means in SQL."""
+        """Expression of Polars' SQL with the meaning that `node` has in SQL."""
         from sqlglot import exp
 
         around = exp.Paren(this=node.copy())
@@ -153,7 +156,7 @@ class _Reading:
         return around
 
     def _kind(self, node: Node) -> pl.DataType | None:
-        """The type of an expression of Polars' SQL; None for one that has none."""
+        """Type of an expression of Polars' SQL; None if it has none."""
         try:
             found = no_rows(self._schema).select(of=pl.sql_expr(text(node))).collect_schema()
         except pl.exceptions.PolarsError:  # told of where the whole is read
@@ -209,7 +212,10 @@ class _Reading:
         return node
 
     def _quotient(self, node: Node) -> Node:
-        """Of decimals Polars has few digits, and none where one is divided by 0; numbers by which all rows are divided."""
+        """Quotient as doubles for decimals; with a column as divisor for a constant one.
+
+        Polars' decimals have few digits, and a division by 0 fails.
+        """
         from sqlglot import exp
 
         of, by = node.this, node.expression
@@ -225,7 +231,7 @@ class _Reading:
         return node if of is node.this else exp.Div(this=of, expression=by)
 
     def _logarithm(self, call: Node) -> Node:
-        """The base comes first, and is 10 where none is said. Of powers of 2 and 10 Polars' logarithms are not whole."""
+        """Logarithm to a base, by default 10, exact for powers of 2 and 10."""
         from sqlglot import exp
 
         base, of = (call.this, call.expression) if call.expression is not None else (exp.Literal.number(10), call.this)
@@ -239,7 +245,7 @@ class _Reading:
         return self._standing_for(exact, pl.Float64())
 
     def _time(self, node: Node) -> None:
-        """Make a date an instant, where hours, minutes or seconds are added to it."""
+        """Cast dates to timestamps in sums with hours, minutes or seconds."""
         from sqlglot import exp
 
         operands = [node.this, node.expression] if isinstance(node, exp.Add | exp.Sub) else []
@@ -251,7 +257,7 @@ class _Reading:
                     date.replace(exp.cast(date.copy(), "timestamp"))
 
     def _seconds(self, call: Node) -> Node:
-        """Seconds since 1970. Polars has none of dates, and nanoseconds in between, of which 64 bits hold 584 years."""
+        """Seconds since 1970 as a quotient of microseconds, also for dates."""
         from sqlglot import exp
 
         if not isinstance(self._kind(call.expression), pl.Date | pl.Datetime):
@@ -260,7 +266,7 @@ class _Reading:
         return quotient(self._standing_for(since, pl.Int64()), exp.Literal.number(1_000_000))
 
     def _cast(self, cast: Node) -> Node:
-        """A cast: of a text to what Polars' casts do not know, or one of which null comes where it cannot be made."""
+        """Cast, with texts, rounding and `try_cast` as in SQL."""
         from sqlglot import exp
 
         tried = isinstance(cast, exp.TryCast)
@@ -292,7 +298,7 @@ class _Reading:
         return self._standing_for(to_digits(self.expr(call.this), int(digits.name), kind), kind)
 
     def _standing_for(self, expr: pl.Expr, kind: pl.DataType) -> Node:
-        """The name of a column that stands for an expression of a type."""
+        """Name of a placeholder column for an expression of a type."""
         from sqlglot import exp
 
         name = f"expression {len(self._made)}()"
@@ -305,7 +311,7 @@ class _Reading:
         return self._standing_for(made, kind if isinstance(kind, pl.Datetime) else pl.Datetime("us"))
 
     def _read_texts(self, node: Node) -> None:
-        """Make texts dates and times where they are compared with such, or come in their place."""
+        """Cast text literals to dates and times beside operands of such types."""
         for operands in alike(node):
             texts = [each for each in operands if is_text(each)]
             if not texts or len(texts) == len(operands):
@@ -323,7 +329,7 @@ def _double(node: Node) -> Node:
 
 
 def listed(names: Any) -> str:
-    """Names, for users."""
+    """Names as a list for messages."""
     return ", ".join(map(repr, names)) or "none"
 
 

@@ -1,4 +1,4 @@
-"""Functions that mean something else in Polars' SQL as expressions that mean what SQL means."""
+"""Functions with another meaning in Polars' SQL, rewritten to have SQL's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from libraries.sql.nodes import Node
 
 
 def in_polars(call: Node) -> Node:
-    """A call as Polars' SQL says it; itself, if that is as SQL says it.
+    """Call in Polars' SQL with the meaning that it has in SQL.
 
     Of a null comes null, also where its value would not matter, as of the first 0 characters. An empty text is nowhere in
     another one, so it is not replaced.
@@ -26,7 +26,7 @@ def in_polars(call: Node) -> Node:
 
 
 def _unless_null(call: Node, *operands: Node) -> Node:
-    """A call, or null where one of these operands is."""
+    """Call, or null if one of these operands is null."""
     from sqlglot import exp
 
     return _unless(exp.or_(*(exp.Is(this=each.copy(), expression=exp.null()) for each in operands)), exp.null(), call)
@@ -50,7 +50,7 @@ def _replaced(call: Node) -> Node:
 
 
 def quotient(of: Node, by: Node) -> Node:
-    """`of / by`, where `by` is the same for all rows, and is a column all the same.
+    """Quotient `of / by` with the constant `by` as a column.
 
     Of two rows and more Polars multiplies by the reciprocal of a number, and one it divides: the last bit of a row would depend
     on those with which it was read.

@@ -1,4 +1,4 @@
-"""Integers in queries: computed in 64 bits with a sign, in which nothing wraps round.
+"""Integers in queries: signed 64-bit arithmetic with overflow as an error.
 
 Polars computes in the type of its columns, and what does not fit wraps round there: 8 bits of `x * x`. So operands are cast to
 128 bits, and results to 64, which is an error for what does not fit.
@@ -12,7 +12,7 @@ from libraries.sql.nodes import Node
 
 
 def may_wrap(node: Node) -> bool:
-    """True if `node` is an operation whose result may have more bits than its operands."""
+    """True if the result of `node` may have more bits than its operands."""
     from sqlglot import exp
 
     if isinstance(node, exp.Neg):
@@ -21,7 +21,7 @@ def may_wrap(node: Node) -> bool:
 
 
 def least(node: Node) -> Node | None:
-    """The least integer of 64 bits, if that is what `node` says: a minus, and a number that they do not hold."""
+    """Least 64-bit integer if `node` is its literal with a minus, else None."""
     from sqlglot import exp
 
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and node.this.name == str(2**63):
@@ -30,7 +30,7 @@ def least(node: Node) -> Node | None:
 
 
 def widened(node: Node) -> Node:
-    """An operation of integers that may wrap round, as one that cannot."""
+    """Integer operation computed in 128 bits, with an error for overflow of 64."""
     from sqlglot import exp
 
     wide = node.copy()
@@ -45,7 +45,10 @@ def widened(node: Node) -> Node:
 
 
 def guarded(case: Node) -> Node:
-    """A `case` of which a branch that does not count for a row is no error there: Polars computes all branches of all rows."""
+    """`case` guarded from overflow errors in branches that do not apply to a row.
+
+    Polars computes all branches of all rows.
+    """
 
     found = case.copy()
     conditions = [each.this.copy() for each in case.args["ifs"]]
@@ -57,7 +60,7 @@ def guarded(case: Node) -> Node:
 
 
 def _guard(branch: Node, of: Node | None, before: Sequence[Node], condition: Node | None) -> None:
-    """Make null what a branch computes where a condition before it holds, or its own one does not."""
+    """Make a branch's computation null for rows to which the branch does not apply."""
     from sqlglot import exp
 
     for each in list(branch.find_all(exp.Cast)):

@@ -1,4 +1,4 @@
-"""Queries as trees of sqlglot: their parts, as text, and with others in the place of some."""
+"""Queries as trees of sqlglot: parts, text and substitution."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 Node: TypeAlias = Any
-"""An expression of sqlglot, which is imported when it is needed."""
+"""Expression of sqlglot, a package imported only on use."""
 
 DIALECT = "postgres"
 
 
 def replaced(node: Node, change: Callable[[Node], Node]) -> Node:
-    """`node` with others in the place of those of its parts that `change` changes; these are not looked into further."""
+    """`node` with parts replaced by `change`; replaced parts are not searched further."""
     from sqlglot import exp
 
     around = exp.Paren(this=node.copy())
@@ -28,18 +28,18 @@ def replaced(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def name_of(item: Node) -> str:
-    """The name of a column of the results."""
+    """Name of a result column."""
     return item.alias_or_name or text(item)
 
 
 def text(node: Node) -> str:
-    """A part of a query as SQL."""
+    """SQL text of a part of a query."""
     found: str = node.sql(dialect=DIALECT)
     return found
 
 
 def is_star(item: Node) -> bool:
-    """True if an item of a select is all columns, of all tables or of one."""
+    """True if an item of a select is `*` or `table.*`."""
     from sqlglot import exp
 
     return isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star))

@@ -1,4 +1,4 @@
-"""`order by` and `limit`: the rows of each epoch in order, and the first few of each epoch or of all so far."""
+"""`order by` and `limit`: sorted rows of each epoch, or the first few rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from libraries.sql.relations import Mode, Relation
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """A column that rows are in the order of."""
+    """Column to sort by."""
 
     column: str
     descending: bool
@@ -23,7 +23,10 @@ class By:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of the rows of a query, and how many are wanted. `extra`: columns that are there for the order alone."""
+    """Sort order of a query, with its limit.
+
+    `extra`: columns computed for the order alone.
+    """
 
     text: str
     by: Sequence[By]
@@ -32,7 +35,10 @@ class Order:
 
 
 def order_of(node: Node, items: Sequence[Node], distinct: bool) -> Order | None:
-    """The order in which a query asks for its rows. `distinct`: all columns that it is by must be among its results."""
+    """Sort order of a query; None if it has neither `order by` nor `limit`.
+
+    `distinct`: all sort columns must be among the results.
+    """
     from sqlglot import exp
 
     order, limit = node.args.get("order"), node.args.get("limit")
@@ -81,7 +87,7 @@ def _count(limit: Node) -> int | None:
 
 
 def ordered(found: Relation, order: Order, mode: Mode) -> Relation:
-    """The rows in order, as far as they have one, or the first few."""
+    """Rows sorted within each epoch, or limited to the first few."""
     stream = found.stream
     if mode.running:
         if order.limit is None:

@@ -1,4 +1,4 @@
-"""Conditions and columns of one table, put to its rows before they are joined: so joins keep no more than is asked for."""
+"""Pushdown of conditions and columns to tables before joins, which then keep less."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from libraries.sql.windows import check_outside
 
 
 def filtered(tables: list[Rows], joins: Sequence[Node], conditions: list[Node]) -> tuple[list[Rows], list[Node]]:
-    """The tables of `from` without rows that a condition leaves out, and the conditions that are not of one table.
+    """Tables of `from` filtered by their own conditions, and the remaining conditions.
 
     A table whose columns a join may fill with nulls keeps all rows: a condition is of these nulls as well.
     """
@@ -32,7 +32,7 @@ def filtered(tables: list[Rows], joins: Sequence[Node], conditions: list[Node]) 
 
 
 def narrowed(tables: list[Rows], query: Node) -> list[Rows]:
-    """The tables of `from` of a select with the columns alone that it names; all of them, if it does not say which."""
+    """Tables of `from` reduced to the columns in use; unchanged for `*`."""
     from sqlglot import exp
 
     if any(map(is_star, query.expressions)):
@@ -50,7 +50,7 @@ def narrowed(tables: list[Rows], query: Node) -> list[Rows]:
 
 
 def _table_of(condition: Node, tables: Sequence[Rows]) -> int | None:
-    """The number of the table whose columns alone a condition names; None if there is none."""
+    """Number of the one table with all columns of a condition; None without one."""
     from sqlglot import exp
 
     places = set[int]()
@@ -68,7 +68,7 @@ def _has(rows: Rows, column: Node) -> bool:
 
 
 def _may_be_nulls(place: int, joins: Sequence[Node]) -> bool:
-    """True if a join fills columns of the table with nulls, or does not give them."""
+    """True if a join fills columns of the table with nulls, or omits them."""
     if place and (joins[place - 1].side in ("LEFT", "FULL") or joins[place - 1].kind in ("SEMI", "ANTI")):
         return True
     return any(each.side in ("RIGHT", "FULL") for each in joins[place:])

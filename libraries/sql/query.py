@@ -1,4 +1,4 @@
-"""`sql("select ...", s=stream)`: a query as verbs over columns.
+"""`sql("select ...", s=stream)`: a query compiled to operators on columns.
 
 sqlglot parses the statement; Polars' own SQL reads the expressions in it. What a stream cannot do is refused by name: rows that
 would have to be taken back, where nobody has asked for that, and an order of rows that go on coming.
@@ -32,7 +32,7 @@ _CLAUSES = {
     *("expressions", "from_", "joins", "where", "group", "having", "distinct", "with_", "this", "expression"),
     *("order", "limit", "offset"),
 }
-"""The parts of a query that are compiled; of what others say, the error is the SQL text."""
+"""Supported clauses of a query; any other is an error that quotes its text."""
 
 
 def sql(
@@ -43,7 +43,7 @@ def sql(
     lateness: Length | None = None,
     **streams: Columns,
 ) -> Columns:
-    """The stream of a query's results, over streams of columns by name.
+    """Results of a query over streams of columns by name.
 
     `select`, `where`, `join` (inner, left, right, full, semi, anti), `group by` with `count`, `sum`, `min`, `max`, `avg`,
     `variance`, `stddev`, `var_pop`, `stddev_pop`, `count(distinct x)`, `bool_and`, `bool_or`, these with `filter (where ...)`,
@@ -115,7 +115,7 @@ def sql(
 
 @cache
 def _dialect() -> Any:
-    """PostgreSQL's SQL, but for `session`, which is the name of a function here."""
+    """PostgreSQL's dialect with `session` as the name of a function."""
     from sqlglot import tokens
     from sqlglot.dialects.postgres import Postgres
 
@@ -125,14 +125,14 @@ def _dialect() -> Any:
 
 
 class _Compiler:
-    """Compiles queries over named streams."""
+    """Compiler of queries over named streams."""
 
     def __init__(self, mode: Mode, streams: Mapping[str, Relation]) -> None:
         self._mode = mode
         self._streams = dict(streams)
 
     def query(self, node: Node) -> Relation:
-        """The results of a select, or of several as one."""
+        """Results of a select or a union."""
         from sqlglot import exp
 
         inside = self
@@ -231,7 +231,7 @@ class _Compiler:
         return found if order is None else ordered(found, order, self._mode)
 
     def _from(self, node: Node) -> tuple[Rows, list[Node]]:
-        """The rows of all tables, and the conditions of `where` that are left."""
+        """Rows of all tables, and the remaining conditions of `where`."""
         if (of := node.args.get("from_")) is None:
             refuse(f"{text(node)}: a query over streams needs from")
         joins, where = node.args.get("joins") or (), node.args.get("where")
@@ -248,7 +248,7 @@ class _Compiler:
         return rows, conditions
 
     def _names(self, node: Node) -> Rows:
-        """The tables of a query, and the names of their columns."""
+        """Tables of a query with the names of their columns."""
         from sqlglot import exp
 
         tables: dict[str, dict[str, str] | None] = {}
@@ -287,7 +287,7 @@ class _Compiler:
 
 
 def _is_listed(join: Node) -> bool:
-    """True for a table that is in a list, without a condition of its own."""
+    """True for a table in a comma-separated list, without a join condition."""
     return not (join.args.get("on") or join.args.get("using") or join.side or join.method) and join.kind in (
         "",
         "CROSS",
@@ -295,7 +295,7 @@ def _is_listed(join: Node) -> bool:
 
 
 def _renamed(relation: Relation, columns: list[str], node: Node) -> Relation:
-    """The rows with the names of columns that an alias gives them."""
+    """Rows with columns renamed by an alias."""
     if not columns:
         return relation
     schema = relation.schema
@@ -306,7 +306,7 @@ def _renamed(relation: Relation, columns: list[str], node: Node) -> Relation:
 
 
 def _of_groups(node: Node) -> Node:
-    """A query whose `having` has queries in it, as one with `where` over one that makes the groups."""
+    """Query with subqueries in `having`, rewritten as `where` over a grouped subquery."""
     from sqlglot import exp
 
     inner, condition = node.copy(), node.args["having"].this
@@ -345,7 +345,7 @@ def _items(items: list[Node], rows: Rows) -> Iterator[Expression]:
 
 
 def _selected(stream: Columns, chosen: list[Expression]) -> Columns:
-    """A row for each row, where no expression is a column, too: Polars' `select` gives one row for numbers alone."""
+    """Projection with a row for each input row, even for constants only."""
     if any(isinstance(each, pl.Expr) and each.meta.is_column_selection(allow_aliasing=True) for each in chosen):
         return computed(stream, "select", *chosen)
     return computed(stream, "with_columns", *chosen).select(*map(output_of, chosen))

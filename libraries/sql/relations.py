@@ -1,4 +1,4 @@
-"""The rows of a part of a query: as they come, or as changes.
+"""Rows of a part of a query: appended only, or as changes.
 
 Over all epochs the rows of a query may have to be taken back: those without a match in an outer join, totals that are not so
 any more, the first few. Then they are `Changes`, and so is all that is made of them: their signs add up to the rows that SQL
@@ -30,7 +30,7 @@ Verb: TypeAlias = Literal["select", "with_columns", "filter"]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """The way in which a query is compiled, as `sql` is asked for it."""
+    """Mode of compilation, from the arguments of `sql`."""
 
     over: Over
     changes: bool
@@ -38,11 +38,11 @@ class Mode:
 
     @property
     def running(self) -> bool:
-        """True if results are of all that has come so far."""
+        """True if results are over all epochs so far."""
         return self.over == "scope"
 
     def check_taking_back(self, what: str) -> None:
-        """Refuse what would have to take rows back, where nobody has asked for changes."""
+        """Reject a clause with retractions unless the query has `changes=True`."""
         if self.running and not self.changes:
             refuse(
                 f"{what} over all epochs would have to take rows back; say sql(..., changes=True) for rows with a sign, or "
@@ -52,19 +52,22 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Rows of a query. `replaces`: they are totals that run on, of which each takes the place of one before."""
+    """Rows of a query.
+
+    `replaces`: they are running totals, each in place of the one before.
+    """
 
     stream: Columns
     replaces: bool = False
 
     @property
     def taken_back(self) -> bool:
-        """True if its rows may be taken back: it is changes."""
+        """True if rows may be retracted: the stream is `Changes`."""
         return isinstance(self.stream, Changes)
 
     @property
     def schema(self) -> pl.Schema | None:
-        """Its columns, without a sign, if they are known."""
+        """Schema without a sign; None if unknown."""
         schema = self.stream.schema
         if schema is None or not self.taken_back:
             return schema
@@ -72,11 +75,11 @@ class Relation:
 
     @property
     def all(self) -> pl.Expr:
-        """All its columns, as a selection."""
+        """Selection of all columns without the sign."""
         return pl.all().exclude(CHANGE) if self.taken_back else pl.all()
 
     def settled(self, what: str) -> Columns:
-        """Its rows, for `what` would count those that have been replaced as well."""
+        """Stream of the rows; an error for running totals, which would be counted twice."""
         if self.replaces:
             refuse(
                 f"{what}: the totals that it is of run on, and each takes the place of one before; say sql(..., changes=True), "
@@ -85,7 +88,7 @@ class Relation:
         return self.stream
 
     def signed(self) -> Changes:
-        """Its rows as changes."""
+        """Rows as changes."""
         if isinstance(self.stream, Changes):
             return self.stream
         if self.schema is not None and CHANGE in self.schema:
@@ -94,7 +97,7 @@ class Relation:
 
 
 def computed(stream: Columns, verb: Verb, *given: Expression) -> Columns:
-    """`select`, `with_columns` or `filter` of a stream; where types that count are not known, with those of each batch."""
+    """`select`, `with_columns` or `filter` of a stream, by batch if types are unknown."""
     if not any(isinstance(each, Late) for each in given):
         found: Columns = getattr(stream, verb)(*given)
         return found
@@ -105,14 +108,17 @@ def computed(stream: Columns, verb: Verb, *given: Expression) -> Columns:
 
 
 class _OfBatches:
-    """A verb of expressions that are read for the types of each batch. `signed`: the last column is a sign, and stays it."""
+    """Operator on batches with expressions resolved by the types of each batch.
+
+    `signed`: the last column is a sign, and stays the last one.
+    """
 
     def __init__(self, verb: Verb, given: Sequence[Expression], signed: bool) -> None:
         self._verb = verb
         self._given = given
         self._signed = signed
         self._read: dict[tuple[Any, ...], tuple[list[pl.Expr], Any]] = {}
-        """Expressions, and what computes them over few rows, by the types that they are for."""
+        """Resolved expressions and their compiled form for few rows, by types."""
 
     def __call__(self, batch: Batch) -> pl.DataFrame:
         frame = as_polars(batch)
@@ -132,14 +138,14 @@ class _OfBatches:
 
 
 def united(parts: Sequence[Relation]) -> Relation:
-    """All rows of several relations, which have the same columns."""
+    """Union of all rows of relations with the same columns."""
     signed = any(part.taken_back for part in parts)
     first, *others = [part.signed() if signed else part.stream for part in parts]
     return Relation(first.concat(*others), any(part.replaces for part in parts))
 
 
 def distinct(of: Relation, columns: Sequence[str], over: Over) -> Columns:
-    """Each combination of some columns once."""
+    """Distinct combinations of some columns."""
     stream = of.settled("distinct rows")
     if not of.taken_back:
         return stream.distinct(*columns, over=over)
@@ -148,7 +154,7 @@ def distinct(of: Relation, columns: Sequence[str], over: Over) -> Columns:
 
 
 def joined(left: Relation, right: Relation, on: Sequence[str], how: str, mode: Mode, suffix: str) -> Columns:
-    """A join on equal columns `on`; columns of the right side that the left one has, too, have a suffix.
+    """Join on equal columns `on`; equal names on the right side get a suffix.
 
     Of a right or full join the keys are not null where either side has them.
     """
@@ -183,12 +189,12 @@ def joined(left: Relation, right: Relation, on: Sequence[str], how: str, mode: M
 
 
 def _semi(rows: Columns, other: Relation, on: list[str]) -> Columns:
-    """The rows that have a match among some of which one, or of these, may be taken back."""
+    """Semi join with a relation; either side may be changes."""
     return rows.join(distinct(Relation(other.stream.select(*on)), on, "scope"), on)
 
 
 def _anti(of: Relation, other: Relation, on: list[str]) -> Changes:
-    """The rows that have no match: all, less those that have one."""
+    """Anti join: all rows minus those with a match."""
     rows = of.signed()
     matched = Relation(_semi(rows, other, on)).signed()
     less = view(matched.rows().with_columns((-pl.col(CHANGE)).alias(CHANGE)), Changes)

@@ -1,23 +1,23 @@
-"""Numbers that are rounded as SQL rounds them: ties away from 0; to integers, of floats to even ones."""
+"""Rounding as in SQL: ties away from 0; floats to integers: ties to even."""
 
 from __future__ import annotations
 
 import polars as pl
 
 _SPLITTER = 134217729.0
-"""2**27 + 1: it parts a float into two of half its digits (Dekker 1971)."""
+"""Dekker's factor 2**27 + 1: splits a float into halves of its digits (1971)."""
 
 _WHOLE = 2.0**52
-"""Floats from here on are whole numbers."""
+"""Magnitude 2**52: floats of it or more are whole numbers."""
 
 
 def to_integer(number: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """A float or a decimal as a whole number of its type."""
+    """Float or decimal rounded to a whole number of its type."""
     return number.round(0, mode="half_away_from_zero" if kind.is_decimal() else "half_to_even")
 
 
 def to_digits(number: pl.Expr, digits: int, kind: pl.DataType) -> pl.Expr:
-    """A number with so many decimals. Of a float, what is rounded is the number itself, not its rounded product."""
+    """Number rounded to some decimals; floats by exact value, without double rounding."""
     if not kind.is_float():
         return number.round(digits, mode="half_away_from_zero")
     if digits > 22:  # powers of ten are no floats from there on, and no number of use has such digits

@@ -1,4 +1,4 @@
-"""Conditions of `where` as joins: tables that `from` lists, and queries within conditions.
+"""Conversion of conditions to joins: tables listed in `from`, and subqueries.
 
 `in` and `exists` become semi and anti joins, a query as a value a join with its total, on the columns that it takes from
 outside.
@@ -22,7 +22,7 @@ Compile = Callable[[Node], Relation]
 
 
 def conjuncts(condition: Node | None) -> list[Node]:
-    """The conditions that must all hold; what all branches of an `or` have in common is among them."""
+    """Conditions joined by `and`, with factors common to all branches of an `or`."""
     from sqlglot import exp
 
     if condition is None:
@@ -46,14 +46,14 @@ def _flat(node: Node, kind: Any) -> list[Node]:
 
 
 def has_query(node: Node) -> bool:
-    """True if there is a query within an expression."""
+    """True if an expression contains a query."""
     from sqlglot import exp
 
     return node.find(exp.Query) is not None
 
 
 def listed(rows: Rows, others: list[tuple[Node, Rows]], conditions: list[Node], mode: Mode) -> tuple[Rows, list[Node]]:
-    """The join of all tables of `from`, in an order in which each has an equal column, and the conditions that are left."""
+    """Join of all tables of `from` in a feasible order, and the remaining conditions."""
     from sqlglot import exp
 
     left, todo = list(conditions), list(others)
@@ -102,16 +102,16 @@ def _meet(condition: Node, one: Rows, other: Rows) -> bool:
 
 @dataclass
 class Conditions:
-    """Compiles conditions in which there are queries, as joins of the rows that they are of."""
+    """Compiler of conditions with subqueries into joins."""
 
     compile: Compile
     own: Callable[[Node], Rows]
-    """The rows of `from` of a query, which know its own columns."""
+    """Function from a query to the tables in its `from`, with their columns."""
     mode: Mode
     _made: int = field(default=0)
 
     def hold(self, rows: Rows, conditions: Iterable[Node]) -> Rows:
-        """The rows for which all conditions hold."""
+        """Rows filtered by all conditions."""
         for each in conditions:
             rows = self._one(rows, each)
         return rows
@@ -138,7 +138,7 @@ class Conditions:
         return rows.filter("where", condition)
 
     def _parted(self, query: Node, what: str) -> tuple[Node, list[tuple[Node, Node]], list[Node]]:
-        """A query without the conditions that take columns from outside: equal columns (outside, own), and others."""
+        """Query without correlated conditions; its equal columns (outside, own); the rest."""
         from sqlglot import exp
 
         if not isinstance(query, exp.Select) or query.args.get("limit"):
@@ -162,7 +162,7 @@ class Conditions:
         return made, equal, rest
 
     def _joined(self, rows: Rows, query: Node, keys: list[tuple[Node, Node]], kind: str) -> tuple[Rows, str]:
-        """The join with a query, of which the columns from outside equal `key 0` and so on."""
+        """Join with a query on its columns `key 0`, `key 1` ..., and the query's alias."""
         from sqlglot import exp
 
         self._made += 1
@@ -271,7 +271,7 @@ class Conditions:
         return self._joined(rows, self._keyed(query, made, []), made, "ANTI")[0]
 
     def _value(self, rows: Rows, query: Node) -> tuple[Rows, Node]:
-        """The rows with the value of a query, which is a total, and its column."""
+        """Rows joined with the value of an aggregate subquery, and its column."""
         from sqlglot import exp
 
         said = f"({text(query)})"
@@ -304,7 +304,7 @@ def _in_place_of(old: Node, new: Node, node: Node) -> Node:
 
 
 def _columns(node: Node) -> list[Node]:
-    """The columns of a condition, without those of the queries in it."""
+    """Columns of a condition, without those of its subqueries."""
     from sqlglot import exp
 
     if isinstance(node, exp.Query):
@@ -315,7 +315,7 @@ def _columns(node: Node) -> list[Node]:
 
 
 def _within(each: Node, condition: Node) -> bool:
-    """True if a query is within a condition itself, not within another query of it."""
+    """True if a query is in the condition itself, not in another query of it."""
     node = each.parent
     while node is not None and node is not condition:
         if node.key in ("subquery", "select"):

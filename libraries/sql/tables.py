@@ -1,4 +1,4 @@
-"""The rows of `from` and `join`, and the columns that a query may name there."""
+"""Tables of `from` and `join`, and resolution of column names."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _JOINS = {
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A stream, and by table the name that each column has there (None: as it is)."""
+    """Stream with its columns by table and by name in the query (None: same names)."""
 
     relation: Relation
     tables: Mapping[str, Mapping[str, str] | None]
     merged: frozenset[tuple[str, str]] = frozenset()
-    """The columns, by table, that `using` has made one with others."""
+    """Columns (table, name) merged with others by `using`."""
     shared: Mapping[str, str] = field(default_factory=dict)
-    """The columns that `using` has made of those of both sides, where neither has all of their values."""
+    """Coalesced columns of `using` in right and full joins, by name."""
 
     def column(self, node: Node) -> str:
-        """The column of the stream that is meant."""
+        """Stream's column for a column of the query."""
         name, table = node.name, node.table
         if table and table not in self.tables:
             refuse(f"no table {table!r}; there are {listed(self.tables)}")
@@ -53,12 +53,12 @@ class Rows:
         return any(name in (names or ()) for names in self.tables.values())
 
     def alone(self, table: str) -> Mapping[str, str] | None:
-        """The columns of a table that are not one with others."""
+        """Columns of a table without those merged with others."""
         names = self.tables[table]
         return names and {name: column for name, column in names.items() if (table, name) not in self.merged}
 
     def all(self, given: set[str]) -> Iterator[pl.Expr]:
-        """The columns of all tables, in order. One whose name is among those `given` is `name:table`, as in Polars."""
+        """All tables' columns in order; repeated names become `name:table`, as in Polars."""
         if len(self.tables) == 1:
             yield self.relation.all
             return
@@ -69,7 +69,7 @@ class Rows:
             yield from _named(table, self.alone(table) or {}, given)
 
     def all_of(self, table: str, given: set[str]) -> Iterator[pl.Expr]:
-        """The columns of one table, as those of all are."""
+        """Columns of one table, named as by `all`."""
         if table not in self.tables:
             refuse(f"no table {table!r}; there are {listed(self.tables)}")
         if len(self.tables) == 1:
@@ -78,7 +78,7 @@ class Rows:
             yield from _named(table, self.tables[table] or {}, given)
 
     def filter(self, what: str, condition: Node) -> Rows:
-        """The rows for which a condition holds."""
+        """Rows filtered by a condition."""
         kept = polars(condition, self.column, self.relation.schema)
         return replace(self, relation=Relation(computed(self.relation.settled(what), "filter", kept)))
 
@@ -90,12 +90,12 @@ def _named(table: str, names: Mapping[str, str], given: set[str]) -> Iterator[pl
 
 
 def table(name: str, of: Relation) -> Rows:
-    """The rows of one table."""
+    """Rows of one table."""
     return Rows(of, {name: None if of.schema is None else {each: each for each in of.schema}})
 
 
 def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
-    """The rows of two sides that meet, as a join of a query says."""
+    """Join of two sides as in a query."""
     ((name, names),) = other.tables.items()
     how = _JOINS.get(" ".join(filter(None, (join.side, join.kind))))
     if join.method:
@@ -168,14 +168,14 @@ def join(rows: Rows, other: Rows, join: Node, mode: Mode) -> Rows:
 
 
 def _common(one: pl.DataType, two: pl.DataType) -> pl.DataType | None:
-    """The type in which integers of two types are compared; None where there is no need of one, or none."""
+    """Common type for a comparison of integers; None if no cast is needed or possible."""
     if one == two or not (one.is_integer() and two.is_integer()) or pl.UInt64 in (one, two):
         return None
     return pl.Int64()
 
 
 def _before(how: str, conditions: list[Node], left: Rows, right: Rows) -> tuple[Rows, Rows]:
-    """The sides of a join without the rows that do not meet a condition on the side of which it does not keep all rows."""
+    """Sides of a join after its one-sided conditions have filtered them."""
     from sqlglot import exp
 
     for each in conditions:
@@ -200,20 +200,20 @@ def _before(how: str, conditions: list[Node], left: Rows, right: Rows) -> tuple[
 
 
 def _side_of(column: Node, left: Rows, right: Rows) -> str:
-    """The side of a join that a column of a condition is of."""
+    """Side of a join with a condition's column: "left" or "right"."""
     if not column.table and left.knows(column.name) and right.knows(column.name):
         refuse(f"column {column.name!r} is in several tables; say which: {next(iter(right.tables))}.{column.name}")
     return "right" if _is_of(column, right) else "left"
 
 
 def _is_of(column: Node, right: Rows) -> bool:
-    """True if a column of a condition is one of the right side."""
+    """True if a column of a condition belongs to the right side."""
     ((name, names),) = right.tables.items()
     return column.table == name if column.table else column.name in (names or ())
 
 
 def _conditions(join: Node, left: Rows, right: Rows) -> tuple[list[tuple[str, str]], list[Node]]:
-    """The pairs of columns, left and right, that a join is on; and what else must hold of its rows."""
+    """Pairs of equal columns (left, right) of a join, and its other conditions."""
     from sqlglot import exp
 
     pairs: list[tuple[str, str]] = []

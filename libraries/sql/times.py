@@ -22,11 +22,14 @@ _TRUNCATED = {
     "quarter": "1q",
     "year": "1y",
 }
-"""The parts that `date_trunc` takes, as Polars has them."""
+"""Units of `date_trunc` as Polars' durations."""
 
 
 def truncated(call: Node, of: pl.Expr, kind: pl.DataType | None) -> pl.Expr:
-    """`date_trunc` of an expression of a type. Raises PolarsError for what has none, or another unit."""
+    """`date_trunc` of an expression.
+
+    Raises PolarsError for an unknown unit, a zone, or a type without dates.
+    """
     part = call.args["unit"].name.lower()
     if part not in _TRUNCATED or call.args.get("zone") is not None:
         raise pl.exceptions.SQLInterfaceError(
@@ -38,7 +41,7 @@ def truncated(call: Node, of: pl.Expr, kind: pl.DataType | None) -> pl.Expr:
 
 
 def alike(node: Node) -> list[list[Node]]:
-    """The operands of an expression that must be of one type, such as both sides of a comparison: those that go together."""
+    """Groups of operands of one required type, such as both sides of a comparison."""
     from sqlglot import exp
 
     found: list[list[Node]] = []
@@ -59,20 +62,20 @@ def alike(node: Node) -> list[list[Node]]:
 
 
 def is_text(node: Node) -> bool:
-    """True for a text in quotes."""
+    """True for a text literal."""
     from sqlglot import exp
 
     return isinstance(node, exp.Literal) and bool(node.is_string)
 
 
 def may_be_dated(node: Node) -> bool:
-    """True if `node` has something beside a text that begins as dates and times do, and both are to be of one type."""
+    """True if a text literal like a date or time is combined with other operands."""
     texts = [each.name for operands in alike(node) for each in operands if is_text(each)]
     return any(re.match(r"\d\d\d\d-\d\d-\d\d|\d\d:\d\d", each) for each in texts)
 
 
 def dated(texts: list[Node], kind: pl.DataType) -> None:
-    """Make `texts` dates or times, where those beside them are of such a type."""
+    """Cast text literals to the date or time type of their neighbours."""
     from sqlglot import exp
 
     for each in texts:
@@ -93,7 +96,7 @@ def dated(texts: list[Node], kind: pl.DataType) -> None:
 
 
 def put(expr: pl.Expr, made: Mapping[str, pl.Expr]) -> pl.Expr:
-    """An expression with others in the place of columns."""
+    """Expression with columns replaced by other expressions."""
     if not made:
         return expr
     trees = {name: tree_of(each) for name, each in made.items()}

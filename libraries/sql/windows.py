@@ -1,4 +1,6 @@
-"""Windows in `group by`: `tumble(at, interval '10 seconds')`, `hop(at, slide, size)` and `session(at, gap)`.
+"""Windows in `group by`: `tumble`, `hop` and `session`, over event times.
+
+Calls: `tumble(at, interval '10 seconds')`, `hop(at, slide, size)`, `session(at, gap)`.
 
 The bounds of the window of a row of results are `tumble_start(...)` and `tumble_end(...)`, with the same arguments. These are
 the grouped window functions of SQL as Calcite and Flink have it.
@@ -19,10 +21,10 @@ from timely.operators.window_shapes import Length, Session, Sliding, Tumbling
 Shape: TypeAlias = Tumbling | Sliding | Session
 
 _LENGTHS = {"tumble": ("size",), "hop": ("slide", "size"), "session": ("gap",)}
-"""The functions, and the lengths that they take behind the column of event times."""
+"""Names of the lengths after the event time, by window function."""
 
 _PART = r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?(?=\s|\d|$)"
-"""A number and a unit, of an interval."""
+"""Pattern of a number and a unit in an interval."""
 
 _UNITS = {
     "millisecond": dt.timedelta(milliseconds=1),
@@ -36,16 +38,16 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """A window in `group by`: of event times, by an expression."""
+    """Window in `group by` over an expression of event time."""
 
     time: Node
     shape: Shape
     bounds: dict[str, str]
-    """The calls that give its bounds, as text, with the column of each."""
+    """Bounds by the text of the call: column "start" or "end"."""
 
 
 def window_in(keys: Sequence[Node]) -> tuple[WindowCall | None, list[Node]]:
-    """The window that is among the keys of `group by`, and the other keys."""
+    """Window among the keys of `group by`, or None, and the other keys."""
     calls = [key for key in keys if _function(key) in _LENGTHS]
     if len(calls) > 1:
         refuse(f"{text(calls[1])}: group by takes one window")
@@ -54,7 +56,7 @@ def window_in(keys: Sequence[Node]) -> tuple[WindowCall | None, list[Node]]:
 
 
 def check_outside(node: Node) -> None:
-    """Refuse the functions of windows where there is no such window."""
+    """Reject functions of windows in a query without the window."""
     from sqlglot import exp
 
     for each in node.find_all(exp.Anonymous):
@@ -82,7 +84,7 @@ def _window(call: Node) -> WindowCall:
 
 
 def bound_of(window: WindowCall | None, node: Node) -> str | None:
-    """The column of a bound of the window, if that is what a call says."""
+    """Column of a window's bound for a call, or None."""
     if window is None or not _function(node):
         return None
     said = ", ".join(map(text, node.expressions))
@@ -117,7 +119,7 @@ def _length(node: Node) -> Length:
 
 
 def has_window(query: Node) -> bool:
-    """True if a query has a window in it."""
+    """True if a query contains a window."""
     from sqlglot import exp
 
     return any(_function(each) in _LENGTHS for each in query.find_all(exp.Anonymous))
