@@ -1,4 +1,7 @@
-"""Record of a program's functions, as stores keep it and processes exchange it (`timely.dataflow.functions` makes it)."""
+"""Record of a program's functions, for stores and for other processes.
+
+`timely.dataflow.functions` makes it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import msgspec
 
 
 class Functions(msgspec.Struct, frozen=True):
-    """The functions of a program. `of`: by operator, a text for each thing that was seen, by its place."""
+    """Functions of a program.
+
+    `of`: by operator, a text for each thing that was seen, by its place.
+    """
 
     scheme: int
     python: str

@@ -1,4 +1,4 @@
-"""The story of a state machine: its last events, each with the effects that followed, told with every internal error."""
+"""Recent events and effects of a state machine, shown with every internal error."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import msgspec
 from timely.errors import FalkirkError
 
 MOST = 100
-"""Steps that a story holds."""
+"""Number of steps in a story."""
 
 _ITEMS, _LETTERS = 4, 80
-"""A longer collection is told by its length, and a longer text by its beginning."""
+"""Longest collection and longest text shown in full."""
 
 M = TypeVar("M")
 
 
 class InvariantBroken(FalkirkError):
-    """A state machine is in a state in which it must never be: a fault of Falkirk, found before it does harm."""
+    """State machine in an impossible state: a fault of Falkirk, found before harm."""
 
 
 class Story:
@@ -32,7 +32,7 @@ class Story:
         self._steps: deque[str] = deque(maxlen=most)
 
     def tell(self, at: object, events: Iterable[object], effects: Sequence[object]) -> None:
-        """Add a step: events that came together, and what followed."""
+        """Add a step: simultaneous events and their effects."""
         causes = " and ".join(map(brief, events))
         self._steps.append("\n".join([f"{at}: {causes}", *(f"    -> {brief(effect)}" for effect in effects)]))
 
