@@ -1,4 +1,4 @@
-"""The gate: where what leaves a region waits until recovery says that nothing in that region can take it back.
+"""Gate: holds the output of a region until recovery rules out its rollback.
 
 A batch in front of a gate waits in the queue of its input, and counts as work outside of this worker, so that nobody behind
 takes its time for complete. `Worker.open` lets it through. Without recovery gates stand open.
@@ -12,7 +12,7 @@ from timely.time import Time
 
 
 class Gate(Operator):
-    """Passes on what comes."""
+    """Passes every batch on unchanged."""
 
     repeats_over = "record"
     keeps_batches = True

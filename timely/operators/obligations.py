@@ -19,7 +19,7 @@ Declared = RepeatsOver | tuple[RepeatsOver, ...]
 
 
 class Obligation(IntEnum):
-    """The divisions of its input over which an operator gives the same; a greater one promises more."""
+    """Granularity of deterministic output; a greater one promises more."""
 
     BATCH = 0
     """The same batches, in the same order."""
@@ -33,7 +33,9 @@ _NAMES = {"batch": Obligation.BATCH, "time": Obligation.TIME, "record": Obligati
 
 
 def obligations(declared: object, inputs: int, who: object) -> tuple[Obligation, ...]:
-    """The obligation for each of `inputs` inputs; `declared` is one for all of them, or a tuple with one for each.
+    """Obligation for each of `inputs` inputs.
+
+    `declared` is one for all of them, or a tuple with one for each.
 
     Raises:
         GraphError: `who`, an operator, has declared something else.
