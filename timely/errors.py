@@ -42,11 +42,11 @@ class SourceError(FalkirkError):
 
 
 class SinkError(FalkirkError):
-    """Output cannot be written."""
+    """Failure to write output."""
 
 
 class OperatorError(FalkirkError):
-    """A user's function raised, or broke the engine's rules; the cause is chained."""
+    """Failure of a user's function, or breach of the engine's rules; cause chained."""
 
 
 class WorkerLost(FalkirkError):
@@ -112,7 +112,7 @@ _COMMAND_LINE = os.path.join(_ROOT, "falkirk", "cli.py")
 
 
 def user_site() -> Site:
-    """The innermost line of the call stack that is not this project's own."""
+    """Innermost line of the call stack outside this project's code."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _file_of(frame).startswith(_NOT_THE_USERS):
         frame = frame.f_back
@@ -120,7 +120,7 @@ def user_site() -> Site:
 
 
 def at_line(text: str) -> str:
-    """`text` behind the line of the user's program it is about.
+    """`text` prefixed with the user's line in the call stack.
 
     It stays as it is where the user has written a command line.
     """
@@ -153,7 +153,7 @@ def naming_the_line(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def name_the_line(error: FalkirkError) -> None:
-    """Add the user's line to an error that names none."""
+    """Add the user's line to an error without one."""
     text = str(error)
     if error.args[:1] == (text,) and not _NAMES_A_LINE.search(text):
         error.args = (at_line(text), *error.args[1:])

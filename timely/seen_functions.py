@@ -19,4 +19,4 @@ class Functions(msgspec.Struct, frozen=True):
     polars: str
     of: dict[str, dict[str, str]]
     sites: dict[str, str]
-    """Each operator in words, with the user's line."""
+    """Description of each operator, with the user's line."""

@@ -26,7 +26,7 @@ class InvariantBroken(FalkirkError):
 
 
 class Story:
-    """The last steps of a state machine, in words. What they held is not kept alive."""
+    """Last steps of a state machine as text; it keeps no objects alive."""
 
     def __init__(self, most: int = MOST) -> None:
         self._steps: deque[str] = deque(maxlen=most)
@@ -41,7 +41,7 @@ class Story:
 
 
 def brief(value: Any, depth: int = 2) -> str:
-    """A value in few words, however large it is.
+    """Short text for a value of any size.
 
     >>> brief((3, "a", b"bytes")), brief(list(range(9))), brief({"a": [1]})
     ("(3, 'a', bytes of 5)", 'list of 9', "{'a': [1]}")
@@ -78,7 +78,7 @@ def _fields(kind: type) -> tuple[str, ...] | None:
 
 
 def check(machine: M, invariants: Iterable[Callable[[M], str | None]], story: Story) -> None:
-    """Raise InvariantBroken if one of `invariants` says what is wrong with `machine`."""
+    """Raise InvariantBroken if one of `invariants` finds a fault in `machine`."""
     for invariant in invariants:
         wrong = invariant(machine)
         if wrong is not None:

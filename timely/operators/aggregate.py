@@ -170,7 +170,7 @@ class Grouping(Operator):
         return found
 
     def _is_rows(self, batch: Batch) -> TypeGuard[Columns]:
-        """True for rows as they came, False for a partial table."""
+        """True for raw rows, False for a partial table."""
         return isinstance(batch, pl.DataFrame) or as_arrow(batch).column_names == self._reading.names
 
     def _of_partial(self, table: pa.Table) -> Added:

@@ -73,7 +73,7 @@ class AsofChanges(Joining):
         return [frame for frame in found if len(frame)]
 
     def _nearest(self, time: Time, rows: pl.DataFrame) -> pl.DataFrame:
-        """Left rows, each with the right row that is nearest to it now."""
+        """Left rows, each with its nearest right row so far."""
         near = self._right.rows(time).near(KeyedFrame(rows, self._on), self._strategy)
         there = self._known(RIGHT, near)
         return nearest(rows, there, self._at, self._on, self._strategy, self._tolerance, self._suffix)

@@ -393,7 +393,7 @@ class Context:
         return time
 
     def check_later(self, now: Time, time: Time, what: str) -> Time:
-        """`time` in plain numbers, checked to be >= `now`.
+        """Validated `time`, in plain numbers and >= `now`.
 
         `END` is a name for users; no message and no checkpoint carries it.
 
@@ -413,7 +413,7 @@ class Context:
         return time
 
     def _time(self, now: Time, time: object, what: str) -> Time:
-        """`time` in plain numbers.
+        """Validated `time`, in plain numbers.
 
         Raises OperatorError unless it is a time of as many coordinates as `now` has.
         """
@@ -462,7 +462,7 @@ class _Restoring:
 
 
 def notify_of(ctx: Context, times: Sequence[Time]) -> None:
-    """Ask to be notified of each of `times`, which came together in a span."""
+    """Ask for a notification at each of `times`, delivered together in a span."""
     for time in times:
         ctx.time = time
         ctx.notify_at()

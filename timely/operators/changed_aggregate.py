@@ -138,7 +138,7 @@ class ChangedAggregate(Grouping):
         return pa.concat_tables([gone, come]).append_column(self._sign, pa.array(signs))
 
     def _of(self, columns: tuple[str, ...], found: _Found, like: pa.Table) -> dict[str, pa.Array]:
-        """The aggregates of values in the order of these columns, for each key."""
+        """Results of the aggregates over values ordered by `columns`, for each key."""
         results: dict[str, pa.Array] = {}
         for name, aggregate in self._of_values.items():
             if _ordered(aggregate) == columns:

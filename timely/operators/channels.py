@@ -29,15 +29,15 @@ class Channel:
     """Channel of a plain edge: batches stay on their worker."""
 
     def describe(self) -> str:
-        """Its text in the graph's fingerprint and drawings."""
+        """Name of the channel in the graph's fingerprint and drawings."""
         return "pipeline"
 
     def sample(self, batch: Batch) -> Batch:
-        """A few records or rows of `batch`, to try whether they could travel."""
+        """First records or rows of `batch`, for a trial of routing and encoding."""
         return head(batch, _SAMPLE)
 
     def surely_carries(self, batch: Batch) -> bool:
-        """True if a look at the types of `batch` tells that it can travel. In doubt, no."""
+        """True if the types of `batch` prove it encodable and routable. In doubt, False."""
         return _is_plain(batch)
 
 
@@ -87,7 +87,7 @@ class Exchange(Channel):
         return f"exchange by {', '.join(self.columns)}" if self.columns else "exchange"
 
     def split(self, batch: Batch, workers: int) -> list[Batch | None]:
-        """The part of `batch` for each worker."""
+        """Parts of `batch`, one for each worker."""
         if self.prepare is not None:
             batch = self.prepare(batch)
         if self.combine is not None:
@@ -122,7 +122,7 @@ class Gather(Exchange):
         return "gather"
 
     def split(self, batch: Batch, workers: int) -> list[Batch | None]:
-        """The whole of `batch` for one worker."""
+        """Parts of `batch`: all of it for one worker, None for the others."""
         parts: list[Batch | None] = [None] * workers
         parts[worker_of_shard(shard_of(stable_hash(self.name)), workers)] = batch
         return parts

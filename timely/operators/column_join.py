@@ -39,7 +39,7 @@ from timely.state import OrderedRowsState, Parts, RowsState, TimedBatches
 from timely.time import Time, visible
 
 CHANGE = "change"
-"""The column of changes: 1 for a row that comes, -1 for one that is taken back."""
+"""Sign column of changes: 1 for an added row, -1 for a row taken back."""
 
 LEFT, RIGHT = 0, 1
 
@@ -181,7 +181,7 @@ class Joining(Operator):
         )
 
     def _beside(self, left: ColumnList, right: ColumnList) -> pl.DataFrame:
-        """The pairs: left columns, then right ones without the keys."""
+        """Joined pairs: left columns, then right ones without the keys."""
         taken = {column.name for column in left}
         others = [column for column in right if column.name not in self._on]
         return frame_of(
@@ -454,7 +454,7 @@ def _stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def signed(frame: pl.DataFrame, sign: int) -> pl.DataFrame:
-    """The rows of `frame`, with a sign. Raises TypeError if a column has its name."""
+    """Rows of `frame` with a sign column; TypeError if its name is taken."""
     refuse_change(frame.columns)
     return frame.with_columns(pl.lit(sign, pl.Int8).alias(CHANGE))
 

@@ -37,7 +37,7 @@ AT = "at()"
 """Event time column of rows, as 64-bit integers."""
 
 FIRST, LAST = "first()", "last()"
-"""The event times of the first and the last row of a session, as aggregates."""
+"""Names of the aggregates with the first and the last event time of a session."""
 
 HIDDEN = (FIRST, LAST)
 """Aggregates left out of results."""

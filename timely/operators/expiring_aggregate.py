@@ -27,7 +27,7 @@ from timely.state import ExpiringTotals, Parts, TimedValues, ValuesOfKeys
 from timely.time import Time
 
 _LAST = "last()"
-"""The event time of the last row of a key, as an aggregate."""
+"""Name of the aggregate with the last event time of a key."""
 
 _MARK = "watermark"
 _VALUES = Part("values", AT)

@@ -163,7 +163,7 @@ def least(a: Any, b: Any) -> Any:
 
 
 def greatest(a: Any, b: Any) -> Any:
-    """The larger of two; NaN loses against any number, and of what is equal one wins."""
+    """Larger of two, independent of their order; NaN loses against any number."""
     if a > b:
         return a
     return b if b > a else _first(a, b)
@@ -215,7 +215,7 @@ def differs(before: Any, after: Any) -> bool:
 
 
 class _Totals(Operator):
-    """Total of each key, of a time by itself or running on."""
+    """Base of totals by key, for each time by itself or running."""
 
     repeats_over = "time"
 
@@ -368,7 +368,7 @@ class Fold(Operator):
 
 
 class Distinct(Operator):
-    """Each record once: once a time, or once in a scope."""
+    """Removes duplicate records within a time, or within a scope."""
 
     def __init__(self, running: bool) -> None:
         self.repeats_over = "record" if running else "time"

@@ -19,7 +19,7 @@ _STEP = 4
 """Largest ratio of the first table to the others together, for a merge."""
 
 Unite: TypeAlias = Callable[[Sequence[pa.Table]], pa.Table]
-"""Several partial tables as one."""
+"""Function to merge several partial tables into one."""
 
 
 class OpenTables(KeyedState):
@@ -37,7 +37,7 @@ class OpenTables(KeyedState):
         return {start for start, _ in self.read(_ROOT)}
 
     def add(self, time: Time, parts: Iterable[tuple[int, pa.Table]]) -> None:
-        """Add a partial table to each of these windows, all different."""
+        """Add a partial table to each of several distinct windows."""
         held = self.read(_ROOT)
         numbered: dict[int, list[int]] = {}
         for start, number in held:

@@ -39,7 +39,7 @@ class Reading:
         self.grouping = list(dict.fromkeys([*keys, *self.distinct]))
         """Key columns of partial tables: keys, then columns with counted values."""
         self.carried = [part for part in self.parts if part.kind != "distinct"]
-        """The parts in partial tables."""
+        """Parts stored in partial tables."""
         makers = {each.read: each for each in aggregates.values() if each.makes}
         self._makers = [each for each in makers.values() if not any(set(each.read) < set(other) for other in makers)]
         self.makes = bool(self._makers)
@@ -83,7 +83,7 @@ class Reading:
         }
 
     def by_key(self, many: Sequence[Added], new: Callable[[str, list[Added]], list[pa.Array]]) -> list[Added]:
-        """Rows by key and value as rows by key, in which new values are counted.
+        """Convert rows by key and value into rows by key, with new values counted.
 
         `new` is given rows by key and value of a column, and returns the keys and the values that it meets for the first time.
         """
@@ -106,7 +106,7 @@ class Reading:
         return found
 
     def _added(self, keys: list[pa.Array], carried: Mapping[Part, Values], counted: str | None) -> Added:
-        """Rows with these carried parts, each a new value of the column `counted`."""
+        """Rows from carried parts; each counts as a new value of the column `counted`."""
         made: list[Values] = []
         for part in self.parts:
             one = np.full(len(keys[0]), part.column == counted, np.int64)

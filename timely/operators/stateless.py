@@ -143,7 +143,7 @@ def _chains(stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
 
 
 class _VerbFailed(Exception):
-    """A verb in a plan has raised `error` for `batch`."""
+    """Failure of a verb in a plan: `error`, raised for `batch`."""
 
     def __init__(self, stage: Stage, batch: Batch, error: BaseException) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ from timely.time import Time
 _MARK = "mark"
 
 ON_TIME, LATE, WATERMARKS = 0, 1, 2
-"""The output ports of `Lateness`."""
+"""Output ports of `Lateness`."""
 
 
 class EventTimes(Operator):

@@ -36,7 +36,7 @@ _AWARE_ORIGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The times from `start` up to `end`, which is outside.
+    """Window of event times from `start` up to, but not including, `end`.
 
     >>> falkirk.Window(0, 10)
     Window(start=0, end=10)
@@ -59,7 +59,7 @@ def check_length(length: object, what: str) -> None:
 
 
 def moved(at: Any, by: Any) -> Any:
-    """`at + by`; for datetimes the first or last of all where it lies beyond them.
+    """`at + by`, limited to the range of datetimes.
 
     Records whose time stands for none are often of the years 1 and 9999, and their windows reach further.
     """

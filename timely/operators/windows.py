@@ -56,7 +56,7 @@ _WATERMARK = "watermark"
 
 @dataclass(frozen=True, slots=True)
 class WindowAggregate:
-    """The function from a window's values to its result.
+    """Incremental aggregate of a window's values.
 
     `add(accumulator or ABSENT, items)` gives the new accumulator and changes none; `merge(earlier, later)` unites two, of two
     sessions or of what came before and now; `ordered` asks for the items of each epoch in order. `gather(slots, values)`,
@@ -232,14 +232,14 @@ class OpenWindows(KeyedState):
             self.remove(time, closed)
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """As for any state by key; a window lies in the shard of its key."""
+        """Runs of state as for any state by key, with a window in the shard of its key."""
         for run in super().pieces(upto, after, rows):
             yield Run(
                 run.time, [_in_shard_of_key(record) for record in cast("list[tuple[Any, ...]]", run.batch)], run.part
             )
 
     def scan(self, upto: Frontier) -> None:
-        """None: windows close before long."""
+        """No scan for snapshots: windows close before long."""
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by the content of `runs`."""
