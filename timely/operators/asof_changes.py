@@ -1,8 +1,8 @@
 """As-of joins as changes: each left row with its nearest right row so far.
 
-A right row that comes later may be nearer to left rows that came before. It is so only to those that lie, in the order, between
-it and its neighbours of the right side: they are looked up in an index, matched without it and with it, and where another row
-is found, the pair that there was is taken back. So an epoch costs what it brings, and the left rows beside that.
+A later right row may be nearer to earlier left rows. Only left rows between it and its neighbours on the right side are
+affected: they are looked up in an index and matched without it and with it; where the match differs, the former pair is
+taken back. The cost of an epoch grows with its rows and the affected left rows.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ class Operator:
     def on_span(self, ctx: Context, port: int, span: Span) -> None:
         """Handle batches of several times on `port`, as by `on_batch` of each in turn.
 
-        Called only for operators that say `spans`, and, where somebody may go back, `undoes_spans`. They send at the times of
-        their events.
+        Called only for operators with `spans`, and under recovery only for those with `undoes_spans`. They send at
+        the times of their events.
         """
         for time, batch in span.parts():
             ctx.time = time

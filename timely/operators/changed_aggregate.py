@@ -1,10 +1,10 @@
 """Totals of signed rows, including extremes, first, last and distinct counts.
 
-They are those of the rows that were not taken back.
+Rows taken back do not count.
 
-A sum loses what is taken back; a minimum needs to know which value comes next. So of each key all different values are kept,
-each with the sum of its signs, and given up when that is 0. A key that changes has all its values looked at. First and last
-are of pairs (order, value).
+A sum subtracts a value taken back; a minimum needs the next value. So all distinct values of each key are kept, each
+with the sum of its signs, and dropped when that is 0. A change of a key looks at all its values. First and last work on
+pairs (order, value).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Session windows over columns: rows of a key less than a gap apart.
 
-A row is a session by itself, and so is each partial result; sessions of a key that meet become one. That is decided for all
-rows of a batch, and again for all keys of an epoch, by sorting and running maxima. What an epoch costs grows with the sessions
-of the keys that it brings, and those that close, not with all that are open.
+A row is a session by itself, and so is each partial result; overlapping sessions of a key are merged. Merging works on
+all rows of a batch, and again on all keys of an epoch, by sorting and running maxima. The cost of an epoch grows with
+the sessions of its keys and those that close, not with all that are open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """First few rows of each key: of each time, or of all so far as changes.
 
-Rows that come and rows that are taken back are added up: of each key all different rows are kept, each with the sum of its
-signs. A key that changes has all its rows looked at. Where nothing is ever taken back, only the first few are kept.
+Added rows and rows taken back are summed: all distinct rows of each key are kept, each with the sum of its signs. A
+change of a key looks at all its rows. Where nothing is ever taken back, only the first few are kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Event-time windows over columns: late rows, and totals by key and window.
 
-Event times are integers, or instants, which count as microseconds since 1970. A worker judges its own rows, against the
-watermark that all workers agree on (`timely.operators.watermark`), puts each into its windows, and adds them up by window and
-key before they travel. So what travels, and what open windows hold, is partial tables.
+Event times are integers, or instants, which count as microseconds since 1970. A worker tests its own rows for lateness,
+against the watermark that all workers agree on (`timely.operators.watermark`), puts each into its windows, and adds
+them up by window and key before the exchange. So exchanged data and open windows are partial tables.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class HeldEnd(Operator):
 
 
 class CaptureEnd(Operator):
-    """Hands every batch, with its time, to whoever runs the dataflow."""
+    """Hands every batch, with its time, to the caller of the run."""
 
     spans = True
 

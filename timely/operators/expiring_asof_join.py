@@ -1,9 +1,9 @@
 """As-of joins with a time to live, by event time, for right rows.
 
-What is late is judged in front, on the worker that has read it, so no left row will come before the watermark of the left side.
-Of each key the right rows behind the watermark are kept, and the newest that is not behind it, as far as the strategy and the
-tolerance ask for them. Dropping changes no result: it waits until nothing will be rolled back behind the watermark, nor behind
-the row for which another one is dropped.
+Late rows are split off before this operator, on the worker that has read them, so no left row comes before the
+watermark of the left side. Of each key the right rows behind the watermark are kept, and the newest that is not behind
+it, as far as the strategy and the tolerance ask for them. Dropping changes no result: it waits until nothing will be
+rolled back behind the watermark, nor behind the row for which another one is dropped.
 """
 
 from __future__ import annotations

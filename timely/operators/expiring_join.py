@@ -1,8 +1,8 @@
 """Running joins with a time to live: rows of epochs too far apart do not meet.
 
-A row of epoch e meets those of the epochs from e - n to e + n, at the later of the two. So a join gives what an interval join
-by epoch would. Rows that nothing to come can meet are dropped, as soon as nothing will be rolled back to when they could be
-met. The end of the input is farther than that from all epochs.
+A row of epoch e meets rows of the epochs from e - n to e + n, at the later of the two epochs: an interval join by
+epoch. Rows out of reach of all future rows are dropped as soon as no rollback can go back to a time at which they could
+be met. The end of the input is out of reach of all epochs.
 """
 
 from __future__ import annotations

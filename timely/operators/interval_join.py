@@ -1,8 +1,9 @@
 """Interval joins of two streams of columns: pairs with event times within bounds.
 
-A pair comes out once, when the time of the later of its rows is complete. What is late is judged in front, on the worker that
-has read it: so no left row will come before the watermark of the left side, and right rows that could only meet such are
-dropped, and left rows likewise. Dropping changes no result; it waits until nothing will be rolled back behind it.
+A pair comes out once, when the time of the later of its rows is complete. Late rows are split off before this operator,
+on the worker that has read them, so no left row comes before the watermark of the left side: right rows that could only
+meet earlier left rows are dropped, and left rows likewise. Dropping changes no result; it waits until nothing will be
+rolled back behind the watermark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keyed user functions, called for each record of a key and for its timers.
 
-Everything happens when a time is complete: first its records, key by key, then the timers that are due at it. Keys come in the
-order of their content, and so do the values of a key: whoever does a time again meets the same in the same order.
+All calls happen when a time is complete: first its records, key by key, then the timers due at it. Keys are in the
+order of their content, and so are the values of a key: a replay of a time makes the same calls in the same order.
 """
 
 from __future__ import annotations
