@@ -1,4 +1,6 @@
-"""Timely dataflow: logical times, progress tracking, and the worker that runs its share of a dataflow. Pure, but for `io`.
+"""Timely dataflow: logical times, progress tracking, and workers.
+
+Pure, but for `io`.
 
 Rooms, lowest first; each imports from those below:
 

@@ -1,4 +1,4 @@
-"""The errors that a user can meet. Each says what happened, where, and what to do about it."""
+"""Errors for users: cause, place and remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 
 
 class FalkirkError(Exception):
-    """Root of everything that this project raises on purpose.
+    """Base of all errors raised on purpose by this project.
 
     >>> try:
     ...     falkirk.run(falkirk.Dataflow("empty"))
@@ -26,36 +26,36 @@ class FalkirkError(Exception):
 
 
 class GraphError(FalkirkError):
-    """The program does not describe a dataflow that can run: found while it is built, before any data moves."""
+    """Invalid dataflow program, found while it is built, before any data moves."""
 
 
 class CodecError(FalkirkError):
-    """A value that must cross an exchange, a log or a checkpoint is of a type that the codec does not carry."""
+    """Value of a type unknown to the codec, at an exchange, a log or a checkpoint."""
 
 
 class ProtocolError(FalkirkError):
-    """Bytes from another process or a store are nothing that this version of the project writes."""
+    """Bytes from another process or a store in no format of this version."""
 
 
 class SourceError(FalkirkError):
-    """Input cannot be read: missing, cut off, or not what it was said to be."""
+    """Unreadable input: missing, cut off, or of another format."""
 
 
 class SinkError(FalkirkError):
-    """Output cannot be written."""
+    """Failure to write output."""
 
 
 class OperatorError(FalkirkError):
-    """A user's function raised, or broke the engine's rules; the cause is chained."""
+    """Failure of a user's function, or breach of the engine's rules; cause chained."""
 
 
 class WorkerLost(FalkirkError):
-    """A worker process ended, or its connection closed, before the job was over."""
+    """Loss of a worker process, or of its connection, before the job was over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A line of the user's program, in which an operator was made."""
+    """Source line of an operator in the user's program."""
 
     file: str
     line: int
@@ -65,7 +65,10 @@ class Site:
 
 
 def shown(value: object, limit: int = 300) -> str:
-    """`value` as Python writes it, in at most `limit` characters. Where a user's `__repr__` raises, that is said instead."""
+    """`repr` of `value` in at most `limit` characters.
+
+    Where a user's `__repr__` raises, the text names that error.
+    """
     try:
         text = repr(value)
     except Exception as error:
@@ -77,11 +80,14 @@ def shown(value: object, limit: int = 300) -> str:
 
 
 LONGEST_TEXT = 4000
-"""The most characters that are shown of what an error says."""
+"""Longest text shown of an error, in characters."""
 
 
 def told(error: BaseException) -> str:
-    """The class of an error and what it says. Where a user's `__str__` raises, that is said instead."""
+    """Class and message of an error.
+
+    Where a user's `__str__` raises, the message names that error.
+    """
     try:
         text = str(error)
     except Exception as another:
@@ -92,7 +98,10 @@ def told(error: BaseException) -> str:
 
 
 PACKAGES = ("timely", "recovery", "monitor", "runtime", "libraries", "falkirk")
-"""The project's own packages, lowest first: frames of their code are not the user's."""
+"""Packages of this project, lowest first.
+
+Frames of their code are not the user's.
+"""
 
 _ROOT = str(Path(__file__).resolve().parent.parent) + os.sep
 _NOT_THE_USERS = (
@@ -103,7 +112,7 @@ _COMMAND_LINE = os.path.join(_ROOT, "falkirk", "cli.py")
 
 
 def user_site() -> Site:
-    """The innermost line of the call stack that is not this project's own."""
+    """Innermost line of the call stack outside this project's code."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _file_of(frame).startswith(_NOT_THE_USERS):
         frame = frame.f_back
@@ -111,7 +120,10 @@ def user_site() -> Site:
 
 
 def at_line(text: str) -> str:
-    """`text`, about what the user has written, behind his line; alone where the command line itself is what he wrote."""
+    """`text` prefixed with the user's line in the call stack.
+
+    It stays as it is where the user has written a command line.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _file_of(frame).startswith(_NOT_THE_USERS):
         if _file_of(frame) == _COMMAND_LINE:
@@ -127,7 +139,7 @@ R = TypeVar("R")
 
 
 def naming_the_line(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, whose errors name the user's line that called it, where they name none."""
+    """Decorator to add the calling user's line to errors without one."""
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -141,13 +153,13 @@ def naming_the_line(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def name_the_line(error: FalkirkError) -> None:
-    """Add the user's line to an error that names none."""
+    """Add the user's line to an error without one."""
     text = str(error)
     if error.args[:1] == (text,) and not _NAMES_A_LINE.search(text):
         error.args = (at_line(text), *error.args[1:])
 
 
 def _file_of(frame: FrameType) -> str:
-    """The file of the code that runs; for the `__init__` that `dataclass` has written, that of its class."""
+    """File of the running code; for a generated `__init__`, that of its dataclass."""
     file = frame.f_code.co_filename
     return str(frame.f_globals.get("__file__") or file) if file == "<string>" else file

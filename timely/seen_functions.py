@@ -1,4 +1,7 @@
-"""Record of a program's functions, as stores keep it and processes exchange it (`timely.dataflow.functions` makes it)."""
+"""Record of a program's functions, for stores and for other processes.
+
+`timely.dataflow.functions` makes it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import msgspec
 
 
 class Functions(msgspec.Struct, frozen=True):
-    """The functions of a program. `of`: by operator, a text for each thing that was seen, by its place."""
+    """Functions of a program.
+
+    `of`: by operator, a text for each thing that was seen, by its place.
+    """
 
     scheme: int
     python: str
     polars: str
     of: dict[str, dict[str, str]]
     sites: dict[str, str]
-    """Each operator in words, with the user's line."""
+    """Description of each operator, with the user's line."""

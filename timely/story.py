@@ -1,4 +1,4 @@
-"""The story of a state machine: its last events, each with the effects that followed, told with every internal error."""
+"""Recent events and effects of a state machine, shown with every internal error."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ import msgspec
 from timely.errors import FalkirkError
 
 MOST = 100
-"""Steps that a story holds."""
+"""Number of steps in a story."""
 
 _ITEMS, _LETTERS = 4, 80
-"""A longer collection is told by its length, and a longer text by its beginning."""
+"""Longest collection and longest text shown in full."""
 
 M = TypeVar("M")
 
 
 class InvariantBroken(FalkirkError):
-    """A state machine is in a state in which it must never be: a fault of Falkirk, found before it does harm."""
+    """State machine in an impossible state: a fault of Falkirk, found before harm."""
 
 
 class Story:
-    """The last steps of a state machine, in words. What they held is not kept alive."""
+    """Last steps of a state machine as text; it keeps no objects alive."""
 
     def __init__(self, most: int = MOST) -> None:
         self._steps: deque[str] = deque(maxlen=most)
 
     def tell(self, at: object, events: Iterable[object], effects: Sequence[object]) -> None:
-        """Add a step: events that came together, and what followed."""
+        """Add a step: simultaneous events and their effects."""
         causes = " and ".join(map(brief, events))
         self._steps.append("\n".join([f"{at}: {causes}", *(f"    -> {brief(effect)}" for effect in effects)]))
 
@@ -41,7 +41,7 @@ class Story:
 
 
 def brief(value: Any, depth: int = 2) -> str:
-    """A value in few words, however large it is.
+    """Short text for a value of any size.
 
     >>> brief((3, "a", b"bytes")), brief(list(range(9))), brief({"a": [1]})
     ("(3, 'a', bytes of 5)", 'list of 9', "{'a': [1]}")
@@ -78,7 +78,7 @@ def _fields(kind: type) -> tuple[str, ...] | None:
 
 
 def check(machine: M, invariants: Iterable[Callable[[M], str | None]], story: Story) -> None:
-    """Raise InvariantBroken if one of `invariants` says what is wrong with `machine`."""
+    """Raise InvariantBroken if one of `invariants` finds a fault in `machine`."""
     for invariant in invariants:
         wrong = invariant(machine)
         if wrong is not None:

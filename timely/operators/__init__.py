@@ -1,4 +1,4 @@
-"""Operators: what they are (`base`), the built-in ones, and how batches find their worker (`channels`).
+"""Operators: base class (`base`), built-in operators, and routing (`channels`).
 
 Enters: batches and notifications at a time. Leaves: batches at this time or later ones. Pure.
 """

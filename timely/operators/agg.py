@@ -1,4 +1,6 @@
-"""Aggregates over groups of rows: `from timely.operators import agg`, then `n=agg.count()`.
+"""Aggregates over groups of rows, such as `n=agg.count()`.
+
+Import them with `from timely.operators import agg`.
 
 Nulls are not values: `count()` counts rows, `n_unique` counts null as one value, as in Polars, the others skip nulls, and a
 group without values has sum 0 and no minimum, maximum, first, last, mean or variance. A sum of integers is exact, and an error
@@ -48,7 +50,7 @@ _PARTS: Mapping[str, tuple[Kind, ...]] = {
     "n_unique": ("rows", "distinct"),
     "quantile": ("sketch",),
 }
-"""Of each aggregate the partial ones from which it is combined."""
+"""Partial aggregates combined into each aggregate."""
 
 _SPREAD: tuple[tuple[Kind, What], ...] = (
     ("sum", "number"),
@@ -65,15 +67,15 @@ _SIGNED: Mapping[str, tuple[tuple[Kind, What], ...]] = {
     "var": _SPREAD,
     "std": _SPREAD,
 }
-"""The same of rows with a sign, each with what it is of."""
+"""Partial aggregates of signed rows for each aggregate, with their inputs."""
 
 KINDS = tuple(_PARTS)
-"""The names of the aggregates."""
+"""Names of the aggregates."""
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """The quantile that is asked for."""
+    """Parameters of a quantile: share, interpolation, relative error."""
 
     quantile: float
     interpolation: Interpolation
@@ -85,39 +87,47 @@ _Kind: TypeAlias = Literal["count", "sum", "min", "max", "first", "last", "mean"
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate of a column (of the rows themselves for `count`). Made by the functions of this module."""
+    """Aggregate of a column, or of the rows themselves for `count`.
+
+    Made by the functions of this module.
+    """
 
     kind: _Kind
     column: str | None = None
     ddof: int = 1
-    """Of a variance: it is divided by the number of values less this."""
+    """Delta degrees of freedom of a variance: its divisor is the count less this."""
     order_by: str | None = None
-    """Of `first` and `last`: the column in whose order they are."""
+    """Ordering column of `first` and `last`."""
     sketch: Sketch | None = None
-    """Of `quantile`: which, and how exact."""
+    """Parameters of `quantile`."""
     sign: str | None = None
-    """Of `count`, `sum`, `mean`, `var`, `std` and `quantile`: the column that says which rows come (1) and which are taken
-    back (-1)."""
+    """Sign column: 1 for added rows, -1 for rows taken back.
+
+    For `count`, `sum`, `mean`, `var`, `std` and `quantile`.
+    """
 
     @cached_property
     def read(self) -> tuple[str, ...]:
-        """The columns that its parts are of. `first` and `last` are the least and the greatest of pairs, `quantile` is of
-        observations, and what has a sign is of values by it."""
+        """Input columns of its parts.
+
+        `first` and `last` take the least and greatest of pairs (order, value), `quantile` takes observations, and
+        an aggregate with a sign takes signed values.
+        """
         return tuple(dict.fromkeys(part.column for part in self._parts if part.column is not None))
 
     def columns(self) -> list[str]:
-        """The columns that it needs."""
+        """Columns needed from a batch."""
         return [column for column in (self.column, self.order_by, self.sign) if column is not None]
 
     @property
     def makes(self) -> bool:
-        """True if the columns that its parts are of are made of those that it needs, by `made`."""
+        """True if its parts read columns computed by `made`."""
         return (
             self.order_by is not None or self.sketch is not None or (self.sign is not None and self.column is not None)
         )
 
     def made(self, *columns: pa.Array) -> list[pa.Array]:
-        """The columns that its parts are of (`read`), from the columns that it needs.
+        """Input columns of the parts (`read`), computed from the columns of a batch.
 
         Raises:
             TypeError: if they are of types that it does not take.
@@ -133,7 +143,7 @@ class Aggregate:
         return [pairs(by, of)]
 
     def parts(self) -> list[Part]:
-        """The partial aggregates from which the result is combined."""
+        """Partial aggregates combined into the result."""
         return self._parts
 
     @cached_property
@@ -152,11 +162,14 @@ class Aggregate:
 
     @property
     def summed(self) -> Part:
-        """Of a sum and of a mean: the part that is the sum, of floats with a sign that of the finite ones."""
+        """Part with the sum, for `sum` and `mean`.
+
+        For signed floats it has the sum of the finite ones.
+        """
         return self._parts[-1 if self.sign is None else -2]
 
     def finishing(self) -> list[Part]:
-        """Those of its parts that `finish` needs as columns."""
+        """Parts needed as columns by `finish`."""
         if self.kind in ("var", "std"):
             return self.parts()
         return self.parts() if self.kind == "mean" or self.sign is not None else self.parts()[-1:]
@@ -217,7 +230,10 @@ class Aggregate:
         return pa.float64() if self.kind == "mean" else kind
 
     def differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
-        """A mask of the results that differ, given the parts before and after. NaN does not differ from NaN."""
+        """Mask of results differing between the parts before and after.
+
+        NaN does not differ from NaN.
+        """
         if self.kind == "mean":
             return _differ(self._means(before), self._means(after))
         if self.kind == "sum":
@@ -255,7 +271,7 @@ class Aggregate:
         return np.where(counts == 0, np.nan, with_special(means(found, np.where(counts == 0, 1, counts)), special))
 
     def _variances(self, parts: Mapping[Part, Numbers]) -> Numbers:
-        """Variances, or their roots; 0 where there are too few values.
+        """Variances or standard deviations; 0 for groups with too few values.
 
         Sums and squares are exact, so that nothing is lost where they cancel, and what was taken back has left nothing.
         """
@@ -279,7 +295,7 @@ def _differ(a: Numbers, b: Numbers) -> npt.NDArray[np.bool_]:
 
 
 def _seconds(pairs: Numbers) -> Numbers:
-    """The second parts of pairs, None where there is none."""
+    """Second elements of pairs, None for a missing pair."""
     if pairs.dtype.kind != "O":  # no pair was ever met
         return pairs
     found: Numbers = np.fromiter((pair and pair[1] for pair in pairs.tolist()), object, len(pairs))
@@ -316,7 +332,7 @@ def _floats(column: pa.Array) -> Numbers:
 def _of(
     kind: _Kind, column: str, ddof: int = 1, order_by: str | None = None, sketch: Sketch | None = None
 ) -> Aggregate:
-    """An aggregate of a column, whose name is given."""
+    """Aggregate of a column, after a check of the column names."""
     for given in (column, order_by):
         if given is not None and not isinstance(given, str):
             raise GraphError(
@@ -400,7 +416,9 @@ def max(column: str) -> Aggregate:
 
 
 def first(column: str, order_by: str) -> Aggregate:
-    """The value of `column` in the row that is first in the order of the column `order_by`, of rows where both are not null.
+    """Value of `column` in the first row by `order_by`.
+
+    Only rows where both columns are not null count.
 
     Of several rows in that place the least value counts: so the result does not depend on when and where rows arrive. Both
     columns are numbers, decimals, text, bytes, dates or times; NaN is behind all numbers.
@@ -421,7 +439,9 @@ def first(column: str, order_by: str) -> Aggregate:
 
 
 def last(column: str, order_by: str) -> Aggregate:
-    """The value of `column` in the row that is last in the order of the column `order_by`, of rows where both are not null.
+    """Value of `column` in the last row by `order_by`.
+
+    Only rows where both columns are not null count.
 
     Of several rows in that place the greatest value counts. See `first`.
 
@@ -441,7 +461,9 @@ def last(column: str, order_by: str) -> Aggregate:
 
 
 def n_unique(column: str) -> Aggregate:
-    """The number of different values of `column`, of which null is one: exact, so that running totals keep each value.
+    """Exact number of distinct values of `column`; null counts as one value.
+
+    Running totals keep each value.
 
     Values are such as can be keys.
 
@@ -478,8 +500,9 @@ def mean(column: str) -> Aggregate:
 
 
 def var(column: str, ddof: int = 1) -> Aggregate:
-    """The variance of the values of `column`, numbers, as a float: divided by their number less `ddof`, null where that is not
-    above 0.
+    """Variance of the numbers in `column`, as a float.
+
+    The divisor is the number of values less `ddof`; the result is null where that is not above 0.
 
     Raises:
         GraphError: `column` is no name of a column.
@@ -513,7 +536,9 @@ def std(column: str, ddof: int = 1) -> Aggregate:
 
 
 def quantile(column: str, quantile: float, interpolation: Interpolation = "nearest", error: float = 0.01) -> Aggregate:
-    """The value of `column`, numbers or decimals, below which such a share of the values is, within a relative error; a float.
+    """Quantile of the values of `column`, as a float, within a relative error.
+
+    `column` has numbers or decimals; the share `quantile` of its values lies below the result.
 
     `quantile` is from 0 to 1. As in Polars, it lies at the rank `quantile * (values - 1)`, and between two ranks at the
     nearest, or, by `interpolation`, the "lower", the "higher", their "midpoint", or between them ("linear"). Nulls are skipped,
@@ -554,7 +579,9 @@ def _is_between(value: object, least: float, most: float) -> bool:
 
 
 def median(column: str, error: float = 0.01) -> Aggregate:
-    """The value in the middle, or the mean of the two there: `quantile(column, 0.5, "linear", error)`.
+    """Median of `column`: `quantile(column, 0.5, "linear", error)`.
+
+    It is the value in the middle, or the mean of the two there.
 
     >>> import polars as pl
     >>> from falkirk import agg

@@ -42,25 +42,25 @@ from timely.time import Time
 Over = Literal["time", "scope"]
 
 ALL = "all()"
-"""A column that is the same in all rows: the key of totals of all."""
+"""Constant column used as the key of totals over all rows."""
 
 REFUSALS = (TypeError, KeyError, ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError)
 _MANY = 16
 
 _SAMPLE = 2048
-"""Rows whose keys are compared to find out whether grouping makes few of many."""
+"""Sample size for estimating the rows saved by grouping."""
 
 _ALONE = 2
-"""Rows for each key that there may be on average, for it to be said that they are mostly alone."""
+"""Largest mean number of rows per key for keys to count as mostly unique."""
 
 _EPOCH = "epoch()"
-"""The column of the epoch of a row, where keys have a time to live."""
+"""Epoch column of rows, for keys with a time to live."""
 
 _OF_EPOCH = (Part("values", _EPOCH), Part("max", _EPOCH))
 
 
 class PreAggregate:
-    """Combines the rows of each batch before they are exchanged: the `combine` step of an `Exchange`.
+    """Combines the rows of a batch before its exchange: `combine` of an `Exchange`.
 
     Args:
         keys: the key columns.
@@ -76,7 +76,10 @@ class PreAggregate:
         self._sparing = sparing
 
     def apply(self, batch: Batch) -> pa.Table:
-        """The partial table of `batch`: the keys, then a column for each part of an aggregate. Of few rows, one for each."""
+        """Partial table of `batch`: the keys, then one column for each part.
+
+        A batch of few rows gives one row for each of them.
+        """
         table = self._reading.rows(batch)
         if len(table) < TINY:  # to send them all costs less than to find out which have one key
             return table_of(self._readers.of(table).read(table), self._keys, self._parts)
@@ -88,8 +91,7 @@ class PreAggregate:
 
 
 class Grouping(Operator):
-    """The part that all aggregations over columns have in common: partial tables of a time's batches, and results of partial
-    tables."""
+    """Base of aggregations over columns: partial tables of a time, and their results."""
 
     repeats_over = "time"
 
@@ -102,7 +104,7 @@ class Grouping(Operator):
         self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
         self._combined = combined
         self._waits = False
-        """Rows of several workers are grouped when their time is complete, all at once, and not as they come."""
+        """True if rows from several workers are grouped only when their time is complete."""
         self._encoder: Encoder | None = None
         self._plain = False
         self._readers = RowReaders(self._reading.grouping, self._reading.carried)
@@ -125,7 +127,10 @@ class Grouping(Operator):
         ctx.notify_at(time)
 
     def _hold(self, ctx: Context, span: Span) -> bool:
-        """Hold rows of several times as they came. False, and nothing is held, if they must come one time after the other."""
+        """Hold the rows of a span ungrouped; False if each time must be handled by itself.
+
+        In that case nothing is held.
+        """
         if self._reading.makes or (self._combined and ctx.workers > 1):
             return False
         try:
@@ -155,7 +160,7 @@ class Grouping(Operator):
             self._pending.replace(time, self._as_table(self._rows(held)))
 
     def _rows(self, tables: Sequence[Batch]) -> list[Added]:
-        """The rows held of a time, by key and value: partial tables, and tiny batches as they came."""
+        """Rows held for a time, by key and value: partial tables and small raw batches."""
         found = []
         for table in tables:
             if self._is_rows(table):
@@ -165,24 +170,24 @@ class Grouping(Operator):
         return found
 
     def _is_rows(self, batch: Batch) -> TypeGuard[Columns]:
-        """True for rows as they came, False for a partial table."""
+        """True for raw rows, False for a partial table."""
         return isinstance(batch, pl.DataFrame) or as_arrow(batch).column_names == self._reading.names
 
     def _of_partial(self, table: pa.Table) -> Added:
         return grouped(table, self._reading.grouping, self._reading.carried)
 
     def _as_table(self, rows: Sequence[Added]) -> pa.Table:
-        """One partial table for several."""
+        """Merge several partial tables into one."""
         return combine(rows, self._reading.grouping, self._reading.carried)
 
     def _united(self, tables: Sequence[Batch]) -> pa.Table:
-        """One partial table of what is held of a time; keys may be in it more than once."""
+        """Partial table of everything held for a time; keys may repeat."""
         if len(tables) == 1 and not self._is_rows(tables[0]):
             return as_arrow(tables[0])
         return self._as_table(self._rows(tables))
 
     def _summed(self, rows: Sequence[Added]) -> dict[str, pa.Array]:
-        """All rows there are, added up by key: the columns that results are made of."""
+        """Columns of keys and parts, added up by key over all rows."""
         return combined(self._reading.by_key(rows, first_met), self._keys, self._parts, self._finishing)
 
     def _encode(self, table: pa.Table) -> pa.Table:
@@ -220,7 +225,9 @@ class Grouping(Operator):
 
 
 class ColumnAggregate(Grouping):
-    """group_by(keys).agg(...) over batches of columns. Emits tables, or frames of a few rows: the keys, then the aggregates.
+    """Operator for group_by(keys).agg(...) over columns.
+
+    Emits tables, or frames of a few rows: the keys, then the aggregates.
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
@@ -254,7 +261,7 @@ class ColumnAggregate(Grouping):
             column: TotalsState(of_values, ROWS) if ttl is None else ValuesOfKeys(of_values)
             for column in self._reading.distinct
         }
-        """The values of which the different ones are counted, by key."""
+        """Distinct values seen so far in each counted column, by key."""
         self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
         self.ttl = ttl
         self._expiring: ExpiringTotals | None = None
@@ -290,7 +297,7 @@ class ColumnAggregate(Grouping):
             raise refused(ctx, time, error, sample) from error
 
     def _changed(self, totals: TotalsState, time: Time, tables: Sequence[Batch]) -> Changed:
-        """The totals that rows change."""
+        """Totals changed by the rows of a time."""
         epoch = int(time[0])  # INF is more than any number of epochs behind all others
         if self._expiring is not None and self.ttl is not None:  # keys that are too old for these to be added to
             forget_values(time, self._keys, self._expiring.expire(time, epoch - self.ttl - 1), self._met.values())
@@ -300,7 +307,7 @@ class ColumnAggregate(Grouping):
         return totals.add(time, rows, None if self._grows else self._differs)
 
     def _new(self, time: Time, column: str, met: list[Added]) -> list[pa.Array]:
-        """The keys and values that had not been met."""
+        """Keys and values seen for the first time."""
         known = self._met[column]
         if isinstance(known, ValuesOfKeys):
             return known.new(time, [added.keys for added in met])
@@ -308,7 +315,7 @@ class ColumnAggregate(Grouping):
         return changed.totals.index.keys(changed.ids[changed.ids >= changed.known])
 
     def _is_result(self, ctx: Context, batch: Batch) -> bool:
-        """True if this is all of a time, with each key once."""
+        """True if the batch is a complete result: all of its time, each key once."""
         if self._reading.distinct or self._is_rows(batch):
             return False
         table = as_arrow(batch)
@@ -316,7 +323,7 @@ class ColumnAggregate(Grouping):
         return _rises(table, self._keys) if several else _distinct(table, self._keys)
 
     def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
-        """A mask of the keys whose result differs from the one before."""
+        """Mask of keys with a changed result."""
         found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
         if self.ttl is not None:
             found.append(before[_OF_EPOCH[0]] == 0)
@@ -324,7 +331,7 @@ class ColumnAggregate(Grouping):
 
 
 def _dated(epoch: int, rows: Sequence[Added]) -> list[Added]:
-    """Rows with their epoch."""
+    """Rows with an added epoch part."""
     kinds = [pa.int64(), pa.int64()]
     return [
         replace(
@@ -338,7 +345,7 @@ def _dated(epoch: int, rows: Sequence[Added]) -> list[Added]:
 
 
 def forget_values(time: Time, keys: Sequence[str], gone: Changed | None, values: Iterable[TotalsState]) -> None:
-    """Forget the values of keys that are gone."""
+    """Forget the values of expired keys."""
     if gone is not None:
         columns = gone.columns(())
         for each in values:
@@ -347,7 +354,10 @@ def forget_values(time: Time, keys: Sequence[str], gone: Changed | None, values:
 
 
 class ColumnDistinct(ColumnAggregate):
-    """Emits each key once in a scope: it is an aggregate that never changes, so rows of known keys add nothing to it."""
+    """Emits each key once in a scope.
+
+    It is an aggregate that never changes: rows of known keys add nothing to it.
+    """
 
     spans = True
 
@@ -386,7 +396,10 @@ def _key_of(table: Batch, key: str) -> pa.Array:
 
 
 def too_large(table: Columns, keys: Sequence[str], column: str, sums: Sequence[Any]) -> OverflowError:
-    """The error for the first of `sums`, one for each row of `table`, that 64 bits, or 38 digits, do not hold."""
+    """Error for a sum beyond 64-bit integers or 38 decimal digits.
+
+    `sums` has one for each row of `table`.
+    """
     longest = max((row for row, total in enumerate(sums) if total is not None), key=lambda row: abs(sums[row]))
     decimals = isinstance(sums[longest], Decimal) and len(sums[longest].as_tuple().digits) > _MOST_DIGITS
     row = longest
@@ -409,11 +422,13 @@ def too_large(table: Columns, keys: Sequence[str], column: str, sums: Sequence[A
 _MOST_DIGITS = 38
 
 _ROW = "row()"
-"""The column of the number of a row, by which groups are in the order of their first rows."""
+"""Row number column, to order groups by their first rows."""
 
 
 class ExpressionAggregate(Operator):
-    """group_by(keys).agg(Polars expressions) over all rows of a time. Emits Polars frames.
+    """Operator for group_by(keys).agg(Polars expressions) over all rows of a time.
+
+    Emits Polars frames.
 
     Aggregates of `timely.operators.agg` among them are what they are without expressions beside them.
 
@@ -467,8 +482,9 @@ def column_aggregate(
     sign: str | None = None,
     once: bool = False,
 ) -> Operator:
-    """The operator for `group_by(*keys).agg(over=..., **aggregates)`. `once`: the aggregate is of a column that is the same
-    integer in all rows.
+    """Operator for `group_by(*keys).agg(over=..., **aggregates)`.
+
+    `once`: the aggregate is of a column that is the same integer in all rows.
 
     Raises:
         GraphError: for Polars expressions with `over="scope"`: only aggregates whose partial results combine can run on.
@@ -499,7 +515,7 @@ def check_aggregate(keys: Sequence[str], aggregates: Mapping[str, Any]) -> None:
 
 
 def _simple(aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> list[Result]:
-    """The results that are parts as they are, or means; none at all if one is more than that."""
+    """Results taken directly from parts, or as means; empty if one needs more."""
     found = []
     for name, each in aggregates.items():
         if each.kind not in ("count", "sum", "min", "max", "mean", "n_unique"):
@@ -511,12 +527,14 @@ def _simple(aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> list[
 
 
 def by_name(table: pa.Table) -> dict[str, pa.Array]:
-    """The columns of a table, each as one array."""
+    """Columns of a table by name, each as one array."""
     return {name: whole(column) for name, column in zip(table.column_names, table.columns, strict=True)}
 
 
 def mostly_alone(table: pa.Table, keys: Sequence[str]) -> bool:
-    """True for rows of numbers with one integer key, if most are surely alone with it: to group them would make few fewer.
+    """True if most keys are surely unique, so grouping saves little.
+
+    Only for rows of numbers with one integer key.
 
     By the pairs with one key in a sample, as if all keys were equally frequent.
     """
@@ -531,7 +549,9 @@ def mostly_alone(table: pa.Table, keys: Sequence[str]) -> bool:
 
 
 def _rises(table: pa.Table, keys: list[str]) -> bool:
-    """True if a partial table has each key once because each is greater than the one before, and says all of it.
+    """True if keys of a partial table rise strictly and no value is null.
+
+    Then the table has each key once, and needs no further grouping.
 
     Rows that were not grouped (`table_of`) have null for the sum of no values.
     """
@@ -545,7 +565,10 @@ def _rises(table: pa.Table, keys: list[str]) -> bool:
 
 
 def _distinct(table: pa.Table, keys: list[str]) -> bool:
-    """True if a partial table has each key once. Only a dictionary with repeated entries can break that."""
+    """True if a partial table has each key once.
+
+    Only a dictionary with repeated entries can break that.
+    """
     if len(keys) > 1 or not pa.types.is_dictionary(table.schema.field(keys[0]).type):
         return True
     dictionary = whole(table[keys[0]]).dictionary

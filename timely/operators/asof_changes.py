@@ -1,8 +1,8 @@
-"""As-of joins that run on as changes: each left row with the right row that is nearest to it of all that have come so far.
+"""As-of joins as changes: each left row with its nearest right row so far.
 
-A right row that comes later may be nearer to left rows that came before. It is so only to those that lie, in the order, between
-it and its neighbours of the right side: they are looked up in an index, matched without it and with it, and where another row
-is found, the pair that there was is taken back. So an epoch costs what it brings, and the left rows beside that.
+A later right row may be nearer to earlier left rows. Only left rows between it and its neighbours on the right side are
+affected: they are looked up in an index and matched without it and with it; where the match differs, the former pair is
+taken back. The cost of an epoch grows with its rows and the affected left rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from timely.time import Time
 
 
 class AsofChanges(Joining):
-    """Joins each row of input 0 with at most one of input 1, running, as changes: `CHANGE` is the last column.
+    """Running as-of join, as changes: each row of input 0 with at most one of input 1.
+
+    `CHANGE` is the last column.
 
     Of right rows at one place the one that came last is met from behind, and the one that came first from before.
 
@@ -71,13 +73,13 @@ class AsofChanges(Joining):
         return [frame for frame in found if len(frame)]
 
     def _nearest(self, time: Time, rows: pl.DataFrame) -> pl.DataFrame:
-        """Left rows, each with the right row that is nearest to it now."""
+        """Left rows, each with its nearest right row so far."""
         near = self._right.rows(time).near(KeyedFrame(rows, self._on), self._strategy)
         there = self._known(RIGHT, near)
         return nearest(rows, there, self._at, self._on, self._strategy, self._tolerance, self._suffix)
 
     def _beside_new(self, time: Time, new_right: pl.DataFrame) -> pl.DataFrame | None:
-        """The left rows that are kept, and to which one of the new right rows may be nearest."""
+        """Kept left rows possibly nearest to a new right row."""
         left = self._left.rows(time)
         if left.columns() is None:
             return None
@@ -95,7 +97,10 @@ class AsofChanges(Joining):
         return frame_of(take(met.columns, first))
 
     def _next_to(self, places: pl.DataFrame, by: int) -> Moments:
-        """Of each place the one before (1) or behind (-1) it, of its key; the end of all where there is none."""
+        """Neighbour of each place within its key: the one before (1) or behind (-1).
+
+        At the edges, the least or greatest possible place.
+        """
         shifted = pl.col(self._at).shift(by)
         column = places.select(shifted.over(self._on) if self._on else shifted)[self._at].to_physical()
         least, most = ends_of(moments(places[self._at]))
@@ -104,7 +109,7 @@ class AsofChanges(Joining):
 
 
 def _differ(before: pl.DataFrame, after: pl.DataFrame) -> pl.Series:
-    """A mask of the rows that are not the same in two frames."""
+    """Mask of rows differing between two frames."""
     found: npt.NDArray[np.bool_] = np.zeros(len(before), np.bool_)
     for was, now in zip(before.get_columns(), after.get_columns(), strict=True):
         found |= was.ne_missing(now).to_numpy()

@@ -1,4 +1,4 @@
-"""As-of joins of two streams of columns: each left row with the right row that is nearest to it in an order.
+"""As-of joins of two streams of columns: left rows with their nearest right rows.
 
 Each left row comes out at its own time, when that is complete: with a row of the same time, or, running, of all right rows
 that have come by then. Right rows that come later do not reach it, whatever their place in the order is. What is near is
@@ -28,7 +28,7 @@ Tolerance = str | int | float | dt.timedelta
 
 
 def check_asof(on: Any, by: Any, strategy: str) -> tuple[str, ...]:
-    """The columns `by`, if all is as it should be."""
+    """Validated `by` columns of an as-of join."""
     keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     if not isinstance(on, str) or not all(isinstance(key, str) for key in keys):
         raise GraphError(f"{user_site()}: join_asof(on=..., by=...) takes names of columns, not {on!r} and {by!r}")
@@ -39,7 +39,7 @@ def check_asof(on: Any, by: Any, strategy: str) -> tuple[str, ...]:
 
 
 def check_places(on: str, *frames: pl.DataFrame | None) -> None:
-    """Refuse rows that have no place in an order.
+    """Check the ordering column of an as-of join: present, orderable, no null or NaN.
 
     Raises:
         KeyError, TypeError, ValueError: as they have no such column, or one that has no order, or as some are null or NaN.
@@ -60,7 +60,7 @@ def nearest(
     tolerance: Tolerance | None,
     suffix: str,
 ) -> pl.DataFrame:
-    """Each row of `left`, in the order of `on`, with the row of `right` that is nearest."""
+    """Rows of `left` in the order of `on`, each with its nearest row of `right`."""
     return left.sort(on, maintain_order=True).join_asof(
         right.sort(on, maintain_order=True),
         on=on,
@@ -73,14 +73,19 @@ def nearest(
 
 
 def in_order_at_a_place(rows: pl.DataFrame, on: str, by: Sequence[str]) -> pl.DataFrame:
-    """Right rows of one time. Which of two at one place is met is said by their content, not by who came first."""
+    """Right rows of one time, sorted by content if places repeat.
+
+    So the row met at a place does not depend on the order of arrival.
+    """
     if not rows.select(*by, on).is_duplicated().any():
         return rows
     return sorted_rows(rows, [*by, on])
 
 
 class AsofJoin(Joining):
-    """Joins each row of input 0 with at most one of input 1. Emits Polars frames, in the order of `on`.
+    """As-of join: each row of input 0 with at most one row of input 1.
+
+    Emits Polars frames, in the order of `on`.
 
     Args:
         on: what rows are ordered by: numbers, dates or datetimes.

@@ -1,4 +1,6 @@
-"""The base class of operators, and the context of an event: everything that an operator may do while it handles one.
+"""Base class of operators, and the context of an event.
+
+The context has everything that an operator may do while it handles an event.
 
 An *event* is the delivery of a batch or of a notification. During an event at time t an operator may send at t or
 later, ask for a notification at t or later, and keep a capability for t or later. Sends are *disciplined*: a kept
@@ -41,60 +43,79 @@ class Operator:
 
     state: State | None = None
     transient: Collection[str] = ()
-    """Attributes that may be lost at any time without changing a result, as those of a cache may. After a rollback they are as
-    they were when the operator was made."""
+    """Names of attributes safe to lose at any time, such as those of a cache.
+
+    Losing them changes no result. After a rollback they are as they were when the operator was made.
+    """
     spans: bool = False
-    """It does in one pass what it would do for several times, if they are there together (`on_span`, `on_notify_several`)."""
+    """True if it handles several times in one pass (`on_span`, `on_notify_several`)."""
     undoes_spans: bool = False
-    """Its state can be taken back to each of the times of a span: so it takes spans where somebody may go back, too."""
+    """True if its state can be rolled back to each of the times of a span.
+
+    Then it takes spans under recovery, too.
+    """
     repeats: bool = False
-    """Of one that starts jobs or keeps capabilities: done again, a time gives the same records, those of its jobs too. Any
-    other is taken to do that, as far as `repeats_over` says."""
+    """True if an operator with jobs or capabilities repeats its records on replay.
+
+    A time done again gives the same records then, those of its jobs too. An operator without jobs and capabilities
+    is taken to do that, as far as `repeats_over` says.
+    """
     repeats_over: Declared = "batch"
-    """The divisions of its input over which it gives the same, for all inputs or for each: "record" (any batches, in any
-    order), "time" (any batches and order within a time), or "batch" (only the same batches in the same order). An exchange, a
-    log or a queue divides a time that is done again into other batches: behind it only what says "record" or "time" repeats,
-    and lets others keep what they had of it."""
+    """Granularity of deterministic output: "record", "time" or "batch".
+
+    The output is the same for the same records in any batches and order ("record"), in any batches and order within
+    a time ("time"), or only for the same batches in the same order ("batch"). A value holds for all inputs, a tuple
+    has one for each. An exchange, a log or a queue divides a time that is done again into other batches: behind it
+    only an operator that declares "record" or "time" repeats, and lets others keep what they had of it.
+    """
     keeps_batches: bool = False
-    """It sends one batch at most for each that comes, at once: its output is divided as its input is."""
+    """True if each input batch gives at most one output batch, at once.
+
+    Its output is divided as its input is.
+    """
     one_batch: bool = False
-    """It sends one batch at most at each time, in an order that follows from the records of that time."""
+    """True if each time gives at most one batch, in an order set by its records."""
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        """A batch at `time` arrived on input `port`."""
+        """Handle a batch at `time` on input `port`."""
         raise NotImplementedError(f"{type(self).__name__} needs a method on_batch(self, ctx, port, time, batch)")
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        """`time` is complete: nothing at `time` or before it can arrive any more."""
+        """Handle the completion of `time`: nothing at or before it can arrive any more."""
         if type(self).on_watermark is Operator.on_watermark:  # which comes after notifications, where nobody goes back
             raise NotImplementedError(
                 f"{type(self).__name__} asks for notifications and needs a method on_notify(self, ctx, time)"
             )
 
     def on_span(self, ctx: Context, port: int, span: Span) -> None:
-        """Batches of several times arrived on input `port`: the same as `on_batch` of each of them in turn.
+        """Handle batches of several times on `port`, as by `on_batch` of each in turn.
 
-        Called only for operators that say `spans`, and, where somebody may go back, `undoes_spans`. They send at the times of
-        their events.
+        Called only for operators with `spans`, and under recovery only for those with `undoes_spans`. They send at
+        the times of their events.
         """
         for time, batch in span.parts():
             ctx.time = time
             self.on_batch(ctx, port, time, batch)
 
     def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
-        """All of `times` are complete: the same as `on_notify` of each of them in turn. Called as `on_span` is."""
+        """Handle the completion of all `times`, as by `on_notify` of each in turn.
+
+        Called as `on_span` is.
+        """
         for time in times:
             ctx.time = time
             self.on_notify(ctx, time)
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
-        """A job given to `ctx.start` at `time` has returned `result`."""
+        """Handle `result` of a job given to `ctx.start` at `time`."""
         raise NotImplementedError(
             f"{type(self).__name__} starts jobs and needs a method on_result(self, ctx, time, result)"
         )
 
     def on_watermark(self, frontier: Frontier) -> None:
-        """Nothing in `frontier`, all of which is complete here, is ever rolled back; `state` may merge it, and does.
+        """Handle a frontier of complete times, never to be rolled back.
+
+        `state` may merge them, and does.
 
         With recovery this comes as the low-watermark rises; without, after the notifications of an operator that has `state`.
         """
@@ -102,45 +123,63 @@ class Operator:
             self.state.compact(frontier)
 
     def read(self, operators: Sequence[Operator]) -> None:
-        """The operators of this worker whose state this one reads (`Node.reads`); after a rollback they may be others.
+        """Receive the operators of this worker with state read by this one (`Node.reads`).
+
+        After a rollback they may be others.
 
         All that they sent it at a time is in their state when that time is complete here; more may be, too. They may merge of
         it what lies before times for which their readers may still ask: that is between them.
         """
 
     def on_restore(self, ctx: Context, capabilities: list[Capability]) -> None:
-        """After a rollback: `capabilities` were kept by events that still count, for times that are still to come.
+        """Handle a rollback: `capabilities` were kept by events that still count.
+
+        They are for times that are still to come.
 
         Keep them as before; `state` has been restored. They cannot be used before an event at their time.
         """
 
 
 class JobContext(Protocol):
-    """The driver's services for a job that was started with `context=True`. The job runs outside the worker."""
+    """Driver services for a job started with `context=True`.
+
+    The job runs outside the worker.
+    """
 
     @property
     def durable(self) -> bool:
-        """True if `folder` outlives the processes of the job: what another worker is told of must then be synced first."""
+        """True if `folder` outlives the processes of the job.
+
+        Files announced to another worker must then be synced first.
+        """
 
     @property
     def stopped(self) -> bool:
-        """True if nobody waits for the result any more: the job had better end soon, by an exception."""
+        """True if nobody waits for the result any more.
+
+        The job had better end soon, by an exception.
+        """
 
     def folder(self, name: str, living: bool = False) -> Path:
-        """A folder for files, made if it is missing; it is the same for all workers. `name` may have parts: "a/b".
+        """Folder for files, the same for all workers; made if it is missing.
+
+        `name` may have parts: "a/b".
 
         A `living` one is empty whenever the job is started: what is in it counts while some of its processes live.
         """
 
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
-        """Say how far the job is, for whoever watches."""
+        """Report the progress of the job to observers."""
 
     def note(self, text: str) -> None:
-        """Tell the user something, once: on the console, and among the events of a job with a store."""
+        """Tell the user something, once.
+
+        It is shown on the console, and among the events of a job with a store.
+        """
 
 
 class Engine(Protocol):
-    """The worker, as the contexts of its operators see it."""
+    """Worker interface used by the contexts of its operators."""
 
     def request(self, op: int, event: Time, time: Time, again: bool = False) -> None: ...
 
@@ -152,7 +191,9 @@ class Engine(Protocol):
 
 
 class Capability:
-    """The right to send at `time`, kept beyond the event that gave it; until dropped it holds every frontier downstream.
+    """Right to send at `time`, kept beyond the event that gave it.
+
+    Until dropped it holds every frontier downstream.
 
     Use it in an event at its own time: typically a notification that was asked for with it.
 
@@ -186,7 +227,7 @@ class Capability:
 
     @classmethod
     def again(cls, ctx: Context, time: Time) -> Capability:
-        """One that was counted already."""
+        """Capability already counted by the engine."""
         capability = cls.__new__(cls)
         capability._ctx, capability.time, capability._own = ctx, time, False
         capability._who = ctx
@@ -210,7 +251,7 @@ class Capability:
         return Capability(ctx, time)
 
     def downgrade(self, time: Time) -> None:
-        """Give up everything that is not >= `time`."""
+        """Restrict the capability to times >= `time`."""
         ctx = self._live()
         time = ctx.check_later(self.time, time, "downgrade a capability")
         own = ctx.time == time
@@ -225,7 +266,10 @@ class Capability:
             self._ctx = None
 
     def start(self, job: Callable[..., Any], context: bool = False) -> None:
-        """`Context.start` for this capability's time, in any event: for jobs that wait for each other."""
+        """`Context.start` at the time of this capability, in any event.
+
+        For jobs that wait for each other.
+        """
         ctx = self._live()
         ctx.engine.start(ctx.op, self.time, job, context, self._own)
 
@@ -242,7 +286,7 @@ class Capability:
 
 
 class Context:
-    """An operator's window on the engine. `time` is the time of the event that is being handled.
+    """Interface of an operator to the engine; `time` is that of the present event.
 
     >>> class Later(falkirk.Operator):
     ...     # Each record an epoch later.
@@ -266,9 +310,12 @@ class Context:
         self.time: Time = ()
         self.out: list[tuple[int, Time, Batch]] = []
         self.spans: list[Span] = []
-        """Sent on output 0, by `on_span` and `on_notify_several` alone."""
+        """Spans sent on output 0 by `on_span` and `on_notify_several`."""
         self.pending: dict[Time, Time] = {}
-        """Requested notifications, each with the least time, as tuples, of an event that asked for it."""
+        """Requested notifications, each with the least event time of its requests.
+
+        Times are compared as tuples.
+        """
 
     def send(self, batch: Batch, port: int = 0) -> None:
         """Send `batch` at the event's own time. An empty batch is dropped."""
@@ -282,7 +329,10 @@ class Context:
             self.out.append((port, self.time, batch))
 
     def send_at(self, time: Time, batch: Batch, port: int = 0) -> None:
-        """Send `batch` at `time`, which must be >= the event's time. What is sent later than `END` is sent at `END`."""
+        """Send `batch` at `time` >= the event's time.
+
+        Records sent later than `END` are sent at `END`.
+        """
         if type(time) is tuple and any(isinstance(at, int) and at > INF for at in time):
             time = tuple(min(at, INF) for at in time)
         time = self.check_later(self.time, time, "send")
@@ -290,7 +340,10 @@ class Context:
             self.out.append((port, time, batch))
 
     def notify_at(self, time: Time | None = None) -> None:
-        """Ask to be notified when `time` (default: the event's own) is complete. Asking twice is asking once."""
+        """Ask for a notification when `time` (default: the event's own) is complete.
+
+        Asking twice is asking once.
+        """
         if time is None:
             time = self.time
         elif time is not self.time:
@@ -312,7 +365,9 @@ class Context:
         return Capability(self, time)
 
     def start(self, job: Callable[..., Any], time: Time | None = None, context: bool = False) -> None:
-        """Have the driver run `job`; its result comes back as `on_result` at `time`, which is held open meanwhile.
+        """Have the driver run `job` and give its result to `on_result` at `time`.
+
+        `time` is held open meanwhile.
 
         With `context`, it is called with a `JobContext`: a folder for files, and whom to tell how far it is.
         """
@@ -323,7 +378,10 @@ class Context:
         self.engine.start(self.op, time, job, context)
 
     def keeps_for(self, time: Time) -> Time:
-        """State of the operator is written, or taken out, that is kept under `time`: see `timely.state.interface.Event`."""
+        """Register a change of the state kept under `time`.
+
+        See `timely.state.interface.Event`.
+        """
         if not self.time:
             raise OperatorError(
                 f"operator {self.name!r} ({self.site}) can keep nothing in `state` in on_restore, nor take it out"
@@ -335,7 +393,9 @@ class Context:
         return time
 
     def check_later(self, now: Time, time: Time, what: str) -> Time:
-        """`time` in plain numbers: `END` is a word for users, which no message and no checkpoint carries.
+        """Validated `time`, in plain numbers and >= `now`.
+
+        `END` is a name for users; no message and no checkpoint carries it.
 
         Raises OperatorError for one that is not >= `now`, or for which nothing is left to wait.
         """
@@ -353,7 +413,10 @@ class Context:
         return time
 
     def _time(self, now: Time, time: object, what: str) -> Time:
-        """`time` in plain numbers. Raises OperatorError for what is no time of as many coordinates as `now` has."""
+        """Validated `time`, in plain numbers.
+
+        Raises OperatorError unless it is a time of as many coordinates as `now` has.
+        """
         if is_epoch(time) and len(now) == 1:
             return time
         try:
@@ -363,7 +426,7 @@ class Context:
 
 
 def _where_back(now: Time, time: Time) -> str:
-    """Words for those who take a later outer coordinate for a later time."""
+    """Error text on the product order: no coordinate of a time may go back."""
     back = next(at for at in range(len(now)) if time[at] < now[at])
     was, wanted = visible(now)[back], visible(time)[back]
     return (
@@ -374,7 +437,10 @@ def _where_back(now: Time, time: Time) -> str:
 
 
 class _Restoring:
-    """The engine while an operator is restored: progress has not begun, so nothing may be asked of it."""
+    """Engine while an operator is restored: every request is an error.
+
+    Progress has not begun yet.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self._error = OperatorError(
@@ -396,14 +462,14 @@ class _Restoring:
 
 
 def notify_of(ctx: Context, times: Sequence[Time]) -> None:
-    """Ask to be notified of each of `times`, which came together in a span."""
+    """Ask for a notification at each of `times`, delivered together in a span."""
     for time in times:
         ctx.time = time
         ctx.notify_at()
 
 
 def give_back(operator: Operator, ctx: Context, held: Iterable[tuple[Time, int]]) -> None:
-    """Tell a restored operator of its capabilities: times, and how many of each."""
+    """Give a restored operator its capabilities: times, each with a count."""
     engine, ctx.engine = ctx.engine, _Restoring(ctx)
     ctx.time = ()
     operator.on_restore(ctx, [Capability.again(ctx, time) for time, count in held for _ in range(count)])

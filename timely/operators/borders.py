@@ -1,4 +1,7 @@
-"""The borders of scopes: entering adds a coordinate to times, leaving drops it, feedback advances it."""
+"""Borders of scopes: enter, leave and feedback.
+
+Entering adds a coordinate to times, leaving drops it, feedback advances it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from timely.time import INF, Time
 
 
 class Enter(Operator):
-    """Brings a stream into a scope, at coordinate 0 or at the one that `at` gives for each record.
+    """Brings a stream into a scope, at coordinate 0 or at `at(record)`.
 
     Coordinates given by `at` count from the start of the job and must not be reused for other work: under the product
     order nothing says that (1, 0) comes after (0, 100).
@@ -42,7 +45,7 @@ class Enter(Operator):
 
 
 class Leave(Operator):
-    """Takes a stream out of its scope: all its batches of one outer time are of that time again."""
+    """Takes a stream out of its scope: drops the innermost coordinate of its times."""
 
     repeats_over = "record"
 

@@ -1,4 +1,4 @@
-"""With one worker an exchange moves nothing; what it would refuse is refused all the same.
+"""Check on one worker of exchanged batches: they must be routable and encodable.
 
 A program must not work on one worker and fail on two: so the first batch of every exchange input is routed and encoded,
 a few records of it, and thrown away. From then on the operator is called directly.
@@ -18,11 +18,17 @@ from timely.operators.stateless import Stage, exchange_error
 from timely.time import Time
 
 WRAPPED = ("on_batch", "on_span")
-"""The methods of an operator around which something is put here, as attributes of its own: no state of the user's."""
+"""Operator methods wrapped here, as attributes of the instance.
+
+They are no state of the user's.
+"""
 
 
 def check_carried(what: str, site: object, channel: Channel, batch: Batch) -> None:
-    """Route and encode the first records of `batch`. Raises what the exchange in front of `what` would raise."""
+    """Route and encode the first records of `batch`, as an exchange would.
+
+    Raises what the exchange in front of `what` would raise.
+    """
     if channel.surely_carries(batch):
         return
     parts = [channel.sample(batch)]
@@ -37,7 +43,10 @@ def check_carried(what: str, site: object, channel: Channel, batch: Batch) -> No
 
 
 def _split(channel: Exchange, sample: Batch) -> list[Batch | None]:
-    """The parts of some records for two workers. What cannot be combined goes as it is: the operator refuses it better."""
+    """Parts of some records for two workers.
+
+    Records that cannot be combined go as they are: the operator's own error is better.
+    """
     if channel.combine is not None:
         try:
             return channel.split(sample, 2)
@@ -49,7 +58,7 @@ def _split(channel: Exchange, sample: Batch) -> list[Batch | None]:
 def checking_factory(
     factory: Callable[[], Operator], what: str, site: object, channels: Mapping[int, Channel]
 ) -> Callable[[], Operator]:
-    """`factory`, whose operators check the first batch on each port of `channels`."""
+    """Wrap `factory`: its operators check the first batch on each port of `channels`."""
 
     def make() -> Operator:
         operator = factory()
@@ -78,7 +87,7 @@ def checking_factory(
 
 
 def checking_stage(stage: Stage, channel: Channel) -> Stage:
-    """A stage to put in front of `stage`, which checks the first batch."""
+    """Stage to put in front of `stage`, as a check of its first batch."""
     checked = False
 
     def apply(batch: Batch) -> Batch:

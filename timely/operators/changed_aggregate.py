@@ -1,8 +1,10 @@
-"""Totals of changes with least and greatest, first and last, and different values: what they are without what was taken back.
+"""Totals of signed rows, including extremes, first, last and distinct counts.
 
-A sum loses what is taken back; a minimum needs to know which value comes next. So of each key all different values are kept,
-each with the sum of its signs, and given up when that is 0. A key that changes has all its values looked at. First and last
-are of pairs (order, value).
+Rows taken back do not count.
+
+A sum subtracts a value taken back; a minimum needs the next value. So all distinct values of each key are kept, each
+with the sum of its signs, and dropped when that is 0. A change of a key looks at all its values. First and last work on
+pairs (order, value).
 """
 
 from __future__ import annotations
@@ -31,23 +33,23 @@ from timely.time import Time
 
 
 class _Found(NamedTuple):
-    """Of each key, of all values that it has: ids, -1 where there is none."""
+    """Least and greatest value (ids; -1: none) of each key, and its number of values."""
 
     least: Ids
     greatest: Ids
     number: Ids
-    """The number of its values, which is no id."""
+    """Number of the key's values (a count, not an id)."""
 
 
 _WHICH = {"min": 0, "first": 0, "max": 1, "last": 1, "n_unique": 2}
-"""The field of `_Found` that each kind of aggregate takes."""
+"""Field of `_Found` used by each kind of aggregate."""
 
 KEPT = tuple(_WHICH)
-"""The aggregates for which values are kept."""
+"""Aggregates with kept values."""
 
 
 class ChangedAggregate(Grouping):
-    """Running sums, and what there is of values, for each key, of rows with a sign. Emits the keys that changed.
+    """Running aggregates of signed rows by key; emits the keys that changed.
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
@@ -136,7 +138,7 @@ class ChangedAggregate(Grouping):
         return pa.concat_tables([gone, come]).append_column(self._sign, pa.array(signs))
 
     def _of(self, columns: tuple[str, ...], found: _Found, like: pa.Table) -> dict[str, pa.Array]:
-        """The aggregates of values in the order of these columns, for each key."""
+        """Results of the aggregates over values ordered by `columns`, for each key."""
         results: dict[str, pa.Array] = {}
         for name, aggregate in self._of_values.items():
             if _ordered(aggregate) == columns:
@@ -149,7 +151,7 @@ class ChangedAggregate(Grouping):
     def _chosen(
         self, keys: Sequence[pa.Array], totals: Changed, of_values: Mapping[str, pa.Array], told: npt.NDArray[np.bool_]
     ) -> pa.Table:
-        """The results of the keys that are told of."""
+        """Results of the keys selected by the mask."""
         mask = pa.array(told)
         sums = totals.columns(set(self._parts))
         results = dict(zip(self._keys, keys, strict=True))
@@ -160,7 +162,7 @@ class ChangedAggregate(Grouping):
     def _replace(
         self, time: Time, columns: tuple[str, ...], values: ExpiringTotals, leading: Ids, tables: list[pa.Table]
     ) -> _Found:
-        """Add the rows to the values that their keys have; what there is after that."""
+        """Add rows to the kept values of their keys; return the new extremes and counts."""
         held, _ = values.alike(leading)
         some = tables
         for column in columns:
@@ -177,7 +179,7 @@ class ChangedAggregate(Grouping):
 
 
 def _differ(values: ExpiringTotals, was: Ids, now: Ids) -> npt.NDArray[np.bool_]:
-    """A mask of those whose values differ: that of another place may be the same."""
+    """Mask of ids with different values; two ids may hold equal values."""
     found: npt.NDArray[np.bool_] = was != now
     both = np.concatenate([was[found], now[found]])
     same, of = np.unique(both, return_inverse=True)
@@ -191,12 +193,12 @@ def _differ(values: ExpiringTotals, was: Ids, now: Ids) -> npt.NDArray[np.bool_]
 
 
 def _ordered(aggregate: Aggregate) -> tuple[str, ...]:
-    """The columns by whose values, of rows with equal keys, its values are in order."""
+    """Ordering columns of the values kept for an aggregate."""
     return tuple(column for column in (aggregate.order_by, aggregate.column) if column is not None)
 
 
 def _look(values: ExpiringTotals, leading: Ids, columns: int) -> _Found:
-    """The values that there are of the keys, each of so many columns."""
+    """Extremes and counts of the keys' values, each of `columns` columns."""
     least, greatest, number = (np.full(len(leading), start, np.intp) for start in (-1, -1, 0))
     ids, owners = values.alike(leading)
     if len(ids):
@@ -218,13 +220,13 @@ def _look(values: ExpiringTotals, leading: Ids, columns: int) -> _Found:
 
 
 def _ranks(places: Numbers) -> Numbers:
-    """The same order as integers."""
+    """Ranks: integers in the same order."""
     ranks: Numbers = np.unique(places, return_inverse=True)[1]
     return ranks
 
 
 def _values(values: ExpiringTotals, ids: Ids, kind: pa.DataType) -> pa.Array:
-    """The values of these ids, null where they are -1."""
+    """Values of these ids, null for -1."""
     if not len(values.totals):
         return pa.nulls(len(ids), kind)
     there = np.flatnonzero(ids >= 0)

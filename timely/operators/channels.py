@@ -17,7 +17,7 @@ _PLAIN = frozenset(
     {pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64}
     | {pl.Float32, pl.Float64, pl.Boolean, pl.String}
 )
-"""Types of columns that travel, and that can be keys, whatever the values are."""
+"""Types of columns always fit to travel and to be keys."""
 
 
 def _is_plain(batch: Batch) -> bool:
@@ -26,18 +26,18 @@ def _is_plain(batch: Batch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Stays on the worker where it was made: the plain edge."""
+    """Channel of a plain edge: batches stay on their worker."""
 
     def describe(self) -> str:
-        """Its text in the graph's fingerprint and drawings."""
+        """Name of the channel in the graph's fingerprint and drawings."""
         return "pipeline"
 
     def sample(self, batch: Batch) -> Batch:
-        """A few records or rows of `batch`, to try whether they could travel."""
+        """First records or rows of `batch`, for a trial of routing and encoding."""
         return head(batch, _SAMPLE)
 
     def surely_carries(self, batch: Batch) -> bool:
-        """True if a look at the types of `batch` tells that it can travel. In doubt, no."""
+        """True if the types of `batch` prove it encodable and routable. In doubt, False."""
         return _is_plain(batch)
 
 
@@ -58,7 +58,7 @@ class Broadcast(Channel):
 
 @dataclass(frozen=True, slots=True)
 class Exchange(Channel):
-    """Each record goes to the worker that owns its key's shard.
+    """Sends each record to the worker with its key's shard.
 
     Give `key` for records (None: the first field of a pair), `columns` for columns. `prepare` brings a batch into the
     form that the key applies to; `combine` aggregates a batch before it travels. Both run only where there are several
@@ -87,7 +87,7 @@ class Exchange(Channel):
         return f"exchange by {', '.join(self.columns)}" if self.columns else "exchange"
 
     def split(self, batch: Batch, workers: int) -> list[Batch | None]:
-        """The part of `batch` for each worker."""
+        """Parts of `batch`, one for each worker."""
         if self.prepare is not None:
             batch = self.prepare(batch)
         if self.combine is not None:
@@ -111,7 +111,10 @@ class Exchange(Channel):
 
 @dataclass(frozen=True, slots=True)
 class Gather(Exchange):
-    """Every batch, of records or columns, goes to one worker: the owner of the shard of `name`."""
+    """Sends every batch to one worker: the owner of the shard of `name`.
+
+    Batches are of records or columns.
+    """
 
     name: str = ""
 
@@ -119,7 +122,7 @@ class Gather(Exchange):
         return "gather"
 
     def split(self, batch: Batch, workers: int) -> list[Batch | None]:
-        """The whole of `batch` for one worker."""
+        """Parts of `batch`: all of it for one worker, None for the others."""
         parts: list[Batch | None] = [None] * workers
         parts[worker_of_shard(shard_of(stable_hash(self.name)), workers)] = batch
         return parts

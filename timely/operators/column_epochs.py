@@ -19,8 +19,9 @@ from timely.time import Time
 
 
 class ColumnEpochs(Grouping):
-    """Aggregates for each key and window of epochs. Emits Arrow tables at the last epoch of a window: the keys, start, end,
-    then the aggregates.
+    """Aggregates for each key and window of epochs.
+
+    Emits Arrow tables at the last epoch of a window: the keys, start, end, then the aggregates.
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.

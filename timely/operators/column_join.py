@@ -39,18 +39,21 @@ from timely.state import OrderedRowsState, Parts, RowsState, TimedBatches
 from timely.time import Time, visible
 
 CHANGE = "change"
-"""The column of changes: 1 for a row that comes, -1 for one that is taken back."""
+"""Sign column of changes: 1 for an added row, -1 for a row taken back."""
 
 LEFT, RIGHT = 0, 1
 
 _PASSES = 3
-"""The pairs of a time come in three passes: of its own left rows, and of its right rows with left ones that are kept, and with
-those of earlier times that are not kept yet."""
+"""Number of passes over the pairs of a time.
+
+The first has the pairs of its left rows, the second those of its right rows with left rows that are kept, the third
+those of its right rows with left rows of earlier times that are not kept yet.
+"""
 
 _OF_KEPT, _OF_EARLIER = 1, 2
 
 _TAKING_BACK = (("left", "full", "anti"), ("right", "full"))
-"""The kinds of joins in which rows of the left side, and of the right one, are taken back."""
+"""Kinds of joins with rows taken back: of the left side, and of the right side."""
 
 _REFUSALS = (TypeError, ValueError, KeyError, CodecError, OperatorError, pl.exceptions.PolarsError)
 
@@ -58,7 +61,7 @@ How = Literal["inner", "left", "right", "full", "semi", "anti", "lookup"]
 
 
 def check_join(how: str, running: bool, changes: bool = False) -> None:
-    """Refuse a kind of join that there is not, or that could not keep what it says."""
+    """Refuse an unknown or unsupported kind of join."""
     if how not in get_args(How):
         kinds = ", ".join(f"how={known!r}" for known in get_args(How))
         raise GraphError(f"{user_site()}: join has {kinds}, not {how!r}")
@@ -79,7 +82,9 @@ def check_join(how: str, running: bool, changes: bool = False) -> None:
 
 
 class Joining(Operator):
-    """Holds the rows of input 0 (left) and input 1 (right) until their time is complete, and joins them then.
+    """Base of joins: holds both inputs until a time is complete, then joins them.
+
+    Input 0 is left, input 1 is right.
 
     Args:
         on: key columns, of the same names and types on both sides. Both inputs must be exchanged by them.
@@ -106,7 +111,7 @@ class Joining(Operator):
         self._suffix = suffix
         self._named = (left, right)
         self._schemas: list[pl.DataFrame | None] = [None, None]
-        """The columns of each side, once somebody has asked for them, or a batch has shown them."""
+        """Columns of each side, once asked for or shown by a batch."""
         self._pending = (TimedBatches(), TimedBatches())
         self.state = Parts(*self._pending, *kept)
 
@@ -123,7 +128,10 @@ class Joining(Operator):
         ctx.notify_at(time)
 
     def _plain(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """With coded keys as text: each batch may bring a dictionary of its own."""
+        """Frame with categorical keys cast to text.
+
+        Each batch may bring a dictionary of its own.
+        """
         columns = frame.columns
         kinds = {key: frame.get_column(key).dtype for key in self._on if key in columns}
         coded = [key for key, kind in kinds.items() if _is_coded(kind)]
@@ -140,17 +148,20 @@ class Joining(Operator):
 
     @staticmethod
     def _blame(ctx: Context, time: Time, error: Exception, sample: pl.DataFrame | None) -> OperatorError:
-        """The error of this join for an error of its own parts."""
+        """Error of this join for an error raised inside it."""
         if isinstance(error, OperatorError):
             return OperatorError(f"join {ctx.name!r} ({ctx.site}) at {visible(time)}: {error}")
         return operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, sample)
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
-        """The rows that come out at `time`."""
+        """Rows emitted at `time`."""
         raise NotImplementedError
 
     def _known(self, side: int, known: pl.DataFrame | None) -> pl.DataFrame:
-        """A side, as far as it is known, or its columns as the user has named them."""
+        """Known rows of a side, or an empty frame with its columns.
+
+        The columns are those seen, or those that the user has named.
+        """
         named, schema = self._named[side], self._schemas[side]
         if schema is None and (named is not None or known is not None):
             schema = known.clear() if named is None and known is not None else self._plain(pl.DataFrame(schema=named))
@@ -170,7 +181,7 @@ class Joining(Operator):
         )
 
     def _beside(self, left: ColumnList, right: ColumnList) -> pl.DataFrame:
-        """The pairs: left columns, then right ones without the keys."""
+        """Joined pairs: left columns, then right ones without the keys."""
         taken = {column.name for column in left}
         others = [column for column in right if column.name not in self._on]
         return frame_of(
@@ -178,7 +189,10 @@ class Joining(Operator):
         )
 
     def _looked_up(self, left: ColumnList, met: Met | None, there: pl.DataFrame | None) -> pl.DataFrame:
-        """All left rows, with what was met on the right, whose columns are those of `there`, or nulls."""
+        """All left rows with their matches on the right, or nulls.
+
+        The right columns are those of `there`.
+        """
         count = len(left[0])
         if met is None:
             return self._beside(left, self._known(RIGHT, there).clear(count).get_columns())
@@ -190,7 +204,9 @@ class Joining(Operator):
 
 
 class ColumnJoin(Joining):
-    """Joins input 0 with input 1 on equal keys. Emits Polars frames: left columns, then right ones without the keys.
+    """Joins input 0 with input 1 on equal keys.
+
+    Emits Polars frames: left columns, then right ones without the keys.
 
     Args:
         how: "inner", "semi", "left", "right", "full" or "anti", or "lookup" (running).
@@ -252,7 +268,7 @@ class ColumnJoin(Joining):
             raise self._blame(ctx, time, error, some[0].frame) from error
 
     def _meet_several(self, times: Sequence[Time], mine: Span | None, theirs: Span | None) -> list[Span]:
-        """The pairs that `_meet` finds at each of some times, in the same order, of an inner join that runs on."""
+        """Pairs of a running inner join at several times, in the order of `_meet`."""
         assert self._kept is not None
         left, right = self._kept
         upto = times[-1]
@@ -318,7 +334,10 @@ class ColumnJoin(Joining):
         return found
 
     def _meet_once(self, time: Time, mine: KeyedFrame | None, theirs: KeyedFrame | None) -> list[pl.DataFrame]:
-        """The left rows that have their first match at `time`. Kept are those without one, and each right key once."""
+        """Left rows with their first match at `time`.
+
+        Kept are left rows without one, and each right key once.
+        """
         assert self._kept is not None
         left, right = self._kept
         found: list[pl.DataFrame] = []
@@ -337,7 +356,7 @@ class ColumnJoin(Joining):
         return found
 
     def _new_keys(self, time: Time, side: int, rows: KeyedFrame | None) -> KeyedFrame | None:
-        """The keys of new rows that their side has not had, each once; None: there are none."""
+        """Keys new to their side, each once; None if there are none."""
         if rows is None or self._kept is None:
             return None
         keys = rows.frame.select(self._on)
@@ -346,7 +365,7 @@ class ColumnJoin(Joining):
         return KeyedFrame(new, self._on) if len(new) else None
 
     def _changes(self, time: Time, mine: KeyedFrame | None, theirs: KeyedFrame | None) -> list[pl.DataFrame]:
-        """Rows whose first match comes, taken back; pairs that are new; new rows without a match."""
+        """Changes of a running join: rows taken back, new pairs, new rows without a match."""
         assert self._kept is not None
         new = (mine, theirs)
         sides = [side for side in (LEFT, RIGHT) if self.how in _TAKING_BACK[side]]
@@ -380,7 +399,10 @@ class ColumnJoin(Joining):
         return found
 
     def _alone(self, time: Time, side: int, rows: ColumnList, others: KeyedFrame | None, sign: int) -> pl.DataFrame:
-        """Rows of a side, with nulls for the other but in an anti join, and a sign."""
+        """Unmatched rows of a side, with nulls for the other side and a sign.
+
+        An anti join has no columns of the other side.
+        """
         assert self._kept is not None
         if self.how == "anti":
             return signed(frame_of(rows), sign)
@@ -394,7 +416,7 @@ class ColumnJoin(Joining):
         return [keys.get(column.name, column) for column in holes]
 
     def _join(self, left: pl.DataFrame | None, right: pl.DataFrame | None) -> list[pl.DataFrame]:
-        """The rows of one time."""
+        """Join of the rows of one time."""
         if (left is None and self.how not in ("right", "full")) or (
             right is None and self.how in ("inner", "semi", "right")
         ):
@@ -432,7 +454,7 @@ def _stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def signed(frame: pl.DataFrame, sign: int) -> pl.DataFrame:
-    """The rows of `frame`, with a sign. Raises TypeError if a column has its name."""
+    """Rows of `frame` with a sign column; TypeError if its name is taken."""
     refuse_change(frame.columns)
     return frame.with_columns(pl.lit(sign, pl.Int8).alias(CHANGE))
 
@@ -444,7 +466,7 @@ def refuse_change(columns: Sequence[str]) -> None:
 
 
 def marked(met: Met | None, count: int) -> npt.NDArray[np.bool_]:
-    """True for each of `count` rows that met another."""
+    """Mask of `count` rows: True for those with a match."""
     marks = np.zeros(count, np.bool_)
     if met is not None:
         marks[met.places] = True

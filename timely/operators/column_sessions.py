@@ -1,8 +1,8 @@
-"""Sessions over columns: rows of a key that are less than a gap apart belong together.
+"""Session windows over columns: rows of a key less than a gap apart.
 
-A row is a session by itself, and so is each partial result; sessions of a key that meet become one. That is decided for all
-rows of a batch, and again for all keys of an epoch, by sorting and running maxima. What an epoch costs grows with the sessions
-of the keys that it brings, and those that close, not with all that are open.
+A row is a session by itself, and so is each partial result; overlapping sessions of a key are merged. Merging works on
+all rows of a batch, and again on all keys of an epoch, by sorting and running maxima. The cost of an epoch grows with
+the sessions of its keys and those that close, not with all that are open.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from timely.state import ExpiringTotals, Parts, ValuesOfSessions
 from timely.time import Time
 
 _NUMBER = "number()"
-"""The column of the number of a row's session, within a batch."""
+"""Session number column, within a batch."""
 
 _FIRST, _LAST = Part("min", AT), Part("max", AT)
 
 
 def sessions(keys: Ids, first: Numbers, last: Numbers, gap: int) -> tuple[Ids, Numbers]:
-    """Joins sessions of a key that meet: for each the number of the one that it comes to be in, and of each of these the start.
+    """Merge the sessions of each key closer than `gap`.
+
+    Returns the number of the merged session for each, and the start of each merged one.
 
     Args:
         keys: a number for each session, which says whose it is.
@@ -53,7 +55,7 @@ def sessions(keys: Ids, first: Numbers, last: Numbers, gap: int) -> tuple[Ids, N
 
 
 def _reached(keys: Ids, last: Numbers) -> Numbers:
-    """The greatest of `last` so far, of the rows of a key, which are side by side."""
+    """Running maximum of `last` within each key; rows of a key are adjacent."""
     number = np.cumsum(keys[1:] != keys[:-1])
     low, high = int(last.min()), int(last.max())
     if (high - low + 1) * (int(number[-1]) + 1) < FAR:  # those of each key are above those of the key before
@@ -72,7 +74,10 @@ def _with_bounds(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
 
 
 def _partial(table: pa.Table, reading: Reading, gap: int) -> pa.Table:
-    """The partial table of the sessions of a batch, by value where values are told apart."""
+    """Partial table of the sessions of a batch.
+
+    It is also by value, for columns with counted distinct values.
+    """
     count = len(reading.keys)
     keys, values, parts = reading.keys[:-1], reading.grouping[count:], reading.carried
     at = numbers(whole(table[AT]))
@@ -90,7 +95,10 @@ def _partial(table: pa.Table, reading: Reading, gap: int) -> pa.Table:
 
 
 class PreSessions(PreAggregate):
-    """Combines the rows of each batch before they are exchanged by `keys`: see `PreAggregate`."""
+    """Combines the rows of each batch before an exchange by `keys`.
+
+    See `PreAggregate`.
+    """
 
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], gap: int) -> None:
         super().__init__([*keys, START], _with_bounds(aggregates))
@@ -101,7 +109,9 @@ class PreSessions(PreAggregate):
 
 
 class ColumnSessions(Windowing):
-    """Aggregates for each session. Rows have `AT` beside `START`, and are each a session that starts with them.
+    """Aggregates for each session.
+
+    Rows have `AT` beside `START`, and are each a session that starts with them.
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
@@ -118,7 +128,7 @@ class ColumnSessions(Windowing):
         self._kept = self._reading.carried
         self._open = ExpiringTotals(self._keys, self._kept, AT)
         self._met = {column: ValuesOfSessions([*self._keys, VALUE]) for column in self._reading.distinct}
-        """The values of which the different ones are counted when a session closes."""
+        """Distinct values seen so far, counted when a session closes."""
         self.state = Parts(self._pending, self._watermarks, self._open, **self._met)
 
     def _partial(self, table: pa.Table) -> pa.Table:
@@ -156,7 +166,10 @@ class ColumnSessions(Windowing):
         open_.relate(keys, union([held[~moves], changed.ids], len(totals)))
 
     def _without_values(self, time: Time, rows: list[Added]) -> list[Added]:
-        """Rows by session and value as rows by session; the values are kept, each at the start of what it came in."""
+        """Rows by session, made from rows by session and value.
+
+        The values are kept, each at the start of the session it came in.
+        """
         if not self._met:
             return rows
         count = len(self._keys)
@@ -179,5 +192,5 @@ class ColumnSessions(Windowing):
 
 
 def _starting(added: Added, start: Numbers) -> Added:
-    """The same in sessions that start there."""
+    """Rows moved to sessions starting at `start`."""
     return replace(added, keys=[*added.keys[:-1], column_of(start, added.keys[-1].type)])

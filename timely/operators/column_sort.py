@@ -15,7 +15,9 @@ from timely.time import Time
 
 
 class SortOfTime(Operator):
-    """All rows of a time, when it is complete, in the order of `by`. Input must be gathered at one worker.
+    """Sorts all rows of a complete time by `by`.
+
+    Input must be gathered at one worker.
 
     Rows that are equal in these go by their other columns, the least first, so that a replay gives the same.
 

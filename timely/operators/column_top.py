@@ -1,7 +1,7 @@
-"""The first few rows of each key in an order: of each time, or of all so far, as changes.
+"""First few rows of each key: of each time, or of all so far as changes.
 
-Rows that come and rows that are taken back are added up: of each key all different rows are kept, each with the sum of its
-signs. A key that changes has all its rows looked at. Where nothing is ever taken back, only the first few are kept.
+Added rows and rows taken back are summed: all distinct rows of each key are kept, each with the sum of its signs. A
+change of a key looks at all its rows. Where nothing is ever taken back, only the first few are kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from timely.time import Time
 
 
 class _Top(Operator):
-    """The part that both kinds have in common. Emit the keys, then the other columns.
+    """Base of both top-k operators.
+
+    Emits the keys, then the other columns.
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
@@ -72,19 +74,19 @@ class _Top(Operator):
         return operator_error(f"top_k {ctx.name!r}", ctx.site, time, error, None, batch)
 
     def _read(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The form in which a batch is held until its time is complete."""
+        """Batch in the form held until its time is complete."""
         return frame
 
     def _found(self, time: Time, rows: pl.DataFrame) -> Batch:
-        """The rows that come out when a time is complete."""
+        """Rows emitted when a time is complete."""
         raise NotImplementedError
 
     def _names(self, columns: Sequence[str]) -> list[str]:
-        """The columns that come out, but the sign."""
+        """Output columns without the sign."""
         return [*self._keys, *(name for name in columns if name not in self._keys and name != CHANGE)]
 
     def _order(self, owners: Ids, names: Sequence[str], columns: Sequence[pa.Array]) -> Ids:
-        """The rows, those of an owner side by side, the first of them first.
+        """Row numbers in order, grouped by owner.
 
         Rows that are equal in `by` are in the order of their other columns, so that a replay gives the same.
         """
@@ -100,7 +102,10 @@ class _Top(Operator):
         return order
 
     def _first(self, owners: Ids, counts: Numbers) -> Numbers:
-        """The number of times that each of some rows, in their order, is among the first few; it is there so many times."""
+        """Number of copies of each row among the first `k` of its owner.
+
+        Rows are in order; `counts` has the number of copies of each.
+        """
         counts = np.maximum(counts, 0)
         upto = np.cumsum(counts)
         begins = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
@@ -123,8 +128,9 @@ class TopOfTime(_Top):
 
 
 class RunningTop(_Top):
-    """The first `k` rows of each key so far, as changes: in a last column, `CHANGE`, those that are so no more have -1, and
-    those that have come to be 1.
+    """First `k` rows of each key so far, as changes.
+
+    In a last column, `CHANGE`, rows that leave the first `k` have -1, and rows that enter them 1.
 
     Args:
         signed: whether rows that come have such a column, too, and are taken back by -1.
@@ -188,7 +194,10 @@ class RunningTop(_Top):
 
 
 def _places(column: pa.Array, least: bool) -> list[Numbers]:
-    """Numbers in the order of the values: of those that differ in the first ones the second do not count. Null is the last."""
+    """Sort keys in the order of the values, the most significant first.
+
+    Null is the last.
+    """
     valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
     values = in_order(column if valid is None else column.drop_null())
     places = values if least else ~values
@@ -200,7 +209,7 @@ def _places(column: pa.Array, least: bool) -> list[Numbers]:
 
 
 def _places_by_content(column: pa.Array) -> list[Numbers]:
-    """The same, least first, also of values that have no order of their own, such as lists."""
+    """Sort keys as by `_places`, least first, also for nested values such as lists."""
     if not pa.types.is_nested(column.type):
         return _places(column, True)
     try:

@@ -1,8 +1,8 @@
-"""Windows of event time over columns: which rows are late, and totals for each key and window, by integer arithmetic.
+"""Event-time windows over columns: late rows, and totals by key and window.
 
-Event times are integers, or instants, which count as microseconds since 1970. A worker judges its own rows, against the
-watermark that all workers agree on (`timely.operators.watermark`), puts each into its windows, and adds them up by window and
-key before they travel. So what travels, and what open windows hold, is partial tables.
+Event times are integers, or instants, which count as microseconds since 1970. A worker tests its own rows for lateness,
+against the watermark that all workers agree on (`timely.operators.watermark`), puts each into its windows, and adds
+them up by window and key before the exchange. So exchanged data and open windows are partial tables.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from timely.state import Parts, TimedValues
 from timely.time import Time
 
 START = "start()"
-"""The column of the start of a row's window."""
+"""Window start column of rows."""
 
 AT = "at()"
-"""The column of the event time of a row, as a 64-bit integer."""
+"""Event time column of rows, as 64-bit integers."""
 
 FIRST, LAST = "first()", "last()"
-"""The event times of the first and the last row of a session, as aggregates."""
+"""Names of the aggregates with the first and the last event time of a session."""
 
 HIDDEN = (FIRST, LAST)
-"""Aggregates that do not come out."""
+"""Aggregates left out of results."""
 
 _DAY = 86_400_000_000
 FAR = 1 << 61
@@ -70,7 +70,7 @@ def event_times(frame: pl.DataFrame | Span, column: str, instants: bool) -> pl.S
 
 
 def check_type(column: str, kind: pl.DataType, instants: bool) -> None:
-    """Raise TypeError if event times are of a type that does not go with the lengths of windows."""
+    """Raise TypeError if the type of event times does not fit the lengths of windows."""
     if not (isinstance(kind, pl.Datetime | pl.Date) if instants else kind.is_integer()):
         lengths = "are timedeltas" if instants else "are numbers"
         wanted = "a column of datetimes or dates" if instants else "a column of integers; for datetimes say timedeltas"
@@ -108,7 +108,9 @@ class ColumnTimes(EventTimes):
 
 
 class ColumnOnTime(Lateness):
-    """Holds the rows of an epoch until it is complete. Those before the watermark are late.
+    """Holds the rows of an epoch until it is complete, and splits late ones off.
+
+    Rows before the watermark are late.
 
     The others get their event time as columns: `AT`, and, in the type in which windows come out, `START`, if `add` has them.
     """
@@ -137,7 +139,7 @@ class ColumnOnTime(Lateness):
 
 
 class ColumnLateness(ColumnOnTime):
-    """Holds the rows of an epoch until it is complete, and then puts each into those of its windows that are open.
+    """Puts the rows of a complete epoch into those of their windows that are open.
 
     Out go the rows with the start of a window, once for each window; the rows of which a window has closed, as they came; and
     the watermark whenever it moves.
@@ -167,7 +169,10 @@ class ColumnLateness(ColumnOnTime):
             self._raise(ctx, time, marks.pop(0))
 
     def _all_on_time(self, times: Sequence[Time], marks: Sequence[int | None]) -> Span | None:
-        """The rows of some times with their windows, if each row is in one and none is late; `marks` are the watermarks."""
+        """Rows of times with their windows, if each is in one window and none is late.
+
+        None otherwise. `marks` are the watermarks.
+        """
         if self._length != self._every:
             return None
         try:
@@ -211,12 +216,15 @@ class ColumnLateness(ColumnOnTime):
 
 
 def _beside(frame: pl.DataFrame, *columns: pl.Series) -> pl.DataFrame:
-    """A frame with more columns; without a plan, which few rows feel."""
+    """Frame with added columns.
+
+    It is made without a plan of Polars, which is costly for few rows.
+    """
     return frame.hstack(list(columns)) if columns else frame
 
 
 class Windowing(Grouping):
-    """The part that all windows over columns have in common. Port 0 takes rows with `START`, port 1 the watermarks.
+    """Base of windows over columns: port 0 takes rows with `START`, port 1 watermarks.
 
     Emits Arrow tables when windows close: the keys, start, end, then the aggregates. The rest comes when the input has ended.
     """
@@ -243,7 +251,7 @@ class Windowing(Grouping):
             raise refused(ctx, time, error, tables[0] if tables else []) from error
 
     def _close_at(self, ctx: Context, time: Time, upto: Time) -> None:
-        """Send the windows that close at `time`, where all of them up to `upto` are known."""
+        """Send the windows closing at `time`; all windows up to `upto` are known."""
         reached = self._watermarks.pop(time)
         if time == END or reached:
             closed = self._close(upto, None if time == END else reached[_MARK])
@@ -251,11 +259,14 @@ class Windowing(Grouping):
                 ctx.send(self._results(*closed))
 
     def _keep(self, time: Time, tables: list[Batch]) -> None:
-        """Add what is held of a time to its windows."""
+        """Add the rows held for a time to their windows."""
         raise NotImplementedError
 
     def _close(self, time: Time, watermark: int | None) -> tuple[Mapping[str, pa.Array], Numbers] | None:
-        """Take out the windows that end by `watermark` (None: all): columns by name, and ends; None if there are none."""
+        """Take out the windows ending by `watermark` (None: all).
+
+        Returns columns by name, and ends; None if there are no such windows.
+        """
         raise NotImplementedError
 
     def _results(self, columns: Mapping[str, pa.Array], ends: Numbers) -> pa.Table:
@@ -292,7 +303,10 @@ class ColumnWindows(Windowing):
         ctx.notify_at(END)
 
     def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
-        """Rows that are on time at one of `times` are of windows that none of those before closes."""
+        """Handle several complete times in one pass.
+
+        Rows that are on time at one of `times` are of windows that none of those before closes.
+        """
         try:
             span = self._pending.span(times)
             rows = None if span is None else self._reading.rows(span.frame)
@@ -321,7 +335,7 @@ class ColumnWindows(Windowing):
 
 
 def _by_start(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each window by itself."""
+    """Split a table by window start."""
     starts = numbers(whole(table[START]))
     different = distinct(starts)
     for start in different.tolist():

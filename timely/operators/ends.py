@@ -1,4 +1,7 @@
-"""Sinks and captures, where records leave the dataflow. They do no I/O; they ask the worker's driver to do it."""
+"""Sinks and captures: ends of the dataflow.
+
+They do no I/O; they ask the worker's driver to do it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from timely.time import Frontier, Time
 
 
 class SinkEnd(Operator):
-    """Hands every batch, with its epoch, to the sink, and commits an epoch when it is complete."""
+    """Hands every batch, with its epoch, to the sink, and commits complete epochs."""
 
     def __init__(self, node: int, effects: list[Effect]) -> None:
         self._node = node
@@ -26,9 +29,9 @@ class SinkEnd(Operator):
 
 
 class HeldEnd(Operator):
-    """A sink's end where there is recovery: an epoch is handed over when it is complete, and in no part before.
+    """End of a sink under recovery: hands an epoch over only when it is complete.
 
-    What the driver had been given of an epoch that is then rolled back could not be taken from it again.
+    Output that the driver had been given of an epoch that is then rolled back could not be taken from it again.
     """
 
     def __init__(self, node: int, effects: list[Effect]) -> None:
@@ -47,7 +50,7 @@ class HeldEnd(Operator):
 
 
 class CaptureEnd(Operator):
-    """Hands every batch, with its time, to whoever runs the dataflow."""
+    """Hands every batch, with its time, to the caller of the run."""
 
     spans = True
 
@@ -63,7 +66,10 @@ class CaptureEnd(Operator):
 
 
 class Staged(TimedBatches):
-    """Batches that wait until they may go out. They outlive their time's completion, so they are saved with it."""
+    """Batches held until they may leave the dataflow.
+
+    They outlive their time's completion, so they are saved with it.
+    """
 
     transient = False
 
@@ -73,7 +79,7 @@ class Staged(TimedBatches):
 
 
 class StagedEnd(Operator):
-    """Holds what it gets until it is sure that it need never be taken back; then hands it over, time by time.
+    """Holds batches until they can never be rolled back, then hands them over by time.
 
     An output that was seen outside cannot be rolled back. So the batches of a time go out when the low-watermark contains
     it (Isard and Abadi, *Falkirk Wheel*, section 4.3); after a failure they may go out again, as one and the same.

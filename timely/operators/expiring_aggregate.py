@@ -27,19 +27,21 @@ from timely.state import ExpiringTotals, Parts, TimedValues, ValuesOfKeys
 from timely.time import Time
 
 _LAST = "last()"
-"""The event time of the last row of a key, as an aggregate."""
+"""Name of the aggregate with the last event time of a key."""
 
 _MARK = "watermark"
 _VALUES = Part("values", AT)
 
 
 def with_last(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
-    """The aggregates, and the last event time, which does not come out."""
+    """Aggregates plus the last event time, left out of results."""
     return {**aggregates, _LAST: agg.max(AT)}
 
 
 class ExpiringAggregate(Grouping):
-    """Totals that run on, of keys that live. Port 0 takes rows with `AT`, port 1 the watermarks. Emits the keys that changed.
+    """Running totals of keys with a time to live; emits the keys that changed.
+
+    Port 0 takes rows with `AT`, port 1 the watermarks.
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
@@ -53,7 +55,7 @@ class ExpiringAggregate(Grouping):
         self._watermarks = TimedValues()
         self._totals = ExpiringTotals(self._keys, self._parts, AT)
         self._met = {column: ValuesOfKeys([*keys, VALUE]) for column in self._reading.distinct}
-        """The values of which the different ones are counted, by key."""
+        """Distinct values seen so far in each counted column, by key."""
         self.state = Parts(self._pending, self._watermarks, self._totals, **self._met)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -78,10 +80,10 @@ class ExpiringAggregate(Grouping):
             raise refused(ctx, time, error, sample) from error
 
     def _new(self, time: Time, column: str, met: list[Added]) -> list[pa.Array]:
-        """The keys and values that had not been met."""
+        """Keys and values seen for the first time."""
         return self._met[column].new(time, [added.keys for added in met])
 
     def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
-        """A mask of the keys whose result differs from the one before, or that begin anew."""
+        """Mask of keys with a new or changed result."""
         found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
         return reduce(np.logical_or, [*found, before[_VALUES] == 0])

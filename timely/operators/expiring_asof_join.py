@@ -1,9 +1,9 @@
-"""As-of joins whose right rows have a time to live by event time.
+"""As-of joins with a time to live, by event time, for right rows.
 
-What is late is judged in front, on the worker that has read it, so no left row will come before the watermark of the left side.
-Of each key the right rows behind the watermark are kept, and the newest that is not behind it, as far as the strategy and the
-tolerance ask for them. Dropping changes no result: it waits until nothing will be rolled back behind the watermark, nor behind
-the row for which another one is dropped.
+Late rows are split off before this operator, on the worker that has read them, so no left row comes before the
+watermark of the left side. Of each key the right rows behind the watermark are kept, and the newest that is not behind
+it, as far as the strategy and the tolerance ask for them. Dropping changes no result: it waits until nothing will be
+rolled back behind the watermark, nor behind the row for which another one is dropped.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from timely.time import Frontier, Time
 _MARK = "mark"
 
 _UNITS = {"ms": Fraction(1, 1000), "us": Fraction(1), "ns": Fraction(1000)}
-"""A microsecond in each unit of instants."""
+"""Units in a microsecond, for each unit of datetimes."""
 
 
 class ExpiringAsofJoin(AsofJoin):
-    """The running `AsofJoin` of rows in the root scope. Input 2 is the watermark of input 0, in microseconds or as a number."""
+    """Running `AsofJoin` in the root scope, with expiry of right rows.
+
+    Input 2 is the watermark of input 0, in microseconds or as a number.
+    """
 
     transient = ("_reached",)
 
@@ -62,7 +65,10 @@ class ExpiringAsofJoin(AsofJoin):
         return super()._meet(time, new_left, new_right)
 
     def on_watermark(self, frontier: Frontier) -> None:
-        """Drops what no row will be near to any more, by watermarks that are never taken back."""
+        """Drop right rows out of reach of all future left rows.
+
+        Only watermarks that are never taken back count.
+        """
         super().on_watermark(frontier)
         final = [mark for time, mark in self._reached if time in frontier]
         if not final or self._kept is None:
@@ -75,7 +81,7 @@ class ExpiringAsofJoin(AsofJoin):
 
 
 def _microsecond(kind: pl.DataType) -> Fraction:
-    """A microsecond in the numbers of a column of dates or datetimes; of integers, 1."""
+    """Units in a microsecond for a column of dates or datetimes; 1 for integers."""
     if isinstance(kind, pl.Date):
         return Fraction(1, 86_400_000_000)
     return _UNITS[kind.time_unit] if isinstance(kind, pl.Datetime) else Fraction(1)
@@ -83,7 +89,7 @@ def _microsecond(kind: pl.DataType) -> Fraction:
 
 @cache
 def _distance(tolerance: Tolerance | None, unit: Fraction) -> int | None:
-    """A tolerance in the numbers of a column in which a microsecond is `unit`; never less."""
+    """Tolerance in units of a column, rounded up; `unit` of them are a microsecond."""
     if isinstance(tolerance, str):
         length: int = pl.select(pl.lit(dt.datetime(1970, 1, 1)).dt.offset_by(tolerance).to_physical()).item()
         return ceil((abs(length) + 1) * unit)  # a nanosecond is cut off

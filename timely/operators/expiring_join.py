@@ -1,8 +1,8 @@
-"""Running joins whose rows have a time to live: those of epochs that are too far apart do not meet.
+"""Running joins with a time to live: rows of epochs too far apart do not meet.
 
-A row of epoch e meets those of the epochs from e - n to e + n, at the later of the two. So a join gives what an interval join
-by epoch would. Rows that nothing to come can meet are dropped, as soon as nothing will be rolled back to when they could be
-met. The end of the input is farther than that from all epochs.
+A row of epoch e meets rows of the epochs from e - n to e + n, at the later of the two epochs: an interval join by
+epoch. Rows out of reach of all future rows are dropped as soon as no rollback can go back to a time at which they could
+be met. The end of the input is out of reach of all epochs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from timely.state import OrderedRowsState
 from timely.time import INF, Frontier, Time
 
 EPOCH = "epoch()"
-"""The column of the epoch of a row that is kept: the last."""
+"""Epoch column of kept rows, the last one."""
 
 _END = 1 << 62
 
@@ -30,7 +30,9 @@ ExpiringHow: TypeAlias = Literal["inner", "semi", "lookup"]
 
 
 class ExpiringJoin(Joining):
-    """Joins input 0 with input 1 on equal keys, in the root scope, of epochs that are at most `ttl` apart.
+    """Joins input 0 with input 1 on equal keys, for epochs at most `ttl` apart.
+
+    Both are in the root scope.
 
     Args:
         how: "inner": each pair. "semi": each left row that has a match, once. "lookup": each left row at its own time, with
@@ -89,12 +91,12 @@ class ExpiringJoin(Joining):
         return [frame for frame in found if len(frame)]
 
     def _among(self, side: int, time: Time, rows: KeyedFrame, epoch: int, by_row: bool = False) -> Met | None:
-        """The rows of a side with the keys of `rows`, of `epoch`, that still live."""
+        """Live rows of a side with the keys of `rows`, as of `epoch`."""
         upto = np.full(len(rows.frame), epoch)
         return self._kept[side].rows(time).meet(rows, (upto - self._ttl, upto), by_row)
 
     def on_watermark(self, frontier: Frontier) -> None:
-        """Drops what can meet nothing any more."""
+        """Drop rows too old to meet any future row."""
         super().on_watermark(frontier)
         for time in frontier.antichain:
             for kept in self._kept:

@@ -1,7 +1,7 @@
-"""The gate: where what leaves a region waits until recovery says that nothing in that region can take it back.
+"""Gate: holds the output of a region until recovery rules out its rollback.
 
-A batch in front of a gate waits in the queue of its input, and counts as work outside of this worker, so that nobody behind
-takes its time for complete. `Worker.open` lets it through. Without recovery gates stand open.
+A batch in front of a gate waits in the queue of its input. It counts as outstanding work of its time, so no operator
+behind the gate takes that time for complete. `Worker.open` lets it through. Without recovery gates are open.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from timely.time import Time
 
 
 class Gate(Operator):
-    """Passes on what comes."""
+    """Passes every batch on unchanged."""
 
     repeats_over = "record"
     keeps_batches = True

@@ -1,8 +1,9 @@
-"""Interval joins of two streams of columns: pairs of rows whose event times are within bounds of each other.
+"""Interval joins of two streams of columns: pairs with event times within bounds.
 
-A pair comes out once, when the time of the later of its rows is complete. What is late is judged in front, on the worker that
-has read it: so no left row will come before the watermark of the left side, and right rows that could only meet such are
-dropped, and left rows likewise. Dropping changes no result; it waits until nothing will be rolled back behind it.
+A pair comes out once, when the time of the later of its rows is complete. Late rows are split off before this operator,
+on the worker that has read them, so no left row comes before the watermark of the left side: right rows that could only
+meet earlier left rows are dropped, and left rows likewise. Dropping changes no result; it waits until nothing will be
+rolled back behind the watermark.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from timely.time import Frontier, Time
 
 
 class IntervalJoin(Joining):
-    """Joins rows of input 0 and input 1 with lower <= left - right <= upper. Inputs 2 and 3 are the watermarks of these two.
+    """Joins rows of input 0 and input 1 with lower <= left - right <= upper.
+
+    Inputs 2 and 3 are the watermarks of these two.
 
     Args:
         by: key columns. Both inputs must be exchanged by them.
@@ -70,7 +73,7 @@ class IntervalJoin(Joining):
         return [frame.select(pl.exclude(AT, AT + self._suffix)) for frame in found]
 
     def on_watermark(self, frontier: Frontier) -> None:
-        """Drops what can meet nothing any more, by watermarks that are never taken back."""
+        """Drop rows out of reach of all future rows, by watermarks never taken back."""
         super().on_watermark(frontier)
         final = [each for each in self._reached if each[0] in frontier]
         if final:

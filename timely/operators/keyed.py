@@ -1,4 +1,4 @@
-"""Keyed operators over records, which are pairs (key, value) and meet by key.
+"""Keyed operators over records: pairs (key, value) matched by key.
 
 `running` False: each time by itself; the result comes when the time is complete. True: the state runs on along the
 innermost coordinate (in the root scope over epochs, in a loop over the iterations of one epoch) and is separate for each
@@ -32,11 +32,14 @@ from timely.time import Time
 Combine = Callable[[Any, Any], Any]
 
 PLUS: Combine = plus
-"""The `combine` of sums, in which floats are not rounded (`timely.data.unrounded`)."""
+"""`combine` of sums, without rounding of floats (`timely.data.unrounded`)."""
 
 
 def pairs_of(batch: Batch) -> list[Any]:
-    """The batch as a list of pairs; TypeError if it holds columns, or records that are no pairs."""
+    """Batch as a list of pairs.
+
+    Raises TypeError if it holds columns, or records that are no pairs.
+    """
     if isinstance(batch, list):
         if len(batch) == 1 and type(batch[0]) is tuple and len(batch[0]) == 2:
             return batch
@@ -57,7 +60,9 @@ def _check_pairs(batch: list[Any]) -> None:
 
 
 def check_combined(combine: Combine, before: Any, value: Any) -> None:
-    """Refuse a function that gave None for two values, and can do nothing with that: it has changed one of them in place.
+    """Refuse a function returning None after it has changed a value in place.
+
+    It gave None for two values, and cannot take None as one.
 
     Raises:
         TypeError: naming both values.
@@ -73,7 +78,7 @@ def check_combined(combine: Combine, before: Any, value: Any) -> None:
 
 
 def checked(combine: Combine) -> Combine:
-    """`combine`, which refuses what `check_combined` does."""
+    """`combine` with the check of `check_combined`."""
 
     def apply(before: Any, value: Any) -> Any:
         after = combine(before, value)
@@ -85,7 +90,7 @@ def checked(combine: Combine) -> Combine:
 
 
 def stepped(start: Callable[[], Any], step: Combine, total: Any, values: Iterable[Any]) -> Any:
-    """The accumulator after `values`, from `total`, or from `start()` if that is `ABSENT`.
+    """Accumulator after `values`, from `total`, or from `start()` if that is `ABSENT`.
 
     Raises:
         TypeError: if `step` returned None and `start` did not: then it has changed the accumulator in place.
@@ -109,7 +114,7 @@ def _returns_nothing(value: Any) -> TypeError:
 
 
 def starting(start: Callable[[], Any] | Any) -> Callable[[], Any]:
-    """The function that makes accumulators to begin with: of a list, dictionary or set each key has one of its own."""
+    """Factory of initial accumulators; each key gets its own list, dictionary or set."""
     if callable(start):
         return start
     return (lambda: deepcopy(start)) if isinstance(start, _MUTABLE) else lambda: start
@@ -131,7 +136,10 @@ def add_pairs(totals: dict[Hashable, Any], pairs: Iterable[tuple[Any, Any]], com
 
 
 def combiner(combine: Combine) -> Callable[[Batch], Batch]:
-    """The function that reduces a batch to one pair a key before it travels. Sums of floats travel unrounded."""
+    """Function to reduce a batch to one pair per key before an exchange.
+
+    Sums of floats travel unrounded.
+    """
 
     def apply(batch: Batch) -> Batch:
         totals: dict[Hashable, Any] = {}
@@ -145,21 +153,27 @@ def combiner(combine: Combine) -> Callable[[Batch], Batch]:
 
 
 def least(a: Any, b: Any) -> Any:
-    """The smaller of two, whichever comes first: NaN loses against any number, and of 0.0, -0.0 and 0 one wins."""
+    """Smaller of two, independent of their order; NaN loses against any number.
+
+    Of 0.0, -0.0 and 0 always the same one wins.
+    """
     if a < b:
         return a
     return b if b < a else _first(a, b)
 
 
 def greatest(a: Any, b: Any) -> Any:
-    """The larger of two; NaN loses against any number, and of what is equal one wins."""
+    """Larger of two, independent of their order; NaN loses against any number."""
     if a > b:
         return a
     return b if b > a else _first(a, b)
 
 
 def _first(a: Any, b: Any) -> Any:
-    """One of two of which none is less, the same whichever comes first: no NaN, if it can be."""
+    """Tie-break between two values, independent of their order.
+
+    The result is no NaN, if it can be.
+    """
     if type(a) is type(b) is int or b != b:
         return a
     if a == a and a != b:
@@ -177,7 +191,7 @@ _KNOWN: dict[Any, Combine] = {
 
 
 def combine_known(combine: Combine, any_order: bool) -> Combine | None:
-    """The function for `combine` that gives the same in whatever order and grouping; None if nobody says that there is one."""
+    """Order-independent form of `combine`; None if there is no known one."""
     try:
         return _KNOWN.get(combine, combine if any_order else None)
     except TypeError:  # a callable that cannot be hashed
@@ -188,7 +202,10 @@ _MUTABLE = (list, dict, set, bytearray)
 
 
 def differs(before: Any, after: Any) -> bool:
-    """True if a total is another one than before. In doubt, yes: what cannot be compared, or may have been changed in place."""
+    """True if a total differs from the one before, or may differ.
+
+    Values may differ that cannot be compared, or may have been changed in place.
+    """
     try:
         if after != before:
             return bool(after == after or before == before)
@@ -198,7 +215,7 @@ def differs(before: Any, after: Any) -> bool:
 
 
 class _Totals(Operator):
-    """Total of each key, of a time by itself or running on."""
+    """Base of totals by key, for each time by itself or running."""
 
     repeats_over = "time"
 
@@ -207,7 +224,7 @@ class _Totals(Operator):
         self._totals = KeyedState() if running else None
 
     def _state(self, *of_a_time: State) -> State:
-        """The state of an operator that keeps `of_a_time` until the time is complete."""
+        """State of the operator, with `of_a_time` kept until a time is complete."""
         return Parts(*of_a_time, *([] if self._totals is None else [self._totals]))
 
     def _show(self, ctx: Context, time: Time, new: dict[Hashable, Any]) -> None:
@@ -227,8 +244,7 @@ class _Totals(Operator):
     def _changes(
         self, old: Mapping[Hashable, Any], new: dict[Hashable, Any]
     ) -> tuple[dict[Hashable, Any], dict[Hashable, Any], list[Hashable]]:
-        """The totals that are new or have changed; those that are shown as before, although they have; and the keys that are
-        new."""
+        """Changed totals, totals changed but shown the same, and new keys."""
         adds = self._combine is PLUS
         combine = plus_time if adds else self._combine
         changed: dict[Hashable, Any] = {}
@@ -257,14 +273,14 @@ class _Totals(Operator):
         return changed, alike, unknown
 
     def _merged(self, new: dict[Hashable, Any]) -> dict[Hashable, Any]:
-        """`new`, in which several keys may be NaN, with one key for them."""
+        """`new` with all its NaN keys merged into one."""
         merged: dict[Hashable, Any] = {}
         add_pairs(merged, [(canonical(key), value) for key, value in new.items()], self._combine)
         return merged
 
 
 class Reduce(_Totals):
-    """One value a key, by a `combine` that gives the same in whatever order and grouping, as `PLUS` and `least` do."""
+    """One value per key, by an order-independent `combine` such as `PLUS` or `least`."""
 
     def __init__(self, combine: Combine, running: bool) -> None:
         super().__init__(combine, running)
@@ -287,7 +303,10 @@ class Reduce(_Totals):
 
 
 class OrderedReduce(_Totals):
-    """One value a key, by any `combine`: the values of a time in the order of their content, behind the total so far."""
+    """One value per key, by any `combine` over the values sorted by content.
+
+    The values of a time follow the total so far.
+    """
 
     def __init__(self, combine: Combine, running: bool) -> None:
         super().__init__(combine, running)
@@ -309,7 +328,9 @@ class OrderedReduce(_Totals):
 
 
 class Fold(Operator):
-    """One accumulator a key, by `step(accumulator, value)` from `start()`. `step` returns a new value, and changes none.
+    """One accumulator per key, by `step(accumulator, value)` from `start()`.
+
+    `step` returns a new value, and changes none.
 
     The values of one time are folded in the order of `order_by(value)`, and those that are equal in it, or all without it,
     in that of their content: the order in which they come is another when the time is done again.
@@ -347,7 +368,7 @@ class Fold(Operator):
 
 
 class Distinct(Operator):
-    """Each record once: once a time, or once in a scope."""
+    """Removes duplicate records within a time, or within a scope."""
 
     def __init__(self, running: bool) -> None:
         self.repeats_over = "record" if running else "time"
@@ -377,7 +398,7 @@ class Distinct(Operator):
 
 
 class KeyedJoin(Operator):
-    """Pairs (key, (left, right)) of all values with equal keys: port 0 is left, port 1 is right.
+    """Joins on equal keys: pairs (key, (left, right)) from port 0 (left) and port 1.
 
     Running, the values of a time meet all values of the other side up to that time.
     """
@@ -409,7 +430,7 @@ class KeyedJoin(Operator):
 
 
 def grouped(batches: Iterable[Batch]) -> dict[Hashable, list[Any]]:
-    """The values of each key, in the order in which they are; one representative of keys that are equal."""
+    """Values by key, in arrival order; equal keys share one representative."""
     groups: dict[Hashable, list[Any]] = {}
     found: Represented = {}
     for batch in batches:

@@ -15,25 +15,27 @@ from timely.errors import GraphError
 RepeatsOver = Literal["record", "time", "batch"]
 
 Declared = RepeatsOver | tuple[RepeatsOver, ...]
-"""The declaration of an operator: for all of its inputs, or for each."""
+"""Declaration by an operator: one for all of its inputs, or one for each."""
 
 
 class Obligation(IntEnum):
-    """The divisions of its input over which an operator gives the same; a greater one promises more."""
+    """Granularity of deterministic output; a greater one promises more."""
 
     BATCH = 0
-    """The same batches, in the same order."""
+    """Same output for the same batches in the same order."""
     TIME = 1
-    """The same records at each time, in whatever batches and order."""
+    """Same output for the same records at each time, in any batches and order."""
     RECORD = 2
-    """The same records, in whatever batches and order, also at other times."""
+    """Same output for the same records, in any batches and order, also at other times."""
 
 
 _NAMES = {"batch": Obligation.BATCH, "time": Obligation.TIME, "record": Obligation.RECORD}
 
 
 def obligations(declared: object, inputs: int, who: object) -> tuple[Obligation, ...]:
-    """The obligation for each of `inputs` inputs; `declared` is one for all of them, or a tuple with one for each.
+    """Obligation for each of `inputs` inputs.
+
+    `declared` is one for all of them, or a tuple with one for each.
 
     Raises:
         GraphError: `who`, an operator, has declared something else.

@@ -13,13 +13,13 @@ from timely.time import Time
 _ROOT: Time = (0,)
 
 _ALIKE = 7
-"""Tables that are not too different become one with the next."""
+"""Number of similar tables merged with the next one."""
 
 _STEP = 4
-"""The first of them is at most so many times as long as the others together."""
+"""Largest ratio of the first table to the others together, for a merge."""
 
 Unite: TypeAlias = Callable[[Sequence[pa.Table]], pa.Table]
-"""Several partial tables as one."""
+"""Function to merge several partial tables into one."""
 
 
 class OpenTables(KeyedState):
@@ -33,11 +33,11 @@ class OpenTables(KeyedState):
         self._unite = unite
 
     def starts(self) -> set[int]:
-        """The starts of the windows that are open."""
+        """Starts of the open windows."""
         return {start for start, _ in self.read(_ROOT)}
 
     def add(self, time: Time, parts: Iterable[tuple[int, pa.Table]]) -> None:
-        """Add a partial table to each of these windows, all different."""
+        """Add a partial table to each of several distinct windows."""
         held = self.read(_ROOT)
         numbered: dict[int, list[int]] = {}
         for start, number in held:
@@ -59,7 +59,7 @@ class OpenTables(KeyedState):
         self.write(time, new)
 
     def take(self, time: Time, starts: Collection[int]) -> list[pa.Table]:
-        """The partial tables of these windows, which are open no more."""
+        """Take out the partial tables of these windows, now closed."""
         closing = sorted(slot for slot in self.read(_ROOT) if slot[0] in starts)
         tables = [self.read(_ROOT)[slot] for slot in closing]
         self.remove(time, closing)

@@ -1,4 +1,7 @@
-"""Faults of operators of a user's own that show before any data moves: in the class, and in the `state` that it made."""
+"""Faults of user-defined operators, found before any data moves.
+
+They are in the class, or in the `state` that it made.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from timely.operators.base import Operator
 from timely.state.interface import State
 
 HANDLERS = tuple(name for name in vars(Operator) if name.startswith("on_"))
-"""The methods that the engine calls."""
+"""Methods called by the engine."""
 
 _METHODS = tuple(name for name in vars(State) if not name.startswith("_"))
 
@@ -46,7 +49,7 @@ def fault_of(kind: type[Operator]) -> str | None:
 
 
 def fault_of_state(operator: Operator) -> str | None:
-    """The fault of what an operator has as its `state`, with advice; None where there is none."""
+    """Fault in the `state` of an operator, with advice; None if there is none."""
     state: Any = operator.state
     kind, of = type(state).__name__, type(operator).__name__
     if state is None:
@@ -65,14 +68,14 @@ def fault_of_state(operator: Operator) -> str | None:
 
 
 def _own_methods(kind: type[Operator]) -> Iterator[tuple[str, FunctionType]]:
-    """The methods of a class that are the user's."""
+    """User-defined methods of a class."""
     for base in kind.__mro__:
         if base is not object and not f"{base.__module__}.".startswith(_OURS):
             yield from ((name, each) for name, each in vars(base).items() if isinstance(each, FunctionType))
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """All names that a function mentions, those in functions within it too."""
+    """All names used in a function and in functions nested in it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

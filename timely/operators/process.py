@@ -1,7 +1,7 @@
-"""Functions of a user's own that are called for each record of a key, and for timers that they have set.
+"""Keyed user functions, called for each record of a key and for its timers.
 
-Everything happens when a time is complete: first its records, key by key, then the timers that are due at it. Keys come in the
-order of their content, and so do the values of a key: whoever does a time again meets the same in the same order.
+All calls happen when a time is complete: first its records, key by key, then the timers due at it. Keys are in the
+order of their content, and so are the values of a key: a replay of a time makes the same calls in the same order.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ from timely.state.interface import Run
 from timely.time import END, INF, Frontier, Time
 
 Process = Callable[[Any, Any, "Timers"], Iterable[Any] | None]
-"""A function of a key, a value or the epoch of a timer, and the handle; it returns or yields records."""
+"""Function of a key, a value or timer epoch, and `Timers`.
+
+It returns or yields records.
+"""
 
 _FIXED = frozenset(
     {int, float, complex, bool, str, bytes, type(None), Decimal, Fraction, UUID}
     | {dt.date, dt.datetime, dt.time, dt.timedelta}
 )
-"""Types whose values nobody can change."""
+"""Types of immutable values."""
 
 
 class Timers:
-    """The key at hand, as the functions of `Keyed.process` see it: the present epoch, state of its own, and its timers.
+    """Epoch, state and timers of the key at hand, for functions of `Keyed.process`.
 
     It is for the call that it is given to: afterwards it stands for another key.
 
@@ -71,7 +74,10 @@ class Timers:
         self._begin(_NEW, False)
 
     def _begin(self, entry: Entry, firing: bool) -> None:
-        """Stand for a key, of which `entry` is kept. `firing`: its timer for the present epoch is, so there is no other."""
+        """Switch to a key with the kept `entry`.
+
+        `firing`: its timer for the present epoch fires, and is no longer set.
+        """
         self._state = self._before = entry[0]
         self._due = entry[1]
         self._given = self._assigned = False
@@ -79,7 +85,9 @@ class Timers:
 
     @property
     def state(self) -> Any:
-        """What was kept of this key, None if nothing was. It is yours, to be changed in place or assigned; None forgets it.
+        """State kept for this key, None if there is none.
+
+        It may be changed in place or assigned; None forgets it.
 
         It is of a type that can be saved, and is copied at each epoch in which it is looked at: keep it small.
         """
@@ -96,11 +104,13 @@ class Timers:
 
     @property
     def due(self) -> tuple[int, ...]:
-        """The epochs for which timers of this key are set, in order."""
+        """Epochs of this key's timers, in order."""
         return self._due
 
     def set(self, epoch: int) -> None:
-        """Have the second function called for this key when `epoch` is complete. Setting a timer twice is setting it once.
+        """Have the second function called for this key when `epoch` is complete.
+
+        Setting a timer twice is setting it once.
 
         While records are handled that may be the present epoch, behind its records; `falkirk.END` is when all input is over.
 
@@ -174,15 +184,18 @@ def _whole(epoch: object, verb: str) -> int:
 
 
 Entry = tuple[Any, tuple[int, ...], Hashable]
-"""What is kept of a key: its state, the epochs of its timers, and where there are any the key as whoever set them knew it, for
-5.0 is not 5."""
+"""State, timer epochs and original key of an entry.
+
+The key is kept only with timers, as it was when they were set: 5.0 is not 5.
+"""
 
 _NEW: Entry = (None, (), None)
 
 
 class _Kept(KeyedState):
-    """Key → state and timers, saved as any state by key. Which keys are due when is found in an index that is a cache: made
-    again from the state after `restore` and `keep`.
+    """Key → state and timers, saved as any state by key.
+
+    The index of due keys is a cache: made again from the state after `restore` and `keep`.
     """
 
     def __init__(self) -> None:
@@ -190,7 +203,7 @@ class _Kept(KeyedState):
         self._index: dict[Time, dict[Hashable, None]] | None = None
 
     def due_at(self, time: Time) -> dict[Hashable, None]:
-        """The keys that have a timer for `time`, to be changed in place."""
+        """Keys with a timer for `time`; may be changed in place."""
         index = self._index
         if index is None:
             index = self._index = {}
@@ -201,23 +214,26 @@ class _Kept(KeyedState):
         return index.setdefault(time, {})
 
     def over(self, time: Time) -> None:
-        """The timers for `time` have fired."""
+        """Forget the timers for `time`: all have fired."""
         if self._index is not None:
             self._index.pop(time, None)
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold."""
+        """Replace everything held by the content of `runs`."""
         super().restore(runs)
         self._index = None
 
     def keep(self, frontier: Frontier) -> None:
-        """Undo what was written at times outside `frontier`."""
+        """Undo writes at times outside `frontier`."""
         super().keep(frontier)
         self._index = None
 
 
 class KeyedProcess(Operator):
-    """Calls `function(key, value, timers)` for each pair and `on_timer(key, epoch, timers)` for each timer that is due."""
+    """Calls `function` for each pair and `on_timer` for each due timer.
+
+    The arguments are (key, value, timers) and (key, epoch, timers).
+    """
 
     repeats_over = "time"
     one_batch = True
@@ -271,7 +287,7 @@ class KeyedProcess(Operator):
 
 
 class _Event:
-    """What the functions do at one time: `begin`, calls and `end` for each key, then `write`."""
+    """Function calls at one time: `begin`, calls and `end` for each key, then `write`."""
 
     def __init__(self, time: Time, kept: _Kept, fires: bool) -> None:
         self._time = time
@@ -286,11 +302,11 @@ class _Event:
         return self._new[key] if key in self._new else self._old.get(key)
 
     def begin(self, key: Hashable) -> None:
-        """The records of `key` follow."""
+        """Start with the records of `key`."""
         self.timers._begin(self._old.get(key, _NEW), False)
 
     def fired(self) -> Iterator[Hashable]:
-        """The keys whose timers are due, each when those before it have been dealt with."""
+        """Keys with due timers, each given when the one before is finished."""
         due = self._kept.due_at(self._time)
         if not due:
             return
@@ -307,7 +323,7 @@ class _Event:
             yield key
 
     def end(self, key: Hashable) -> None:
-        """All calls for `key` are done."""
+        """Finish the calls for `key`."""
         timers = self.timers
         due = timers._due
         before = (self._entry(key) or _NEW)[1]
@@ -327,7 +343,7 @@ class _Event:
         self._new[key] = None if state is None and not due else (state, due, key if due else None)
 
     def write(self) -> Iterable[Time]:
-        """Keep what has changed; the times at which timers were set."""
+        """Write the changes; return the times with new timers."""
         self._kept.over(self._time)
         if wrote := {key: entry for key, entry in self._new.items() if entry is not None}:
             self._kept.write(self._time, wrote)
@@ -337,7 +353,10 @@ class _Event:
 
 
 def _records(found: object) -> Iterable[Any]:
-    """What a function gave, if these are records. Text and tuples are not: they are as good as records themselves."""
+    """Records given by a function, checked to be a list or an iterator.
+
+    Text and tuples are refused: they may as well be records themselves.
+    """
     if isinstance(found, list | Iterator):
         return found
     check_result(found)

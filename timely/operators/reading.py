@@ -1,4 +1,4 @@
-"""The columns that aggregates read of a batch, and rows by key and value as rows by key."""
+"""Columns read by aggregates, and rows by key and value as rows by key."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from timely.data.kernels.series import frame_of
 from timely.operators.agg import Aggregate, parts_of
 
 VALUE = "value()"
-"""The last key column of the state that has the values of each key."""
+"""Last key column of the state with the values of each key."""
 
 ROWS = [Part("rows")]
 
 
 class Reading:
-    """The columns that aggregates read of batches, those among them that they make (`Aggregate.made`).
+    """Columns read by aggregates, including those they make (`Aggregate.made`).
 
     Args:
         keys: the key columns.
@@ -33,25 +33,28 @@ class Reading:
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
         self.keys = list(keys)
         self.parts = parts_of(aggregates)
-        """All that is kept of a key."""
+        """All parts kept for a key."""
         self.distinct = [str(part.column) for part in self.parts if part.kind == "distinct"]
-        """The columns of which different values are counted."""
+        """Columns with counted distinct values."""
         self.grouping = list(dict.fromkeys([*keys, *self.distinct]))
-        """Partial tables are by key and by value of these columns, so that values are there to be told apart later on."""
+        """Key columns of partial tables: keys, then columns with counted values."""
         self.carried = [part for part in self.parts if part.kind != "distinct"]
-        """The parts in partial tables."""
+        """Parts stored in partial tables."""
         makers = {each.read: each for each in aggregates.values() if each.makes}
         self._makers = [each for each in makers.values() if not any(set(each.read) < set(other) for other in makers)]
         self.makes = bool(self._makers)
-        """True if columns are made of what comes."""
+        """True if some columns are computed from the batch."""
         self.given = list(dict.fromkeys([*keys, *(name for each in aggregates.values() for name in each.columns())]))
-        """The columns that batches have to have."""
+        """Columns required in a batch."""
         read = (name for each in aggregates.values() for name in each.read)
         self.names = list(dict.fromkeys([*keys, *read])) if self._makers else self.given
-        """The columns of what is read."""
+        """Names of the columns read."""
 
     def rows(self, batch: Batch) -> Columns:
-        """The part of `batch` that is read; of a frame of a few rows as a frame. See `table`."""
+        """Part of `batch` read by aggregates.
+
+        A frame of a few rows stays a frame. See `table`.
+        """
         if self._makers or not isinstance(batch, pl.DataFrame) or len(batch) >= TINY:
             return self.table(batch)
         if batch.columns == self.names:
@@ -60,7 +63,7 @@ class Reading:
         return frame_of([batch.get_column(name) for name in self.names])
 
     def table(self, batch: Batch) -> pa.Table:
-        """The part of `batch` that is read, as a table.
+        """Part of `batch` read by aggregates, as a table.
 
         Raises:
             KeyError: if a column is missing. TypeError: for records, and where a column cannot be made.
@@ -72,7 +75,7 @@ class Reading:
         return pa.Table.from_arrays([made[name] if name in made else table[name] for name in self.names], self.names)
 
     def made(self, table: pa.Table) -> dict[str, pa.Array]:
-        """The columns that aggregates make."""
+        """Columns made by aggregates."""
         return {
             name: column
             for each in self._makers
@@ -80,7 +83,7 @@ class Reading:
         }
 
     def by_key(self, many: Sequence[Added], new: Callable[[str, list[Added]], list[pa.Array]]) -> list[Added]:
-        """Rows by key and value as rows by key, in which new values are counted.
+        """Convert rows by key and value into rows by key, with new values counted.
 
         `new` is given rows by key and value of a column, and returns the keys and the values that it meets for the first time.
         """
@@ -103,7 +106,7 @@ class Reading:
         return found
 
     def _added(self, keys: list[pa.Array], carried: Mapping[Part, Values], counted: str | None) -> Added:
-        """Rows with these carried parts, each a new value of the column `counted`."""
+        """Rows from carried parts; each counts as a new value of the column `counted`."""
         made: list[Values] = []
         for part in self.parts:
             one = np.full(len(keys[0]), part.column == counted, np.int64)
@@ -113,12 +116,15 @@ class Reading:
 
 
 def ones(keys: list[pa.Array]) -> Added:
-    """Rows of which nothing but their number is kept."""
+    """Rows with nothing kept but their number."""
     return Added(keys, [pa.int64()], [np.ones(len(keys[0]), np.int64)], [None])
 
 
 def first_met(column: str, many: list[Added]) -> list[pa.Array]:
-    """The different keys and values of some rows: `new` of `Reading.by_key`, where nothing was met before."""
+    """Distinct keys and values of some rows.
+
+    It is `new` of `Reading.by_key` where nothing was met before.
+    """
     index = KeyIndex(len(many[0].keys))
     for each in many:
         index.ids(each.keys)

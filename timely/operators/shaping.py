@@ -1,4 +1,4 @@
-"""Operators that only direct batches."""
+"""Operators to route records to outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from timely.time import Time
 
 
 def check_result(result: object) -> None:
-    """Refuse what must be awaited, in the place of a value that a function gave. Raises TypeError."""
+    """Refuse a coroutine as the result of a user's function.
+
+    Raises TypeError.
+    """
     if type(result) is CoroutineType:
         raise TypeError(
             "it gave a coroutine, which nobody awaits: give a function, declared with def, that returns its result"
@@ -21,7 +24,10 @@ def check_result(result: object) -> None:
 
 
 class Branch(Operator):
-    """Splits every batch in two: what goes to port 0 and what goes to port 1. `by_record`: each record by itself."""
+    """Splits every batch into port 0 and port 1.
+
+    `by_record`: each record by itself.
+    """
 
     keeps_batches = True
 
@@ -36,7 +42,10 @@ class Branch(Operator):
 
 
 class AttemptOperator(Operator):
-    """Calls `function(record)` for every record: results go to port 0, (record, error text) of failures to port 1."""
+    """Calls `function` for every record: results to port 0, failures to port 1.
+
+    A failure is (record, error text).
+    """
 
     repeats_over = "record"
     keeps_batches = True

@@ -1,4 +1,4 @@
-"""Operators without state, fused: a chain of them is one processor that passes each batch through all its stages.
+"""Fused chains of stateless operators: one processor for all stages.
 
 Consecutive verbs of columns become one. Few rows are for `timely.data.kernels.expressions`, where all verbs are simple enough.
 Others make one lazy plan of Polars, collected once a batch. A plan that fails is done again verb by verb, so the error names
@@ -25,7 +25,10 @@ from timely.time import Time, visible
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """One stateless step: a function of whole batches. `each` is the user's function of one record, where there is one."""
+    """Stateless step: a function of whole batches.
+
+    `each` is the user's function of one record, where there is one.
+    """
 
     name: str
     kind: str
@@ -33,19 +36,25 @@ class Stage:
     apply: Callable[[Batch], Batch]
     each: Callable[[Any], Any] | None = None
     plan: Callable[[Any], Any] | None = None
-    """Of a verb of columns: the same over frames, lazy or not."""
+    """Function of a column verb over frames, lazy or not."""
     few: Verb | None = None
-    """The same for few rows, where it is simple enough."""
+    """Simple form for few rows, if there is one."""
     fills: bool = False
-    """It may make rows of none, as a sum does: so it begins a plan, as a batch without rows goes no further."""
+    """True if it may make rows of none, as a sum does.
+
+    So it begins a plan, as a batch without rows goes no further.
+    """
     divides: bool = False
-    """It divides by numbers: Polars rounds such a quotient otherwise where there is one row than where there are several."""
+    """True if it divides by numbers.
+
+    Polars rounds such a quotient otherwise where there is one row than where there are several.
+    """
     repeats_over: RepeatsOver = "batch"
-    """The divisions of its input over which it gives the same: "record", or "batch"."""
+    """Granularity of deterministic output: "record" or "batch"."""
 
 
 class Measured:
-    """A step of a chain that counts: records that it has taken, and seconds."""
+    """Step of a chain with counters: records taken and seconds spent."""
 
     def __init__(self, stages: tuple[Stage, ...], apply: Callable[[Batch], Batch], clock: Callable[[], float]) -> None:
         self.stages, self.apply, self.clock = stages, apply, clock
@@ -76,7 +85,9 @@ class Stateless(Operator):
         self._rest = Stateless(stages[len(first) :]) if self.spans and others else None
 
     def measure(self, clock: Callable[[], float] | None) -> list[Measured]:
-        """Count, from now on, what each step takes and how long that lasts; None: no more. Those that count.
+        """Count records and seconds of each step from now on; None stops counting.
+
+        Returns the counting steps.
 
         Consecutive verbs of columns are one step. What comes as a span is not counted.
         """
@@ -118,7 +129,7 @@ class Stateless(Operator):
 
 
 def _chains(stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
-    """The stages, those together that can be one plan."""
+    """Groups of stages, each group run as one plan or one stage."""
     chain: list[Stage] = []
     for stage in stages:
         ends = stage.plan is None or stage.fills or stage.divides or not chain or chain[-1].plan is None
@@ -132,7 +143,7 @@ def _chains(stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
 
 
 class _VerbFailed(Exception):
-    """A verb in a plan has raised `error` for `batch`."""
+    """Failure of a verb in a plan: `error`, raised for `batch`."""
 
     def __init__(self, stage: Stage, batch: Batch, error: BaseException) -> None:
         super().__init__()
@@ -140,16 +151,16 @@ class _VerbFailed(Exception):
 
 
 class _Plan:
-    """Several verbs of columns as one."""
+    """Plan of several column verbs."""
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:
         self._stages = stages
         self._verbs = [stage.few for stage in stages if stage.few is not None]
         self.by_row = len(self._verbs) == len(stages)
-        """True if each row is kept, or made into another one, by what stands in it alone."""
+        """True if each row is kept or mapped by its own content."""
 
     def over(self, span: Span) -> list[Span] | None:
-        """The span that it makes of one, or no span if no row is left. None: it must be done once a time."""
+        """Spans made of one, none if no row is left; None if times must go one by one."""
         try:
             rows = applied(self._verbs, span)
             return span.kept(rows.frame(), rows.masks) if rows.masks else [rows.over(span)]
@@ -157,7 +168,7 @@ class _Plan:
             return self._planned_over(span)
 
     def _planned_over(self, span: Span) -> list[Span] | None:
-        """The same by Polars, if that pays and rows are surely left where they are."""
+        """Spans made by Polars, if it pays and rows surely keep their places."""
         if len(span) <= FEW or any(verb.kind == "filter" for verb in self._verbs):
             return None
         try:
@@ -196,12 +207,14 @@ class _Plan:
 
 
 _AS_OF_FRAMES = getattr(pl.QueryOptFlags, "_eager", pl.QueryOptFlags.none)()
-"""The optimizations of Polars' verbs of frames: to look for others costs more than it saves where rows are few, and brings
-nothing that can be measured where they are many."""
+"""Polars optimizations of eager frame verbs.
+
+More of them cost more than they save where rows are few, and bring nothing measurable where they are many.
+"""
 
 
 def stage_error(stage: Stage, time: Time, batch: Batch, error: BaseException) -> OperatorError:
-    """The error for a user whose function raised: the operator, the line, the time, and the record or a sample."""
+    """Error for a failed user function: operator, line, time, and record or sample."""
     culprit = _culprit(stage, batch)
     return operator_error(f"{stage.kind} {stage.name!r}", stage.site, time, error, culprit, batch)
 
@@ -215,7 +228,10 @@ def operator_error(
     batch: Batch | None,
     kind: str = "record",
 ) -> OperatorError:
-    """The error of an operator's own code, in the one form in which users see them. `culprit`: the `kind` it is about."""
+    """Error of an operator's own code, in the form shown to users.
+
+    `culprit`: the item of `kind` it is about.
+    """
     when = f" at time {visible(time)}" if time else ""
     lines = [f"{what} ({site}) failed{when}: {told(error)}"]
     if isinstance(error, SystemExit):
@@ -231,7 +247,10 @@ def operator_error(
 
 
 def exchange_error(what: str, site: object, error: Exception, batch: Batch) -> FalkirkError:
-    """The error of an exchange: its key function raised, or a value cannot travel. `what` is the operator behind it."""
+    """Error of an exchange: a failed key function, or a value that cannot travel.
+
+    `what` is the operator behind it.
+    """
     where = f"the exchange in front of {what}"
     if isinstance(error, CodecError):
         return CodecError(f"{where} ({site}): {error}")
@@ -239,7 +258,7 @@ def exchange_error(what: str, site: object, error: Exception, batch: Batch) -> F
 
 
 def _culprit(stage: Stage, batch: Batch) -> str | None:
-    """The first record on which the user's function raises, found by asking it again one record at a time."""
+    """First record making the user's function raise, found one record at a time."""
     if stage.each is None or not isinstance(batch, list):
         return None
     for record in batch:

@@ -1,4 +1,4 @@
-"""Event-time watermarks that every worker, and every replay, agrees on.
+"""Event-time watermarks, equal on every worker and in every replay.
 
 A watermark says that records with earlier event times are no longer waited for. Here it moves only when an epoch is
 complete, to the greatest event time that *any* worker has met up to that epoch, minus the allowed lateness. Whether a
@@ -30,11 +30,11 @@ from timely.time import Time
 _MARK = "mark"
 
 ON_TIME, LATE, WATERMARKS = 0, 1, 2
-"""The output ports of `Lateness`."""
+"""Output ports of `Lateness`."""
 
 
 class EventTimes(Operator):
-    """Port 0: what comes, with its event times. Port 1: the greatest event time of each epoch."""
+    """Port 0: rows with event times. Port 1: the greatest event time of each epoch."""
 
     repeats_over = "time"
 
@@ -52,11 +52,11 @@ class EventTimes(Operator):
         ctx.send(list(self._greatest.pop(time).values()), 1)
 
     def _reaches(self, time: Time, at: Any) -> None:
-        """Event times of an epoch go as far as `at`."""
+        """Raise the greatest event time of an epoch to `at`."""
         _raise_to(self._greatest, time, at)
 
     def _stamped(self, ctx: Context, batch: Batch) -> tuple[Batch, Any]:
-        """The rows that go to port 0 for `batch`, and its greatest event time."""
+        """Rows made from `batch` for port 0, and its greatest event time."""
         raise NotImplementedError
 
 
@@ -121,7 +121,7 @@ def _raise_to(greatest: TimedValues, time: Time, at: Any) -> None:
 
 
 class Lateness(Operator):
-    """Holds the records of an epoch until it is complete, and parts those that are late from those that are on time.
+    """Holds the records of an epoch until it is complete, and splits late ones off.
 
     Port 0 takes records with event times, port 1 the greatest event times of all workers. Out go the records on time, the late
     ones as they first came, and the watermark whenever it moves.
@@ -152,7 +152,7 @@ class Lateness(Operator):
         self._raise(ctx, time, watermark)
 
     def _raise(self, ctx: Context, time: Time, watermark: Any) -> None:
-        """Let the watermark, so far that one, move to where `time` brings it."""
+        """Raise the watermark, so far `watermark`, by the event times of `time`."""
         for greatest in self._greatest.pop(time).values():
             reached = marked(greatest, self._allowed)
             if watermark is None or reached > watermark:
@@ -160,7 +160,7 @@ class Lateness(Operator):
                 ctx.send([reached], WATERMARKS)
 
     def _marks(self, times: Sequence[Time]) -> list[Any]:
-        """The watermarks by which each of some times, which are all complete, is judged."""
+        """Watermarks in force at each of several complete times."""
         watermark = self._watermark.read(times[0]).get(_MARK)
         found = []
         for time in times:
@@ -171,12 +171,14 @@ class Lateness(Operator):
         return found
 
     def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
-        """Those on time, and the late ones; `watermark` is None at first."""
+        """Split a batch into rows on time and late ones; `watermark` is None at first."""
         raise NotImplementedError
 
 
 class RecordLateness(Lateness):
-    """The same for records (key, event time, value); the late ones leave as (key, value).
+    """`Lateness` for records (key, event time, value).
+
+    Late ones leave as (key, value).
 
     A record of which some windows have closed and some have not is both.
     """

@@ -25,8 +25,9 @@ Span = tuple[Any, Any]
 Lag = Literal[0, 1, 2]
 
 LagOf = Callable[[Any, Any], Lag]
-"""Of a record at the first time, when the watermark was the second: all of its windows are open (0), some may have closed (1),
-or all may have closed (2).
+"""Lateness of a record: (event time, watermark) → 0, 1 or 2.
+
+All of its windows are open (0), some may have closed (1), or all may have closed (2).
 """
 
 _NAIVE_ORIGIN = dt.datetime(1970, 1, 1)
@@ -35,7 +36,7 @@ _AWARE_ORIGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The times from `start` up to `end`, which is outside.
+    """Window of event times from `start` up to, but not including, `end`.
 
     >>> falkirk.Window(0, 10)
     Window(start=0, end=10)
@@ -46,7 +47,7 @@ class Window:
 
 
 def check_length(length: object, what: str) -> None:
-    """Refuse what is no positive, finite length."""
+    """Refuse anything but a positive, finite length."""
     if isinstance(length, dt.timedelta):
         good = length > dt.timedelta(0)
     else:
@@ -58,7 +59,7 @@ def check_length(length: object, what: str) -> None:
 
 
 def moved(at: Any, by: Any) -> Any:
-    """`at + by`; for datetimes the first or last of all where it lies beyond them.
+    """`at + by`, limited to the range of datetimes.
 
     Records whose time stands for none are often of the years 1 and 9999, and their windows reach further.
     """
@@ -70,7 +71,10 @@ def moved(at: Any, by: Any) -> Any:
 
 
 def marked(greatest: Any, allowed: Any) -> Any:
-    """The watermark where event times have come as far as `greatest`: short of the end of all windows, whatever comes."""
+    """Watermark for event times up to `greatest`.
+
+    It stays before the end of the last possible window.
+    """
     mark = moved(greatest, -allowed)
     if isinstance(mark, dt.datetime) and mark.replace(tzinfo=None) == dt.datetime.max:
         return mark - dt.datetime.resolution
@@ -78,7 +82,10 @@ def marked(greatest: Any, allowed: Any) -> Any:
 
 
 class Aligned:
-    """Windows that begin every so often: number k is [origin + k·every, origin + k·every + length)."""
+    """Windows at regular intervals.
+
+    Number k is [origin + k·every, origin + k·every + length).
+    """
 
     __slots__ = ("_every", "_length", "_reach")
 
@@ -88,7 +95,7 @@ class Aligned:
         self._reach = ceil(length / every)
 
     def spans(self, at: Any) -> list[Span]:
-        """The windows that hold `at`, earliest first."""
+        """Windows containing `at`, earliest first."""
         since = at - _origin(at) if isinstance(at, dt.datetime) else at
         every = self._every
         last = int(since // every)
@@ -105,7 +112,7 @@ class Aligned:
         return list(dict(spans).items()) if len(spans) > 1 and spans[0][0] == spans[1][0] else spans
 
     def lag(self, at: Any, watermark: Any) -> Lag:
-        """Number of the windows of `at` that have closed."""
+        """Closed windows of `at`: 0 for none, 1 for some, 2 for all."""
         if not at < watermark:
             return 0
         spans = self.spans(at)
@@ -114,7 +121,7 @@ class Aligned:
         return 2 if spans[-1][1] <= watermark else 1
 
     def _start(self, number: int, at: Any, after: Any = None) -> Any:
-        """The beginning of a window, or what lies `after` that."""
+        """Start of a window, or the time `after` behind it."""
         start = number * self._every if after is None else number * self._every + after
         return moved(_origin(at), start) if isinstance(at, dt.datetime) else start
 
@@ -147,13 +154,15 @@ class Tumbling:
         return Aligned(self.length, self.length)
 
     def lateness(self) -> LagOf:
-        """The test for which of a record's windows have closed."""
+        """Test for closed windows of a record."""
         return self.aligned().lag
 
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows of `length` that begin every `every` <= `length`: each time is in about `length / every` of them.
+    """Windows of `length` starting every `every` <= `length`.
+
+    Each time is in about `length / every` of them.
 
     Raises:
         GraphError: a length is neither a positive number nor a positive timedelta; they are of two kinds; `every` is above
@@ -186,13 +195,13 @@ class Sliding:
         return Aligned(self.length, self.every)
 
     def lateness(self) -> LagOf:
-        """The test for which of a record's windows have closed."""
+        """Test for closed windows of a record."""
         return self.aligned().lag
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Windows of activity, for each key: records closer than `gap` belong together, a silence of `gap` ends a session.
+    """Sessions of each key: records closer than `gap`, ended by a silence of `gap`.
 
     A session reaches from its first record to `gap` after its last one.
 
@@ -217,18 +226,23 @@ class Session:
         return self.gap
 
     def lateness(self) -> LagOf:
-        """The test for late records: a session that one would belong to may end right behind it."""
+        """Test for late records.
+
+        A session that such a record would belong to may end right behind it.
+        """
         return behind
 
 
 def behind(at: Any, watermark: Any) -> Lag:
-    """All or nothing: a record is late before the watermark."""
+    """Test for sessions: late (2) before the watermark, otherwise on time (0)."""
     return 2 if at < watermark else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """Windows of `n` whole epochs, aligned to epoch 0; 1 is each epoch by itself. No record is late for its epoch.
+    """Windows of `n` whole epochs, aligned to epoch 0.
+
+    With 1, each epoch is a window by itself. No record is late for its epoch.
 
     Raises:
         GraphError: `n` is no whole number from 1 up.
@@ -247,7 +261,10 @@ class Epochs:
             raise GraphError(f"{user_site()}: windows of epochs are 1 epoch long or more, not {self.n!r}")
 
     def around(self, time: Time) -> Span:
-        """The window of a time of the root scope. What comes after every epoch has one of its own."""
+        """Window of a time of the root scope.
+
+        The time after every epoch has a window of its own.
+        """
         if time[0] == INF:
             return INF, INF
         start = time[0] - time[0] % self.n

@@ -1,4 +1,4 @@
-"""Keyed windows: what their operators keep, and how windows grow and close.
+"""Keyed windows: their state, growth and closing.
 
 A window closes, and its result goes out, at the completion of the epoch whose watermark reaches its end. Windows that are
 still open when the input ends close at time (INF,), which comes after every epoch: a notification there says that nothing
@@ -36,10 +36,10 @@ from timely.state.interface import Rows, Run
 from timely.time import INF, Frontier, Time
 
 Slot = tuple[Hashable, Any]
-"""The name of an open window: (key, start)."""
+"""Id of an open window: (key, start)."""
 
 Part = tuple[Hashable, Any, Any, Any]
-"""What some records give a window: (key, start, end, accumulator)."""
+"""Contribution of records to a window: (key, start, end, accumulator)."""
 
 _PART_FIELDS = 4
 
@@ -56,7 +56,7 @@ _WATERMARK = "watermark"
 
 @dataclass(frozen=True, slots=True)
 class WindowAggregate:
-    """The function from a window's values to its result.
+    """Incremental aggregate of a window's values.
 
     `add(accumulator or ABSENT, items)` gives the new accumulator and changes none; `merge(earlier, later)` unites two, of two
     sessions or of what came before and now; `ordered` asks for the items of each epoch in order. `gather(slots, values)`,
@@ -88,7 +88,10 @@ def combining(combine: Combine) -> WindowAggregate:
 
 
 def reducing(combine: Combine) -> WindowAggregate:
-    """All values combined, in whatever order and grouping. By `PLUS` floats are rounded once, at the end."""
+    """All values combined in any order and grouping.
+
+    By `PLUS` floats are rounded once, at the end.
+    """
     if combine is PLUS:
         return _summing()
 
@@ -177,7 +180,7 @@ class OpenWindows(KeyedState):
         return self.read(_ROOT).get(slot)
 
     def put(self, slot: Slot, end: Any, accumulator: Any) -> None:
-        """Open a window, or change one that is open."""
+        """Open a window, or change an open one."""
         held = self.get(slot)
         if held is None:
             self._indexed().add(slot, end)
@@ -196,7 +199,10 @@ class OpenWindows(KeyedState):
         return held
 
     def overlapping(self, key: Hashable, start: Any, end: Any) -> list[Slot]:
-        """The open windows of `key` that overlap [start, end), earliest first, where those of a key are disjoint."""
+        """Open windows of `key` overlapping [start, end), earliest first.
+
+        Only for windows that are disjoint within a key, as sessions are.
+        """
         starts = self._indexed().starts.get(key, [])
         at_last = start == end  # a session of the last of all datetimes, which nothing is behind
         last = bisect_right(starts, end) if at_last else bisect_left(starts, end)
@@ -206,13 +212,19 @@ class OpenWindows(KeyedState):
         return [(key, at) for at in starts[first:last]]
 
     def close(self, upto: Any = None) -> Iterator[tuple[Slot, Any, Any]]:
-        """Take out every window with end <= `upto` (None: every window): (slot, end, accumulator), by end."""
+        """Take out every window with end <= `upto` (None: all), by end.
+
+        Yields (slot, end, accumulator).
+        """
         for slot in self._indexed().upto(upto):
             end, accumulator = self.take(slot)
             yield slot, end, accumulator
 
     def commit(self, time: Time) -> None:
-        """Write what changed, at `time`. Windows that opened and closed in this event leave no trace."""
+        """Write the changes at `time`.
+
+        Windows that opened and closed in this event leave no trace.
+        """
         changes, self._changes = self._changes, {}
         if updates := {slot: held for slot, held in changes.items() if held is not None}:
             self.write(time, updates)
@@ -220,22 +232,22 @@ class OpenWindows(KeyedState):
             self.remove(time, closed)
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """As for any state by key; a window lies in the shard of its key."""
+        """Runs of state as for any state by key, with a window in the shard of its key."""
         for run in super().pieces(upto, after, rows):
             yield Run(
                 run.time, [_in_shard_of_key(record) for record in cast("list[tuple[Any, ...]]", run.batch)], run.part
             )
 
     def scan(self, upto: Frontier) -> None:
-        """None: windows close before long."""
+        """No scan for snapshots: windows close before long."""
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold."""
+        """Replace everything held by the content of `runs`."""
         super().restore(runs)
         self._index = None
 
     def keep(self, frontier: Frontier) -> None:
-        """Undo what was written at times outside `frontier`."""
+        """Undo writes at times outside `frontier`."""
         super().keep(frontier)
         self._index = None
 
@@ -287,7 +299,10 @@ class _Index:
             del self.starts[slot[0]]
 
     def upto(self, end: Any) -> Iterator[Slot]:
-        """The windows that end by `end` (None: all), each of which must be taken out before the next is asked for."""
+        """Windows ending by `end` (None: all).
+
+        Each of them must be taken out before the next is asked for.
+        """
         while self._ends and (end is None or self._ends[0] <= end):
             slots = self._at_end[self._ends[0]]
             while slots:
@@ -299,8 +314,9 @@ class _Index:
 
 
 class EventWindows(Operator):
-    """Windows over event time. Port 0 takes records on time (key, event time, value), port 1 the watermarks. Records may
-    come as what `parts_of` makes of them, too.
+    """Windows over event time: port 0 takes records on time, port 1 watermarks.
+
+    Records are (key, event time, value), or come as what `parts_of` makes of them.
 
     A record that came late for some of its windows is put into those that are still open.
     Gives ((key, Window), result) when the watermark passes a window's end, and the rest when the input has ended.
@@ -355,7 +371,7 @@ class EventWindows(Operator):
         return self._aggregate.add(total, in_order(items) if self._aggregate.ordered else items)
 
     def _merge(self, parts: Callable[[Batch], list[Part]], batches: list[Any]) -> None:
-        """Bring what records give their windows together with what these hold."""
+        """Merge parts of records into the open windows."""
         merge = self._aggregate.merge
         assert merge is not None
         apart = list(chain.from_iterable(batch for batch in batches if batch and len(batch[0]) == _PART_FIELDS))
@@ -369,7 +385,7 @@ class EventWindows(Operator):
                 self._open.put((key, start), end, total if held is None else merge(held[1], total))
 
     def _fill(self, aligned: Aligned, keys: list[Hashable], records: list[tuple[Hashable, Any, Any]]) -> None:
-        """Put every record into its windows, whose places are fixed."""
+        """Put every record into its aligned windows."""
         times = [record[1] for record in records]
         spans = {at: aligned.spans(at) for at in set(times)}
         passed = self._last_watermark()
@@ -384,11 +400,11 @@ class EventWindows(Operator):
             self._open.put(slot, ends[slot[1]], self._add(ABSENT if held is None else held[1], items))
 
     def _last_watermark(self) -> Any:
-        """The watermark by which records of this epoch may be late for some of their windows; None if that cannot be."""
+        """Watermark to filter out closed windows of late records; None if not needed."""
         return self._passed.read(_ROOT).get(_WATERMARK) if self._parts_windows else None
 
     def _extend(self, keys: list[Hashable], records: list[tuple[Hashable, Any, Any]]) -> None:
-        """Put every record into the session of its key, which it may begin, lengthen, or join to another."""
+        """Put every record into its key's session: a new, lengthened or merged one."""
         of_key: dict[Hashable, list[Item]] = {}
         times = represent_all([record[1] for record in records])
         for key, at, (*_, value) in zip(keys, times, records):
@@ -417,7 +433,10 @@ class EventWindows(Operator):
 def _placed(
     keys: list[Hashable], times: list[Any], things: list[Any], spans: Mapping[Any, list[Span]]
 ) -> tuple[Iterable[Slot], Iterable[Any]]:
-    """The slots of all windows of each record, and its thing for each. `spans` has the windows of each event time."""
+    """Slots of all windows of each record, with its thing for each.
+
+    `spans` has the windows of each event time.
+    """
     if all(len(found) == 1 for found in spans.values()):
         starts = {at: start for at, ((start, _),) in spans.items()}
         return zip(keys, map(starts.__getitem__, times)), things
@@ -427,8 +446,11 @@ def _placed(
 
 
 def parts_of(shape: Tumbling | Sliding | Session, aggregate: WindowAggregate) -> Callable[[Batch], list[Part]] | None:
-    """The function from records (key, event time, value) to what they give each window; None where their order or the places
-    of windows are not known before all have come together."""
+    """Function from records to contributions to windows, or None.
+
+    Records are (key, event time, value). None where their order or the places of windows are not known before all
+    have come together.
+    """
     gather = aggregate.gather
     if isinstance(shape, Session) or gather is None:
         return None
@@ -451,7 +473,9 @@ def _keys_of(records: list[Any]) -> list[Hashable]:
 
 
 class EpochWindows(Operator):
-    """Windows of epochs over pairs (key, value): Window(first epoch, first of the next), at the last epoch's time.
+    """Windows of epochs over pairs (key, value), emitted at their last epoch.
+
+    A window is Window(first epoch, first of the next).
 
     Needs no watermark: that a window's last epoch is complete says all. What comes after every epoch, as the last windows
     of an operator before this one do, makes a window of its own, Window(INF, INF).
