@@ -1,4 +1,7 @@
-"""Streams of rows that come and rows that are taken back: `columns.join(other, how="left", changes=True)` and its verbs."""
+"""Streams of changes: rows to be added or retracted.
+
+Result of `columns.join(other, how="left", changes=True)`, and its verbs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from timely.operators.window_shapes import Epochs, Length
 
 
 def _refused(verb: str) -> Callable[..., NoReturn]:
-    """A verb that cannot heed the sign, and would not be refused for what it reads, or by another name."""
+    """Method refusing a verb for its lack of support for retractions."""
 
     def refuse(self: Changes, *_: Any, **__: Any) -> NoReturn:
         self._check_read(verb)
@@ -40,7 +43,7 @@ def _refused(verb: str) -> Callable[..., NoReturn]:
 
 
 class Changes(Columns):
-    """Columns with a sign in the last one, `change`: 1 for a row that comes, -1 for one that is taken back.
+    """Columns with a sign in the last one, `change`: 1 adds a row, -1 retracts it.
 
     The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` and `with_columns` keep
     the sign, `filter` and `branch` work row by row as ever, and totals and `top_k` count rows that are taken back as gone. What
@@ -58,7 +61,7 @@ class Changes(Columns):
     """
 
     def _check_read(self, verb: str) -> NoReturn:
-        """Refuse whoever reads this stream. Verbs that heed the sign read its `rows()`."""
+        """Refuse a verb on this stream; verbs that handle the sign read `rows()`."""
         raise GraphError(
             f"{user_site()}: {verb} cannot take back rows, and this stream is of changes; use filter, select, with_columns, "
             f"inner joins and totals of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
@@ -127,7 +130,7 @@ class Changes(Columns):
         return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE)), Changes)
 
     def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Changes:
-        """Polars' `filter` on every batch: a row is kept, or not, whether it comes or is taken back.
+        """Polars' `filter` on every batch, on added and retracted rows alike.
 
         Raises:
             GraphError: as `Columns.filter`, and for an expression of several columns that calls a function.
@@ -167,7 +170,7 @@ class Changes(Columns):
         return view(yes, Changes), view(no, Changes)
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Changes:
-        """Call `function(batch)` for every batch that passes; it has the sign as a column.
+        """Call `function(batch)` on every batch, with the sign as a column.
 
         Raises:
             GraphError: as `Columns.inspect`.
@@ -216,7 +219,9 @@ class Changes(Columns):
         return view(self.rows().broadcast(name), type(self))
 
     def leave(self, name: str | None = None) -> Self:
-        """This stream outside the scope it is in. Into a scope changes cannot go: totals begin anew there with each epoch.
+        """This stream outside the scope it is in.
+
+        Into a scope changes cannot go: totals begin anew there with each epoch.
 
         Raises:
             GraphError: as `Columns.leave`.
@@ -271,7 +276,7 @@ class Changes(Columns):
         return self.rows().probe(name)
 
     def capture(self, name: str | None = None) -> Capture:
-        """Give every batch, with its time, and with the sign as a column, to whoever runs the dataflow.
+        """Deliver every batch with its time, and the sign as a column, to the program.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -338,7 +343,7 @@ class Changes(Columns):
         return join_changes(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
 
     def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Changes:
-        """Without some columns, which are given by name. The sign stays.
+        """Rows without the named columns; the sign stays.
 
         Raises:
             GraphError: as `Columns.drop`, and for the sign, or anything but names.
@@ -404,7 +409,7 @@ class Changes(Columns):
         return self.with_columns(pl.all().cast(dtypes, strict=strict), name=name)
 
     def drop_nulls(self, subset: Any = None, *, name: str | None = None) -> Changes:
-        """The rows without a null, whether they come or are taken back.
+        """Rows without nulls, both added and retracted.
 
         Raises:
             GraphError: as `Columns.drop_nulls`.
@@ -421,7 +426,7 @@ class Changes(Columns):
         return view(self.rows().drop_nulls(subset, name=name), Changes)
 
     def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Changes:
-        """The rows without a NaN, whether they come or are taken back.
+        """Rows without NaN, both added and retracted.
 
         Raises:
             GraphError: as `Columns.drop_nans`.
@@ -474,7 +479,7 @@ class Changes(Columns):
         return self._kept(self.rows().fill_nan(value, name=name))
 
     def explode(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
-        """A row for each item of columns of lists, with the sign of the row that it is from.
+        """One row for each item of list columns, with the sign of the original row.
 
         Raises:
             GraphError: as `Columns.explode`.
@@ -531,8 +536,12 @@ class Changes(Columns):
         return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE).cast(pl.Int8)), Changes)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
-        """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `var`, `std`, `min`,
-        `max`, `first`, `last`, `n_unique`, `quantile` and `median`. A sum of floats is exact but for one rounding.
+        """Group by columns, for running totals of the current rows.
+
+        Totals: `agg.count()`, `sum`, `mean`, `var`, `std`, `min`, `max`, `first`, `last`, `n_unique`, `quantile`
+        and `median`. A sum of floats is exact but for one rounding.
+        A key of which all rows have been taken back has a count of 0. With changes=True totals are changes, too:
+        the former total of a key is taken back, and a key without rows has none.
 
         A key of which all rows have been taken back has a count of 0. With changes=True totals are changes, too: what a key
         had before is taken back, and of a key without rows there is none.
@@ -561,7 +570,7 @@ class Changes(Columns):
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
-        """Running totals of all rows that there are. See `group_by`.
+        """Running totals of all current rows; see `group_by`.
 
         Raises:
             GraphError: a total is one out of which rows cannot be taken; or over="time".
@@ -587,7 +596,7 @@ class Changes(Columns):
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """The `k` greatest of the rows that there are, as changes. See `GroupBy.top_k`.
+        """The `k` greatest of the current rows, as changes; see `GroupBy.top_k`.
 
         Raises:
             GraphError: as `GroupBy.top_k`, and over="time".
@@ -641,7 +650,10 @@ def join_changes(
     right_on: Keys | None,
     suffix: str,
 ) -> Changes:
-    """A running inner join of which one side is changes, or both: a pair comes, or is taken back, as its rows are."""
+    """Running inner join with changes on one side or both.
+
+    A pair is added or retracted as its rows are.
+    """
     if ttl is not None:
         raise GraphError(f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back")
     if how != "inner" or over != "scope" or changes:
@@ -694,20 +706,20 @@ class ChangedGroups(GroupBy):
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """The `k` greatest of the rows of each group that there are, as changes. See `GroupBy.top_k`."""
+        """The `k` greatest current rows of each group, as changes; see `GroupBy.top_k`."""
         return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=True)
 
 
 _TAKEN_BACK = ("count", "sum", "mean", "var", "std", "quantile", *KEPT)
-"""The aggregates out of which rows can be taken."""
+"""Aggregates with support for retraction of rows."""
 
 
 _ROWS = "rows()"
-"""The number of rows that there are of a key."""
+"""Column with the number of current rows of a key."""
 
 
 class _Totals:
-    """Aggregates of changes: sums of what rows have, by their sign, and what there is of their values."""
+    """Aggregates of changes: signed sums, and aggregates of the values present."""
 
     def __init__(
         self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr], changes: bool
@@ -740,7 +752,10 @@ class _Totals:
                 self._results[name] += (pl.col(nulls) != 0).cast(pl.Int64)
 
     def all(self, rows: Columns, keys: tuple[str, ...] | None, made: tuple[pl.Expr, ...], name: str | None) -> Columns:
-        """The sums of each key, and what there is of its values; `keys` is None for all rows."""
+        """Totals of each key, from sums and from the values present.
+
+        `keys` is None for all rows.
+        """
         # As changes, a key without rows goes. Without sums, something has to change whenever a row comes.
         if self._changes or (self.of_values and not self.sums):
             self.sums[_ROWS] = replace(count(), sign=CHANGE)
@@ -768,7 +783,7 @@ class _Totals:
         return view(rows._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
 
     def finish(self, totals: Columns, keys: tuple[str, ...]) -> Columns:
-        """The keys and the results. As changes, a key of which all rows have been taken back is taken back, too."""
+        """Keys and final results; as changes, keys without rows are retracted."""
         if self._changes and keys:
             totals = totals.filter(pl.col(_ROWS) != 0)
         return totals.select(*keys, *(expr.alias(name) for name, expr in self._results.items()))

@@ -1,4 +1,4 @@
-"""Windows over columns: `columns.window(Tumbling(60), time="at")` and what can be asked of them."""
+"""Windows over columns: `columns.window(Tumbling(60), time="at")` and its verbs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class WindowedColumns:
         raise no_attribute(self, name, OF_GROUPS)
 
     def late(self) -> Columns:
-        """The rows that came too late for one of their windows or more, each once, at its own epoch.
+        """Rows too late for at least one of their windows, each once, at its own epoch.
 
         Raises:
             GraphError: the windows are of epochs, for which no row is late.
@@ -118,7 +118,9 @@ class WindowedColumns:
         return self._columns._of(self._judge, LATE, self._columns.schema)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> WindowedColumns:
-        """The same windows, with a result for each key: of columns, or of expressions of a column each.
+        """The same windows, with a result for each key.
+
+        Keys are columns, or expressions of a column each.
 
         Raises:
             GraphError: there is no key, or one that is neither a column that is there nor an expression of one column.
@@ -224,7 +226,7 @@ class WindowedColumns:
         return frame.with_columns(self._made)
 
     def _with_keys(self, rows: Columns, marked: bool = True) -> Columns:
-        """The rows with the keys that are computed, or, if there is no key, with a mark."""
+        """Rows with the computed keys, or, without a key, with a constant column."""
         if self._made:
             few = compiled("with_columns", self._made, {})
             return rows._plan("group_by", None, self._keyed, self._made, few)
@@ -264,7 +266,7 @@ def split_late(
 
 
 def check_time(verb: str, time: str, kind: Any, instants: bool) -> None:
-    """Refuse a column of event times whose type is not that of the lengths."""
+    """Refuse a column of event times of another type than the window lengths."""
     try:
         check_type(time, kind, instants)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""The same rows with fewer columns, or other names for them: `columns.drop("n")`, `columns.rename({"n": "m"})`.
+"""Dropping and renaming columns: `drop("n")`, `rename({"n": "m"})`.
 
 Where the columns are known, both are a choice of columns by name.
 """
@@ -53,6 +53,6 @@ def rename(
 
 
 def _chosen(columns: Columns, kind: str, name: str | None, names: Mapping[str, str]) -> Columns:
-    """The columns that there are, by their new names."""
+    """Select columns, by their new names."""
     exprs = [pl.col(old) if new == old else pl.col(old).alias(new) for new, old in names.items()]
     return columns._plan(kind, name, lambda frame: frame.select(exprs), few=compiled("select", exprs, {}))
