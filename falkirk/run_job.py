@@ -1,4 +1,4 @@
-"""`falkirk.run`: with a store a job survives the death of its processes, without one it does not."""
+"""`falkirk.run`: run a dataflow; with a store, it survives process deaths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world beyond a simulated job: what it has seen cannot be taken back, and each output is held to what it promises.
+"""External world of a simulated job: observed outputs and acknowledged inputs.
 
 The user's sinks are replaced by recording ones with the same promise, captures are recorded too, and sources are watched:
 what was acknowledged must never be asked for again.
@@ -45,7 +45,7 @@ def by_output(result: Result) -> dict[str, dict[Time, list[Any]]]:
 
 
 class Violation(FalkirkError):
-    """The job did what it must never do."""
+    """Raised for a forbidden behaviour of the job."""
 
 
 class Contradiction(Violation):
@@ -59,23 +59,26 @@ class Around(Protocol):
     """The simulated time, in seconds."""
 
     def at_io(self, worker: int) -> None:
-        """A process does something that others can see, or has done it: it may die now."""
+        """Signal an externally visible action of a process, a possible crash point."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A partition of a source: the positions where it has been, those that came before an acknowledged one, the last ones."""
+    """Source partition with its visited, acknowledged and last positions."""
 
     known: set[str] = field(default_factory=lambda: {"null"})
     over: set[str] = field(default_factory=set)
     acknowledged: str = "null"
     last: str = "null"
     end: str | None = None
-    """The position at which it said that it had ended. It may be read again after that, to see whether it is still the same."""
+    """Position of its end, once reached.
+
+    It may be read again after that, to see whether it is still the same.
+    """
 
 
 class Outside:
-    """Collects what a job publishes.
+    """Collector of a job's published outputs.
 
     An exactly-once output (a capture, or a sink that says so) gives each time of each worker whole, and what comes again must
     be what came before. One that is at-least-once may repeat an epoch, or parts of it.
@@ -89,7 +92,7 @@ class Outside:
         self.repeated = 0
         self.digest = blake2b(digest_size=16)
         self.changes = 0
-        """The number of times that something was published or acknowledged."""
+        """Number of publications and acknowledgements."""
         self._partitions: dict[tuple[str, str], _Watched] = {}
 
     def isolated(self, graph: Graph, around: Around) -> Graph:
@@ -117,7 +120,7 @@ class Outside:
         return graph
 
     def captures(self, worker: int, graph: Graph, around: Around) -> Callable[[int, Time, Batch], None]:
-        """The function that a worker's session calls for each captured batch."""
+        """Callback of a worker's session for captured batches."""
 
         def take(node: int, time: Time, batch: Batch) -> None:
             around.at_io(worker)
@@ -151,7 +154,10 @@ class Outside:
         self.digest.update(repr(what).encode())
 
     def result(self) -> Result:
-        """The result: exactly-once outputs; of the others the last commit of each epoch of each worker."""
+        """Result by output and time.
+
+        Exactly-once outputs; of the others the last commit of each epoch of each worker.
+        """
         last = dict(self.exactly)
         for name, seen in self.commits.items():
             last.update({(name, worker, time): content for worker, time, content in seen})
@@ -161,7 +167,7 @@ class Outside:
         return {key: sorted(content, key=order_of) for key, content in sorted(found.items())}
 
     def compare(self, expected: Result, alike: Mapping[str, Alike] | None = None) -> None:
-        """Hold every output to what it is promised.
+        """Check every output against its delivery guarantee.
 
         Args:
             expected: the result of a run without failures.
@@ -183,7 +189,10 @@ class Outside:
                 raise Violation(f"{name!r} is promised to be {promised}, and is {found}: it {why}")
 
     def promised(self, name: str) -> Grade:
-        """The grade that an output must have. Who runs a simulated job never fails, so captures have that of one failure."""
+        """Grade required of an output; of captures, that for one failure.
+
+        The process that runs a simulated job, and so holds the captures, never fails.
+        """
         promise = self.promises.get(name)
         if promise is None:
             return Grade.PRECISE
@@ -198,7 +207,10 @@ class Outside:
         watched.known.add(watched.last)
 
     def sought(self, source: str, partition: str, position: Position) -> None:
-        """A partition is to be read on from `position`. Raises Violation if something after that was acknowledged."""
+        """Record a seek of a partition to `position`.
+
+        Raises Violation if something after that was acknowledged.
+        """
         watched, there = self._watched(source, partition), json.dumps(position)
         if there not in watched.known:
             raise Violation(f"source {source!r} is to read {partition} from {position!r}, where it has never been")
@@ -212,7 +224,10 @@ class Outside:
         watched.end = watched.last
 
     def acknowledged(self, source: str, partition: str, position: Position, before: Collection[Position]) -> None:
-        """Nothing before `position` will be asked for again. `before`: other positions before it."""
+        """Record the acknowledgement of `position`; `before`: positions before it.
+
+        Nothing before it will be asked for again.
+        """
         watched = self._watched(source, partition)
         watched.acknowledged = json.dumps(position)
         self.changes += 1
@@ -247,7 +262,7 @@ class RecordingSink:
 
 
 class RecordingWriter:
-    """Writes epochs into an `Outside`. What was not committed is gone when its process dies."""
+    """Writer of epochs to an `Outside`; uncommitted data is lost with its process."""
 
     def __init__(
         self, give: Callable[[str, int, Time, Sequence[Any]], None], around: Around, name: str, worker: int
@@ -271,14 +286,14 @@ class RecordingWriter:
         self._around.at_io(self._worker)
 
     def abort(self) -> None:
-        """Drop what was not committed."""
+        """Discard uncommitted data."""
         self._pending.clear()
 
     close = abort
 
 
 class WatchedSource:
-    """A source of the user's: an `Outside` hears what is read, acknowledged and sought."""
+    """Wrapper of a user's source; an `Outside` observes reads, acks and seeks."""
 
     rereadable = True
 
@@ -291,7 +306,7 @@ class WatchedSource:
         self._name = name
 
     def partitions(self, worker: int, workers: int) -> list[Partition]:
-        """The partitions that this worker reads."""
+        """Partitions read by this worker."""
         mine = self._source.partitions(worker, workers)
         return [WatchedPartition(self._outside, partition, self._name) for partition in mine]
 
@@ -313,7 +328,7 @@ class WatchedPartition:
 
     @property
     def checksums(self) -> bool:
-        """That of the partition."""
+        """True if the wrapped partition has checksums."""
         return bool(getattr(self._partition, "checksums", False))
 
     def read(self) -> Chunk | Wait | End:

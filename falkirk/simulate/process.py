@@ -1,4 +1,4 @@
-"""A simulated process of a worker: the production session, with links, a store and a connection that the simulator moves."""
+"""Simulated worker process: the production session with simulated I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Network(Protocol):
     disk: SimulatedDisk
 
     def at_io(self, worker: int) -> None:
-        """Something that others can see is about to happen, or has just happened."""
+        """Signal an externally visible action of a process, a possible crash point."""
 
     def carry(self, process: Process, worker: int, frame: Frame) -> None:
         """A frame leaves a process for another worker."""
@@ -37,7 +37,7 @@ class Network(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """One process of a worker. What it sends to the monitor, and hears of it, waits here to be moved."""
+    """One process of a worker, with its queues of messages to and from the monitor."""
 
     worker: int
     incarnation: int
@@ -47,7 +47,7 @@ class Process:
     connected: bool = True
     """To the monitor."""
     joined: bool = False
-    """This monitor has heard that it is there: what it says to this worker is for this process."""
+    """True if the current monitor knows this process as the worker's."""
     anew: bool = False
     zombie_until: float | None = None
     """It was given up, and goes on all the same until then."""
@@ -58,7 +58,7 @@ class Process:
     jobs: list[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     generation: int = 0
-    """The generation in which `operators` were looked at last."""
+    """Generation of the last check of `operators`."""
 
     @property
     def owner(self) -> tuple[int, int]:
@@ -72,7 +72,7 @@ class Process:
         self.from_monitor.clear()
 
     def finish_job(self, number: int) -> None:
-        """A job that an operator has started is over."""
+        """Complete a job started by an operator."""
         job, future = self.jobs.pop(number)
         try:
             future.set_result(job())
@@ -107,7 +107,7 @@ class SimulatedLink:
         self._network.at_io(self._process.worker)
 
     def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
-        """The frames that have arrived."""
+        """Frames received since the last poll."""
         frames, self._process.frames = self._process.frames, []
         return frames
 
@@ -130,7 +130,7 @@ class SimulatedMonitorLink:
             self._process.to_monitor.append(encode_message(message))
 
     def poll(self) -> tuple[list[ToWorker], bool]:
-        """The messages that have arrived, and whether the connection is a new one."""
+        """Messages received, and True if the connection is new."""
         process = self._process
         messages, process.heard = process.heard, []
         anew, process.anew = process.anew, False
@@ -166,7 +166,7 @@ class SimulatedStore:
         self._at_io()
 
     def take_done(self) -> list[tuple[str, Exception | None]]:
-        """The puts that are over."""
+        """Finished puts, with their errors."""
         return self._disk.take_done(self._owner)
 
     def files(self) -> list[int]:
@@ -174,11 +174,11 @@ class SimulatedStore:
         return []
 
     def close(self) -> None:
-        """Leave: what was begun goes on."""
+        """Close the store; operations under way go on."""
 
 
 class SimulatedPool:
-    """Takes the jobs that operators start, in place of a pool of threads; the world says when one is over."""
+    """Simulated thread pool for jobs of operators; the world completes them."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

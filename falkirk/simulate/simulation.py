@@ -1,4 +1,4 @@
-"""Many seeds of one program: what it gives without failures, which seed breaks it, and by how few faults.
+"""Simulation of a program under many seeds, with shrinking of failing runs.
 
 A failing seed gives the same run again, byte for byte. It is made shorter by leaving faults out, as long as the run still
 fails (delta debugging: Zeller and Hildebrandt, TSE 2002).
@@ -21,12 +21,12 @@ from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 
 TRIES = 150
-"""Runs that may be spent on making a failing one shorter."""
+"""Maximum number of runs for shrinking a failing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """A run that failed: the error, the faults that were met until then, and what happened."""
+    """Failed run: error, faults up to it, and log."""
 
     seed: int
     workers: int
@@ -34,7 +34,7 @@ class Counterexample:
     faults: tuple[Fault, ...]
     log: tuple[str, ...]
     keep: tuple[int, ...] | None = None
-    """The seed's own faults that are left; None: all of them."""
+    """Numbers of the seed's own faults kept in the run; None: all."""
 
 
 Progress: TypeAlias = Callable[[Counterexample, int], None]
@@ -42,17 +42,20 @@ Progress: TypeAlias = Callable[[Counterexample, int], None]
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of what was met in all runs so far: simulations that meet nothing prove nothing."""
+    """Counts of events met in all runs so far.
+
+    Simulations that meet nothing prove nothing.
+    """
 
     runs: int = 0
     steps: int = 0
     rounds: int = 0
     survivors: int = 0
-    """Processors that stayed as they were while others went back."""
+    """Number of processors left running while others rolled back."""
     spared: int = 0
-    """Workers that kept epochs that others lost."""
+    """Number of workers keeping epochs lost by others."""
     repeated: int = 0
-    """Outputs that were published again, as the same."""
+    """Number of outputs published again, unchanged."""
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World) -> None:
@@ -96,7 +99,7 @@ class Simulation:
         self._expected: Reference | None = None
         self._doubted = False
         self.alike: dict[str, Alike] = {}
-        """The likeness of each output in all runs without failures. Known when `expected` is."""
+        """Likeness of each output in all failure-free runs, known with `expected`."""
 
     @property
     def expected(self) -> Result:
@@ -146,7 +149,10 @@ class Simulation:
         return one
 
     def _is_by_luck(self) -> bool:
-        """Two runs without failures may be alike by luck, further than the program promises; True if more of them are not."""
+        """True if more failure-free runs are less alike than those before.
+
+        Two of them may be alike by luck, further than the program promises.
+        """
         one, before = self._expected, dict(self.alike)
         assert one is not None
         further = [p.output for p in one.promises.values() if self.alike.get(p.output, Alike.EPOCHS) > p.alike]
@@ -171,7 +177,7 @@ class Simulation:
         return self._run(seed, tuple(keep), [faults[number] for number in keep])
 
     def scripted(self, seed: int, script: Sequence[Fault]) -> tuple[Counterexample | None, list[Moment]]:
-        """One run with exactly these faults, under the schedule of a seed; and its moments: see `Injector.moments`."""
+        """One run with exactly these faults, and its moments: see `Injector.moments`."""
         world, error = self._once(seed, script)
         self.tally.add(world)
         return self._told(world, seed, error, None), world.injector.moments
@@ -217,7 +223,7 @@ class Simulation:
     def shrink(
         self, failure: Counterexample, tries: int = TRIES, progress: Progress = lambda failure, tries: None
     ) -> Counterexample:
-        """The same failure, or another one of the same seed, by fewer faults, and fewer workers if that is possible.
+        """Same seed's failure with fewer faults, and fewer workers if possible.
 
         Args:
             tries: how many runs this may take.

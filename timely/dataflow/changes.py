@@ -543,9 +543,6 @@ class Changes(Columns):
         A key of which all rows have been taken back has a count of 0. With changes=True totals are changes, too:
         the former total of a key is taken back, and a key without rows has none.
 
-        A key of which all rows have been taken back has a count of 0. With changes=True totals are changes, too: what a key
-        had before is taken back, and of a key without rows there is none.
-
         Raises:
             GraphError: as `Columns.group_by`; `agg` of it: a total out of which rows cannot be taken, over="time", or a `ttl`.
 
