@@ -54,7 +54,10 @@ _DEPENDENCIES = {
 
 
 class Verdict(Enum):
-    """The verdict of a check. NOTE is worth knowing, but nothing is wrong."""
+    """Outcome of a check.
+
+    NOTE is worth knowing, but nothing is wrong.
+    """
 
     GOOD = "ok"
     NOTE = "note"
@@ -121,7 +124,7 @@ def checks(folder: str) -> Iterator[Callable[[], Finding]]:
 
 
 def python() -> Finding:
-    """The interpreter."""
+    """Check of the Python interpreter."""
     text = (
         f"{platform.python_version()}, {platform.python_implementation()} on {platform.system()} {platform.machine()}"
     )
@@ -187,7 +190,7 @@ def memory() -> Finding:
 
 
 def space(folder: Path) -> Finding:
-    """Room on the disk of the store."""
+    """Check of free space on the store's disk."""
     if not folder.is_dir():
         return Finding(
             "free disk", Verdict.BAD, f"there is no folder {folder}", "make it, or name another: --store DIR"
@@ -224,7 +227,10 @@ def sync_speed(folder: Path) -> Finding:
 
 
 def numba_cache() -> Finding:
-    """The cache of compiled loops: without it, every process compiles them anew."""
+    """Check of the cache of compiled loops.
+
+    Without it, every process compiles them anew.
+    """
     import timely
 
     beside = Path(timely.__path__[0]) / "kernels"
@@ -270,7 +276,7 @@ def sail() -> Finding:
 
 
 def sockets() -> Finding:
-    """Workers talk over socket pairs, clients over the loopback address."""
+    """Check of sockets between processes, and on the loopback address."""
     try:
         ends = socket.socketpair()
         with ends[0], ends[1]:

@@ -68,7 +68,7 @@ class EventLog:
             self._on_note(f"events are no longer written to {self._file.name}: {reason}; the job goes on")
 
     def close(self) -> None:
-        """No more events."""
+        """Close the file."""
         self._file.close()
 
 
@@ -93,7 +93,7 @@ class WorkLog:
         self._said: dict[tuple[int, str], dict[str, Any]] = {}
 
     def __call__(self, stats: Mapping[int, Stats]) -> None:
-        """The progress of each worker now."""
+        """Log the progress of each worker, if changed."""
         for worker, told in stats.items():
             for job in told.jobs:
                 said = {name: getattr(job, name) for name in ("operator", "epoch", "what", "done", "total")}

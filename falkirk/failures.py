@@ -78,7 +78,7 @@ def _raised_by_lookup(error: BaseException) -> bool:
 
 
 def _users(frames: list[tuple[str, int, str]]) -> tuple[str, int, str] | None:
-    """The innermost line of the user's own."""
+    """Innermost stack frame in the user's code."""
     return next((frame for frame in reversed(frames) if not frame[0].startswith(_NOT_THE_USERS)), None)
 
 
@@ -106,7 +106,7 @@ def _refused(error: OSError) -> str:
 
 
 def _located(frames: list[tuple[str, int, str]], text: str) -> str:
-    """The text with the innermost line of the user's own that led to it."""
+    """Text with the innermost line of the user's code."""
     own = _users(frames)
     if own is None:
         place = f" ({frames[-1][0]}:{frames[-1][1]})" if frames else ""

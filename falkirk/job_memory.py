@@ -149,7 +149,7 @@ def _name(pid: int, root: int, known: dict[int, list[str]], parents: dict[int, i
 
 
 def _measured(pid: int, name: str) -> JobProcess | None:
-    """None if it has just ended."""
+    """Memory of a process; None if it has just ended."""
     sizes = {}
     with suppress(OSError):
         for line in (_PROCESSES / str(pid) / "smaps_rollup").read_text().splitlines():

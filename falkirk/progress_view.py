@@ -62,7 +62,7 @@ class WorkerReading:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The progress of a job: the sums over its workers, and each of them."""
+    """Progress of a job: sums over its workers, and each worker's part."""
 
     elapsed: float
     workers: list[WorkerReading] = field(default_factory=list)
@@ -134,11 +134,11 @@ class Meter:
         self._stats: dict[int, Stats] = {}
         self._window: deque[tuple[float, dict[int, int]]] = deque()
         self.history: deque[float] = deque(maxlen=24)
-        """Records a second, in the last seconds, one entry a second: for the curve."""
+        """Records per second in each of the last seconds, for the curve."""
         self._history_at: tuple[float, int] | None = None
 
     def observe(self, stats: Mapping[int, Stats], now: float) -> None:
-        """Take the newest statistics."""
+        """Store a worker's newest statistics."""
         self._stats = dict(stats)
         counts = {worker: each.records for worker, each in stats.items()}
         self._window.append((now, counts))
@@ -172,7 +172,7 @@ class Meter:
         return Reading(now - self._began, workers, jobs)
 
     def total(self, now: float) -> Reading:
-        """The same at the end of the job: rates are means over its whole time."""
+        """Final reading; rates are means over the whole run."""
         reading = self.reading(now)
         seconds = max(reading.elapsed, 1e-3)
         return Reading(
@@ -196,14 +196,14 @@ class Display(Protocol):
     ) -> None: ...
 
     def update(self, now: float) -> None:
-        """The meter has news."""
+        """Update the display after new statistics."""
 
     def end(self, event: str, reading: Reading, **more: object) -> None:
-        """The job is over: "finished", "failed" or "interrupted"."""
+        """Show the end of the job: "finished", "failed" or "interrupted"."""
 
 
 class QuietDisplay:
-    """Shows nothing."""
+    """Display without output."""
 
     def __enter__(self) -> QuietDisplay:
         return self

@@ -150,7 +150,7 @@ def run(
 
 
 def _page_of(program: Program, ui: bool | str) -> PageSocket:
-    """Listen for browsers."""
+    """Page server of a job, listening for browsers."""
     title = os.path.basename(program.path or "") or "falkirk"
     if isinstance(ui, bool):
         return open_page(title)

@@ -1,4 +1,4 @@
-"""`falkirk run`: a program, its display and its end, whichever end that is."""
+"""`falkirk run`: a program with a display, up to any kind of end."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _show_cursor() -> None:
-    """The live view hides the cursor, and will not come to bring it back."""
+    """Restore the cursor hidden by the live view."""
     with suppress(OSError):
         terminal = os.open("/dev/tty", os.O_WRONLY)
         os.write(terminal, b"\x1b[?25h")

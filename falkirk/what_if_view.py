@@ -173,7 +173,7 @@ def _recorded(folder: Path, failed: Sequence[str]) -> Predicted:
 
 
 def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
-    """For people: an operator a line."""
+    """Print predicted consequences, one operator per line."""
     answer = predicted.answer
     if not predicted.running:
         console.print("The job is not running, so nobody has any memory. Run again, it would go on here:")
@@ -204,7 +204,7 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
 
 
 def _places(bounds: dict[int, Any]) -> str:
-    """Equal for all workers, or each with its own.
+    """Positions of all workers, as one if equal.
 
     >>> _places({0: (3,), 1: (3,)}), _places({0: None, 1: (3, 1)}), _places({0: (-1,)}), _places({0: (3, 7, -2, 5)})
     ('epoch 3', 'worker 0: keeps all; worker 1: (3, 1)', 'its end', '(3, 7) and (4, 5)')
@@ -216,7 +216,7 @@ def _places(bounds: dict[int, Any]) -> str:
 
 
 def _sentence(worker: int, bounds: Sequence[tuple[int, ...] | None], failed: bool) -> str:
-    """The fate of a worker.
+    """Predicted fate of a worker, as a sentence.
 
     >>> _sentence(0, [None, (4535,), (4536,)], failed=False), _sentence(1, [(4500,)], failed=True)
     ('Worker 0 keeps everything before epoch 4535.', 'Worker 1 comes back at epoch 4500.')

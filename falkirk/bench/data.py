@@ -1,4 +1,4 @@
-"""The input of the benchmarks: made once from seed 7, kept in `bench/data`.
+"""Input of the benchmarks, generated from seed 7 and kept in `bench/data`.
 
 A data set is a folder with `whole.parquet` (a row group an epoch), `epochs/epoch-0000.parquet`, ... (the same rows, one
 file and row group an epoch, for systems that read files), and `about.json`.
@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 
 def ensure(kind: DataKind, size: int, folder: Path, progress: Progress | None = None) -> Path:
-    """The data set of `size` records below `folder`, made if it is not there yet.
+    """Path of the data set of `size` records, generated if missing.
 
     `size` is cut to whole epochs: of 100,000 records, or of a tenth of the whole if that is less.
     """

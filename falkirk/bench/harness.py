@@ -1,4 +1,4 @@
-"""Runs variants in processes of their own, in turn, several times, and sums up.
+"""Benchmark runs: each variant in its own process, interleaved, with summaries.
 
 Variants are interleaved (A B C A B C ...), so that a noisy minute hits all alike; the median is the figure, and the spread
 is kept beside it.
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class BenchTask:
-    """A variant to be run with so many workers and at this size."""
+    """Run of a variant with a number of workers and a size."""
 
     variant: Variant
     workers: int

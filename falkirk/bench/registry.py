@@ -30,7 +30,7 @@ class Variant:
     Only answers to the same one are compared.
     """
     at_most: int | None = None
-    """The largest size for a system so slow that more would not be worth the wait."""
+    """Maximum size, for systems too slow for more."""
 
 
 @dataclass(frozen=True, slots=True)

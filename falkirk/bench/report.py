@@ -1,4 +1,4 @@
-"""Figures as a table, for people."""
+"""Benchmark figures as tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from falkirk.tables import print_table
 
 HEADERS = ("system", "workers", "median", "min", "max", "p99", "unit", "runs", "falkirk is × as good")
 SECONDS = ("CPU s", "× one worker's")
-"""Notes for a comparison of workers by the processor time that they take."""
+"""Column headings for processor time, absolute and relative to one worker."""
 
 
 def figure(value: float | None, unit: str) -> str:

@@ -41,7 +41,7 @@ class Sends:
         """Output of complete events from before a rollback."""
 
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
-        """An event sends a batch."""
+        """Record a batch sent by an event."""
         if processor in self._watched:
             self._now.setdefault((processor, port, event, time, None), []).append(batch)
 
@@ -60,7 +60,10 @@ class Sends:
             del self._before[key]  # it is not done again
 
     def complete(self, processor: int, upto: Bound) -> None:
-        """Everything before `upto` is complete at a processor: compare. Raises Violation."""
+        """Compare complete events of a processor before `upto` with earlier runs.
+
+        Raises Violation.
+        """
         for key in [key for key in self._before if key[0] == processor and holds(upto, key[2])]:
             before, now = _rows(self._before.pop(key)), _rows(self._now.get(key, []))
             if [exactly(row) for row in before] != [exactly(row) for row in now]:

@@ -43,17 +43,17 @@ _TODAY = {"now", "utcnow", "today"}
 _ENTROPY = {"urandom", "getrandom", "generate_time_safe"}
 _DRAWS = {"random", "getrandbits"}
 _PYTHONS = random.Random.__mro__[1]
-"""The class of Python's generators, in C."""
+"""C class of Python's random generators."""
 _SHARED = random.random.__self__  # type: ignore[attr-defined]
-"""The generator behind the functions of `random`."""
+"""Shared generator behind the functions of `random`."""
 _NUMPYS: Any = np.random.mtrand._rand
-"""The generator behind the functions of `numpy.random`."""
+"""Shared generator behind the functions of `numpy.random`."""
 _KEPT = "a random generator that it keeps"
 
 _SEEDING = {random.Random.seed.__code__, random.Random.setstate.__code__}
 _EVENTS = {name for name in vars(Operator) if name.startswith("on_")}
 _READING = {"partitions", "read", "read_until", "seek"}
-"""Methods of a source of the user's in which it may wait by a clock."""
+"""Methods of a user's source with permission to wait by a clock."""
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -79,7 +79,10 @@ class Chance:
         """
 
     def __call__(self, frame: FrameType, event: str, called: Any) -> None:
-        """Hear of a call. See `sys.setprofile`."""
+        """Profile function: record a call.
+
+        See `sys.setprofile`.
+        """
         if event == "c_call":
             if what := self._chance(frame, called):
                 self._note(frame, what)
@@ -112,7 +115,7 @@ class Chance:
         return ""
 
     def _seed(self, frame: FrameType) -> None:
-        """A generator of Python's is seeded, or gets a state."""
+        """Record the seeding of a Python generator."""
         generator = frame.f_locals.get("self")
         if isinstance(generator, random.SystemRandom):
             return

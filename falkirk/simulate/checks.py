@@ -56,7 +56,7 @@ class Closed:
         self._worker = worker
         self._decisions = decisions
         self._sends: Sends | None = sends
-        """None: another process has taken the place of this one."""
+        """Outputs of the worker; None once another process has taken its place."""
         self._generation = 0
         self._said: list[Bound] = [info.nothing for info in layout.processors]
         self._notified: list[tuple[Time, ...]] = [()] * len(layout.processors)
@@ -76,11 +76,11 @@ class Closed:
         self._generation = generation
 
     def notified(self, processor: int, time: Time) -> None:
-        """A notification is delivered."""
+        """Record a delivered notification."""
         self._notified[processor] = maximal((*self._notified[processor], time))
 
     def heard(self, message: ToMonitor) -> None:
-        """The process says something."""
+        """Record a report of the process to the monitor."""
         if isinstance(message, Completed) and message.generation == self._generation:
             for p, info in enumerate(self._layout.processors):
                 self._say(p, at_cut(message.upto[info.group], info.depth))
@@ -94,7 +94,7 @@ class Closed:
             self._sends.complete(processor, self._said[processor])
 
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
-        """An event sends a batch."""
+        """Record a batch sent by an event."""
         if self._sends is not None:
             self._sends.sent(processor, port, event, time, batch)
 
@@ -125,7 +125,10 @@ class Closed:
 
 @dataclass(slots=True)
 class Talk:
-    """The talk of one process with the monitor: the newest numbers in it; 0: none."""
+    """Latest round and generation numbers between one process and the monitor.
+
+    0: none.
+    """
 
     round: int = 0
     generation: int = 0
@@ -156,7 +159,7 @@ class Checks:
 
     def __init__(self) -> None:
         self.low: dict[tuple[int, int], Bound] = {}
-        """W as announced, by (worker, processor)."""
+        """Announced low-watermarks, by (worker, processor)."""
         self.decisions: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self.survivors = 0
         """Number of processors left running in all decisions."""
@@ -170,7 +173,7 @@ class Checks:
         self._closed: dict[tuple[int, int], Closed] = {}
         self._sends: dict[int, Sends] = {}
         self._newest: dict[int, Closed] = {}
-        """Of each worker, those of its newest process."""
+        """Complete times of the newest process of each worker."""
         self._durable: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self._durable_low: dict[tuple[int, int], Bound] = {}
         self._sizes = 0
@@ -184,7 +187,7 @@ class Checks:
     # The monitor
 
     def durable(self, records: tuple[Record, ...]) -> None:
-        """The monitor's journal holds these."""
+        """Check records now durable in the monitor's journal."""
         for record in records:
             match record:
                 case KeptDecision():
@@ -267,7 +270,7 @@ class Checks:
             raise Violation("the job ends before that is durable")
 
     def said(self, message: ToWorker) -> None:
-        """The monitor tells a worker something."""
+        """Check a message from the monitor to a worker."""
         if isinstance(message, Watermarks):
             for p, w, bound in message.changed:
                 self._announced(w, p, bound)
@@ -303,19 +306,19 @@ class Checks:
         self.decisions[number] = bounds
 
     def asked(self, process: Process, message: ToWorker) -> None:
-        """The monitor has sent something to a process."""
+        """Record a message sent from the monitor to a process."""
         if isinstance(message, Drain):
             self._talks.setdefault(process.owner, Talk()).asked = message.round
 
     def answered(self, process: Process, message: ToMonitor) -> None:
-        """The monitor hears a process."""
+        """Record a message from a process to the monitor."""
         if isinstance(message, Drained):
             self._talks.setdefault(process.owner, Talk()).answered = message.round
             if process.recovery is not None:
                 self._memory[process.worker] = message, process.recovery.agent.layout
 
     def given_up(self, process: Process, reason: str) -> None:
-        """The monitor gives up a process."""
+        """Check the monitor's reason for giving a process up."""
         known = self._talks.get(process.owner, Talk())
         if "drain" in reason and known.answered >= known.asked:
             raise Violation(f"worker {process.worker} has drained its links in round {known.asked}: {reason}")
@@ -323,7 +326,7 @@ class Checks:
     # Workers
 
     def heard(self, process: Process, message: ToWorker) -> None:
-        """A process hears the monitor."""
+        """Check a message from the monitor to a process."""
         known = self._talks.setdefault(process.owner, Talk())
         who, closed = f"worker {process.worker}", self._closed.get(process.owner)
         match message:
@@ -364,7 +367,7 @@ class Checks:
             known.generation = agent.worker.generation if agent.alive else 0
 
     def watch(self, process: Process, driver: RecoveryDriver) -> None:
-        """Look at every event of a worker from now on."""
+        """Observe every event of a worker from now on."""
         recorder, worker, index = driver.agent.recorder, driver.agent.worker, driver.agent.index
         delivered, notified = recorder.delivered, recorder.notified
         layout, link = driver.agent.layout, driver._monitor
@@ -480,7 +483,7 @@ class Checks:
         store.put = on_put  # type: ignore[method-assign]
 
     def turned(self, process: Process) -> None:
-        """A process has taken a turn."""
+        """Check a process after its turn."""
         session = process.session
         assert session is not None
         generation = session.worker.generation
@@ -515,7 +518,7 @@ class Checks:
                 raise Violation(f"{folder} takes {used:,} bytes, and only {journal.live:,} of them are live")
 
     def ended(self, process: Process) -> None:
-        """The job is over for this worker: what only a rollback would need must be gone."""
+        """Check the end of the job at a worker: no memory for rollbacks is left."""
         assert process.recovery is not None
         agent = process.recovery.agent
         logged = sum(len(entries) for entries in agent.recorder.logs.values())

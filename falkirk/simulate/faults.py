@@ -154,7 +154,7 @@ class Injector:
             self._scripted.setdefault((fault.when, fault.at), []).append(fault)
         self._counts = {"start": 0, "step": 0, "io": 0, "monitor io": 0, "fence": 0}
         self.moments: list[Moment] = []
-        """Of a scripted run all moments so far."""
+        """Moments so far, of a scripted run."""
 
     def at(
         self,
@@ -165,7 +165,7 @@ class Injector:
         there: Sequence[int] = (),
         mortal: Sequence[int] = (),
     ) -> list[Fault]:
-        """The faults of this moment.
+        """Faults to inject at this moment.
 
         Args:
             troubled: a round of rollback is under way.

@@ -1,4 +1,4 @@
-"""A fixture for pytest: a test of one's own that a dataflow survives failures.
+"""Pytest fixture to test a dataflow under simulated failures.
 
 In a `conftest.py`:
 

@@ -17,7 +17,7 @@ Given: TypeAlias = Mapping[Time, Rows]
 """Records of an output by time, from all workers."""
 
 Publication: TypeAlias = tuple[int, Time, Rows]
-"""The records seen of one output: by a worker, at a time, these records."""
+"""Publication of an output: worker, time, records."""
 
 
 def observed(seen: Sequence[Publication], expected: Given, alike: Alike, twice: bool = False) -> tuple[Grade, str]:
@@ -100,7 +100,7 @@ def difference(level: Alike, one: Given, other: Given) -> Difference | None:
 
 
 def latest(rows: Iterable[Any]) -> dict[str, Any]:
-    """The last pair of each key. Records that are no pairs have none."""
+    """Last pair of each key; records other than pairs are ignored."""
     return {order_of(row[0]): row for row in rows if isinstance(row, tuple | list) and len(row) == 2}
 
 

@@ -14,7 +14,7 @@ from recovery.layout import Layout
 from runtime.processes.monitor_journal import MonitorJournal
 
 MONITOR = -1
-"""In place of a worker's number."""
+"""Worker number of the monitor."""
 
 
 class SimulatedMonitor:

@@ -33,11 +33,11 @@ from timely.io.memory import PendingEpochs, rows_of
 from timely.time import Time, visible
 
 Result = dict[tuple[str, Time], list[Any]]
-"""By output and time: all records of all workers, in a fixed order."""
+"""Records of all workers, in a fixed order, by output and time."""
 
 
 def by_output(result: Result) -> dict[str, dict[Time, list[Any]]]:
-    """The result of each output by itself."""
+    """Result split by output."""
     found: dict[str, dict[Time, list[Any]]] = {}
     for (name, time), records in result.items():
         found.setdefault(name, {})[time] = records
@@ -49,11 +49,11 @@ class Violation(FalkirkError):
 
 
 class Contradiction(Violation):
-    """Something was published twice, with different content."""
+    """Raised for two publications of the same output with different content."""
 
 
 class Around(Protocol):
-    """The simulated world, as far as sources and outputs need it."""
+    """Simulated environment, as needed by sources and outputs."""
 
     now: float
     """The simulated time, in seconds."""
@@ -87,7 +87,7 @@ class Outside:
     def __init__(self) -> None:
         self.exactly: dict[tuple[str, int, Time], list[Any]] = {}
         self.commits: dict[str, list[Publication]] = {}
-        """Of at-least-once outputs: all commits, in order."""
+        """Commits of at-least-once outputs, in order."""
         self.promises: dict[str, Promise] = {}
         self.repeated = 0
         self.digest = blake2b(digest_size=16)
@@ -130,7 +130,7 @@ class Outside:
         return take
 
     def publish(self, name: str, worker: int, time: Time, records: Sequence[Any]) -> None:
-        """One time of one exactly-once output of one worker, whole."""
+        """Record the whole exactly-once output of a worker at a time."""
         key = (name, worker, time)
         content = sorted(records, key=order_of)
         self._note("published", key, content)
@@ -144,7 +144,7 @@ class Outside:
         self.exactly[key] = content
 
     def commit(self, name: str, worker: int, time: Time, records: Sequence[Any]) -> None:
-        """An epoch of an at-least-once output of one worker."""
+        """Record a commit of an epoch of an at-least-once output of a worker."""
         content = sorted(records, key=order_of)
         self._note("committed", (name, worker, time), content)
         self.commits.setdefault(name, []).append((worker, time, content))
@@ -201,7 +201,7 @@ class Outside:
     # Sources
 
     def read(self, source: str, partition: str, position: Position) -> None:
-        """A partition was read up to `position`."""
+        """Record a read of a partition up to `position`."""
         watched = self._watched(source, partition)
         watched.last = json.dumps(position)
         watched.known.add(watched.last)
@@ -219,7 +219,7 @@ class Outside:
         watched.last = there
 
     def ended(self, source: str, partition: str) -> None:
-        """A partition has nothing more."""
+        """Record the end of a partition."""
         watched = self._watched(source, partition)
         watched.end = watched.last
 
@@ -234,7 +234,10 @@ class Outside:
         watched.over.update(map(json.dumps, before))
 
     def check_acknowledged(self) -> None:
-        """After the end. Raises Violation unless all input was acknowledged."""
+        """Check at the end of the job: all input must be acknowledged.
+
+        Raises Violation otherwise.
+        """
         for (source, name), watched in self._partitions.items():
             if watched.acknowledged != watched.end:
                 raise Violation(
@@ -247,7 +250,7 @@ class Outside:
 
 
 class RecordingSink:
-    """Stands for a sink of the user's, with the same promise."""
+    """Recording replacement of a user's sink, with the same guarantee."""
 
     def __init__(self, outside: Outside, around: Around, name: str, exactly_once: bool) -> None:
         self.exactly_once = exactly_once
@@ -274,12 +277,12 @@ class RecordingWriter:
         self._pending = PendingEpochs()
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Keep the batch aside."""
+        """Buffer the batch until the commit."""
         self._around.at_io(self._worker)
         self._pending.add(epoch, batch)
 
     def commit(self, epoch: int) -> None:
-        """Publish the epoch."""
+        """Publish the buffered epoch."""
         self._around.at_io(self._worker)
         rows = [row for batch in self._pending.take(epoch) for row in rows_of(batch)]
         self._give(self._name, self._worker, (int(epoch),), rows)  # not END, which is for users
@@ -312,7 +315,7 @@ class WatchedSource:
 
 
 class WatchedPartition:
-    """See `WatchedSource`."""
+    """Observed partition of a `WatchedSource`."""
 
     def __init__(self, outside: Outside, partition: Partition, source: str) -> None:
         self.name = partition.name
@@ -345,13 +348,13 @@ class WatchedPartition:
         return found
 
     def seek(self, position: Position) -> None:
-        """Read on from `position`."""
+        """Seek to `position`."""
         self._outside.sought(self._source, self.name, position)
         self._passed = [position]
         self._partition.seek(position)
 
     def ack(self, position: Position) -> None:
-        """Nothing before `position` will be asked for again."""
+        """Acknowledge all input before `position`."""
         before: list[Position] = []
         if position in self._passed:
             at = self._passed.index(position)

@@ -20,11 +20,11 @@ from timely.operators.base import Operator
 
 
 class Killed(BaseException):
-    """A process dies in the midst of its turn."""
+    """Raised to kill a process in the middle of its turn."""
 
 
 class Network(Protocol):
-    """The simulated world, as far as a process needs it."""
+    """Simulated environment, as needed by a process."""
 
     disk: SimulatedDisk
 
@@ -32,7 +32,7 @@ class Network(Protocol):
         """Signal an externally visible action of a process, a possible crash point."""
 
     def carry(self, process: Process, worker: int, frame: Frame) -> None:
-        """A frame leaves a process for another worker."""
+        """Carry a frame from a process to another worker."""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,14 +43,14 @@ class Process:
     incarnation: int
     session: Session | None = None
     recovery: RecoveryDriver | None = None
-    """Of the session."""
+    """Recovery driver of the session."""
     connected: bool = True
-    """To the monitor."""
+    """True if connected to the monitor."""
     joined: bool = False
     """True if the current monitor knows this process as the worker's."""
     anew: bool = False
     zombie_until: float | None = None
-    """It was given up, and goes on all the same until then."""
+    """End of its life after being given up, in simulated seconds; None: not given up."""
     frames: list[Frame] = field(default_factory=list)
     heard: list[ToWorker] = field(default_factory=list)
     to_monitor: deque[bytes] = field(default_factory=deque)
@@ -66,7 +66,7 @@ class Process:
         return self.worker, self.incarnation
 
     def disconnect(self) -> None:
-        """The connection to the monitor is gone, and what was on its way."""
+        """Cut the connection to the monitor, with all messages under way."""
         self.connected = self.joined = False
         self.to_monitor.clear()
         self.from_monitor.clear()
@@ -81,10 +81,13 @@ class Process:
 
 
 class SimulatedAgent(Agent):
-    """The production agent, looked at after every step that does something."""
+    """Production agent, with a check of its invariants after every step."""
 
     def step(self, now: float, *events: Event) -> list[Effect]:
-        """Raises InvariantBroken if it is not as it must always be."""
+        """Step of the agent.
+
+        Raises InvariantBroken if an invariant fails.
+        """
         effects = super().step(now, *events)
         if effects or not isinstance(events[-1], TurnEnded):  # a turn that leads to nothing has changed nothing
             self.check()
@@ -92,7 +95,10 @@ class SimulatedAgent(Agent):
 
 
 class SimulatedLink:
-    """The links to the other workers. See `runtime.links.interface.Link`."""
+    """Simulated links to the other workers.
+
+    See `runtime.links.interface.Link`.
+    """
 
     unsent = 0
 
@@ -101,7 +107,7 @@ class SimulatedLink:
         self._process = process
 
     def send(self, worker: int, frame: Frame) -> None:
-        """Pass a frame on."""
+        """Send a frame to a worker."""
         self._network.at_io(self._process.worker)
         self._network.carry(self._process, worker, frame)
         self._network.at_io(self._process.worker)
@@ -112,20 +118,23 @@ class SimulatedLink:
         return frames
 
     def close(self) -> None:
-        """Leave."""
+        """Close the link."""
         self._process.frames.clear()
 
     abandon = close
 
 
 class SimulatedMonitorLink:
-    """The connection to the monitor. See `runtime.recovery_driver.MonitorLink`."""
+    """Simulated connection to the monitor.
+
+    See `runtime.recovery_driver.MonitorLink`.
+    """
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     def send(self, message: ToMonitor) -> None:
-        """Pass a message on."""
+        """Send a message to the monitor."""
         if self._process.connected:
             self._process.to_monitor.append(encode_message(message))
 
@@ -137,16 +146,19 @@ class SimulatedMonitorLink:
         return messages, anew
 
     def files(self) -> list[int]:
-        """Nothing real to wait for."""
+        """File descriptors to wait for: none."""
         return []
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._process.disconnect()
 
 
 class SimulatedStore:
-    """The writing end of the store. See `runtime.recovery_driver.StoreClient`."""
+    """Simulated store client of a process.
+
+    See `runtime.recovery_driver.StoreClient`.
+    """
 
     def __init__(self, disk: SimulatedDisk, owner: tuple[int, int], at_io: Callable[[], None]) -> None:
         self._disk = disk
@@ -170,7 +182,7 @@ class SimulatedStore:
         return self._disk.take_done(self._owner)
 
     def files(self) -> list[int]:
-        """Nothing real to wait for."""
+        """File descriptors to wait for: none."""
         return []
 
     def close(self) -> None:
@@ -184,11 +196,11 @@ class SimulatedPool:
         self._process = process
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
-        """Begin a job."""
+        """Start a job."""
         future: Future[Any] = Future()
         self._process.jobs.append((job, future))
         return future
 
     def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
-        """There are no threads to end."""
+        """Drop all jobs; there are no threads to end."""
         self._process.jobs.clear()

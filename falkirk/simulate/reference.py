@@ -54,7 +54,7 @@ class SimulationFailed(FalkirkError):
 
 @dataclass(slots=True)
 class Reference:
-    """One run without failures.
+    """Failure-free reference run.
 
     `sent`: for each operator (or chain of them that is one processor) and time a sum over all records that it has sent, the
     same in whatever order they were sent. `operators`: their names and lines.
@@ -101,7 +101,7 @@ def _sum(batch: Batch) -> int:
 
 
 def portable(result: Result) -> Result:
-    """The result as it can go from process to process: records that cannot are texts."""
+    """Result for other processes, with text in place of records unfit for transfer."""
     found: Result = {}
     for key, records in result.items():
         try:
@@ -207,7 +207,10 @@ class Elsewhere:
             stream.write(task)
 
     def wait(self) -> Reference:
-        """Its result. Raises SimulationFailed if there is none."""
+        """Result of the run.
+
+        Raises SimulationFailed if there is none.
+        """
         data = self._answer.read()
         self._process.wait()
         self._said.seek(0)
@@ -230,7 +233,7 @@ class Elsewhere:
         )
 
     def stop(self) -> None:
-        """It is not wanted any more."""
+        """Stop the run."""
         self._process.kill()
         self._process.wait()
         self._answer.close()

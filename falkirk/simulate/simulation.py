@@ -59,7 +59,7 @@ class Tally:
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World) -> None:
-        """One more run."""
+        """Add the counts of one run."""
         self.runs += 1
         self.steps += world.steps
         self.rounds += sum(kind == "decided" for _, kind, _ in world.log)
@@ -74,7 +74,7 @@ class Tally:
 
 
 class Simulation:
-    """One program on so many workers.
+    """Simulation of one program with a number of workers.
 
     Args:
         build: makes the dataflow; called for every simulated process.
@@ -117,7 +117,7 @@ class Simulation:
         return reference(self._build, self.workers, schedule, listen)
 
     def _another(self, one: Reference, schedule: int) -> Reference:
-        """A run under another schedule; it makes known how far outputs are alike."""
+        """Failure-free run under another schedule, compared with `one`."""
         other = self._here(schedule)
         found = compare(
             *(one, other, lambda: (self._here(SCHEDULES[0], True), self._here(schedule, True))),
@@ -163,7 +163,7 @@ class Simulation:
         return self.alike != before
 
     def run(self, seed: int, keep: Sequence[int] | None = None) -> Counterexample | None:
-        """One run; None if all is well.
+        """Run one seed; the failure, or None.
 
         Args:
             keep: only these of the seed's own faults, by number from 0.
@@ -262,7 +262,7 @@ def _in_words(data: dict[str, object]) -> str:
 
 
 def report(failure: Counterexample, replay: str, most: int = 40) -> str:
-    """A failure in words.
+    """Report of a failure, as text.
 
     Args:
         replay: the command that shows it again.

@@ -59,7 +59,7 @@ _AFTER_FULL = 0.1
 
 
 class JobStuck(Violation):
-    """The simulated job does not go on, or has given up."""
+    """Raised if the simulated job is stuck, or has given up."""
 
 
 NO_ANSWERS = ("cannot be answered", "cannot answer", "does not answer as it should")
@@ -67,7 +67,7 @@ NO_ANSWERS = ("cannot be answered", "cannot answer", "does not answer as it shou
 
 
 class World:
-    """One simulated job.
+    """Simulated job.
 
     Args:
         build: makes the dataflow, anew for every process.
@@ -111,7 +111,7 @@ class World:
         self._events = {3: 1, 5: 20}.get(seed % 8, TURN)
         self._telling = Random(f"telling {seed}")
         self._tells = {1: 1.0, 6: 0.3}.get(seed % 8, 0.0)
-        """Fraction of notifications with other operators treated as waiting."""
+        """Probability of treating other workers as waiting at a notification."""
         self._most_events = {4: 3, 6: 12}.get(seed % 8, MOST_EVENTS)
         self._kept_bytes = {1: 0, 2: 4_000, 5: 20_000}.get(seed % 8, KEPT_BYTES)
         self._piece_rows = {2: 1, 7: 3}.get(seed % 8)
@@ -139,7 +139,7 @@ class World:
     # Running
 
     def run(self, limit: int = 300_000) -> None:
-        """Run to the end.
+        """Run the job to its end.
 
         Raises:
             Violation: when something happens that must not, or the job does not end.
@@ -161,7 +161,7 @@ class World:
         return [process for process in self._processes if process is not None]
 
     def step(self) -> None:
-        """One thing happens."""
+        """Take one random action."""
         self.steps += 1
         self.now += self._random.expovariate(1.0) * _STEP_SECONDS
         self._strike()
@@ -192,7 +192,7 @@ class World:
         return actions
 
     def _mortal(self, *who: int) -> list[int]:
-        """Crash candidates among `who`; those with an unchanged outcome are left out.
+        """Crash candidates, without those of an unchanged outcome.
 
         See `Moment`.
         """
@@ -220,7 +220,7 @@ class World:
         return monitor, heard, owner, self._given[who], self.disk.changes[owner], self.outside.changes
 
     def note(self, kind: str, **data: Any) -> None:
-        """Something for the log."""
+        """Log an event."""
         self.log.append((self.now, kind, data))
         self._digest.update(repr((self.now, kind, data)).encode())
 
@@ -269,7 +269,7 @@ class World:
             self._stop_job(self.disk.full_until)
 
     def _open(self, process: Process) -> None:
-        """A process begins: it fences its journal, reads it, and joins."""
+        """Start a worker's process: fence and read its journal, and join the job."""
         journal, found, warnings = take_over(self.disk, f"worker-{process.worker:03d}", STORE_ID, process.incarnation)
         for warning in warnings:
             self.note("warning", text=warning)
@@ -345,7 +345,7 @@ class World:
     # The network
 
     def carry(self, process: Process, worker: int, frame: Frame) -> None:
-        """A frame leaves a process for another worker."""
+        """Carry a frame from a process to another worker."""
         target = self._processes[worker]
         now = self._processes[process.worker]
         if target is None or (now is not process and now is not None):
@@ -430,7 +430,7 @@ class World:
         self._carry_out(effects)
 
     def _tell(self, *events: Event) -> None:
-        """The monitor hears of something, if there is one."""
+        """Pass an event to the monitor, if there is one."""
         if self._monitor is not None:
             self._carry_out(self._monitor.step(self.now, *events))
 
@@ -498,7 +498,7 @@ class World:
         self._zombies.append(process)
 
     def _give_up(self, process: Process, seconds: float) -> None:
-        """The connection to a process is gone, and so it is taken for dead."""
+        """Cut the connection to a process, and so have it taken for dead."""
         self.note("given up", worker=process.worker, incarnation=process.incarnation)
         self._let_wander(process, seconds)
         self._tell(Lost(process.worker, process.incarnation, "given up"))
@@ -560,7 +560,7 @@ class World:
             self._tell(Asked(self._questions, targets(layout, [f"worker:{worker}"])))
 
     def _kill(self, process: Process, how: str) -> None:
-        """`kill -9`."""
+        """Kill a process as by `kill -9`."""
         self.note(how, worker=process.worker, incarnation=process.incarnation)
         given_up = process.zombie_until is not None
         self._bury(process)
@@ -579,7 +579,7 @@ class World:
             process.session.abort()
 
     def _stop_job(self, until: float) -> None:
-        """All processes end. Somebody starts the job again a little later, after `until`."""
+        """End all processes, and restart the job a little after `until`."""
         self.note("job stopped")
         self._files.begin()
         self.checks.begin()

@@ -75,7 +75,7 @@ class Changes(Columns):
     connect_loop = _refused("connect_loop")
 
     def rows(self) -> Columns:
-        """The same rows, with the sign as a column that has no meaning any more.
+        """The same rows as plain columns, with the sign as an ordinary column.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -89,7 +89,7 @@ class Changes(Columns):
         return view(self, Columns)
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
-        """Polars' `select` on every batch, and the sign.
+        """Polars' `select` on every batch; the sign is kept.
 
         Raises:
             GraphError: as `Columns.select`, and for a column in the place of the sign.
@@ -150,7 +150,7 @@ class Changes(Columns):
         )
 
     def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
-        """Two streams of changes: the rows for which `predicate` is true, and the others.
+        """Split changes into two streams: `predicate` true, and the others.
 
         Raises:
             GraphError: as `Columns.branch`.
@@ -188,7 +188,7 @@ class Changes(Columns):
         return view(self.rows().inspect(function, name), Changes)
 
     def exchange(self, *by: str, name: str | None = None) -> Changes:
-        """Bring the rows with equal values in the columns `by` to the same worker.
+        """Send rows with equal values in the columns `by` to the same worker.
 
         Raises:
             GraphError: as `Columns.exchange`.
@@ -205,7 +205,7 @@ class Changes(Columns):
         return view(self.rows().exchange(*by, name=name), Changes)
 
     def broadcast(self, name: str | None = None) -> Self:
-        """Every batch on every worker.
+        """Send every batch to every worker.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -239,7 +239,7 @@ class Changes(Columns):
         return view(self.rows().leave(name), type(self))
 
     def concat(self, *others: Columns) -> Self:
-        """These changes and others as one stream.
+        """Merge these changes and others into one stream.
 
         Raises:
             GraphError: one of `others` has no sign, is no stream, is of another dataflow, or in another scope.
@@ -263,7 +263,7 @@ class Changes(Columns):
         return view(self.rows().concat(*sides), type(self))
 
     def probe(self, name: str | None = None) -> Probe:
-        """Watch the progress of this stream.
+        """Add a probe of the progress of this stream.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -324,7 +324,7 @@ class Changes(Columns):
         right_on: Keys | None = None,
         suffix: str = "_right",
     ) -> Columns:
-        """A running inner join: a pair comes, or is taken back, as its rows are.
+        """Running inner join; a pair is added or retracted as its rows are.
 
         Raises:
             GraphError: as `Columns.join`; `how` is not "inner", over="time", changes=True or a `ttl`; a column of rows
@@ -366,7 +366,7 @@ class Changes(Columns):
     def rename(
         self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
     ) -> Changes:
-        """With other names for columns. The sign keeps its own.
+        """Rename columns; the sign keeps its name.
 
         Raises:
             GraphError: as `Columns.rename`, and for the sign, or its name for another column.
@@ -389,7 +389,7 @@ class Changes(Columns):
         return view(self.rows().rename(mapping, strict=strict, name=name), Changes)
 
     def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Changes:
-        """Columns as other types. The sign keeps its own.
+        """Convert columns to other types; the sign keeps its own.
 
         Raises:
             GraphError: as `Columns.cast`, and for the sign.
@@ -443,7 +443,7 @@ class Changes(Columns):
         return view(self.rows().drop_nans(subset, name=name), Changes)
 
     def fill_null(self, value: Any, *, name: str | None = None) -> Changes:
-        """`value` in the place of nulls. The sign stays.
+        """Replace nulls by `value`; the sign stays.
 
         Raises:
             GraphError: as `Columns.fill_null`.
@@ -461,7 +461,7 @@ class Changes(Columns):
         return self._kept(self.rows().fill_null(value, name=name))
 
     def fill_nan(self, value: Any, *, name: str | None = None) -> Changes:
-        """`value` in the place of NaN. The sign stays.
+        """Replace NaN by `value`; the sign stays.
 
         Raises:
             GraphError: as `Columns.fill_nan`.
@@ -497,7 +497,7 @@ class Changes(Columns):
         return view(self.rows().explode(*chosen, name=name), Changes)
 
     def unnest(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
-        """A column for each field of columns of structs. The sign stays.
+        """Replace columns of structs by a column for each field; the sign stays.
 
         Raises:
             GraphError: as `Columns.unnest`.
@@ -514,7 +514,7 @@ class Changes(Columns):
         return view(self.rows().unnest(*chosen, name=name), Changes)
 
     def match_to_schema(self, schema: Schema, name: str | None = None) -> Changes:
-        """Declare the columns and their types, but for the sign, which is the last column.
+        """Declare the columns and their types, without the sign, the last column.
 
         Raises:
             GraphError: as `Columns.match_to_schema`.
@@ -532,7 +532,7 @@ class Changes(Columns):
 
     @staticmethod
     def _kept(made: Columns) -> Changes:
-        """Rows as changes, with the sign of its own type, in the last column."""
+        """Rows as changes, with the sign restored as the last column."""
         return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE).cast(pl.Int8)), Changes)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
@@ -614,14 +614,14 @@ class Changes(Columns):
 
 
 def _is_the_sign(given: Any) -> bool:
-    """True if the column of the sign is chosen, as it is."""
+    """True if the sign column is selected unchanged."""
     if isinstance(given, pl.Expr):
         return given.meta.is_column_selection() and given.meta.root_names() == [CHANGE]
     return bool(isinstance(given, str) and given == CHANGE)
 
 
 def _check_kept(verb: str, exprs: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Refuse a column in the place of the sign."""
+    """Refuse another column with the name of the sign."""
     made = [each.meta.output_name(raise_if_undetermined=False) for each in exprs if isinstance(each, pl.Expr)]
     if CHANGE in (*named, *made):
         raise GraphError(
@@ -686,7 +686,10 @@ class ChangedGroups(GroupBy):
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
-        """Running totals of the rows of each group that there are. See `Changes.group_by`."""
+        """Running totals of the current rows of each group.
+
+        See `Changes.group_by`.
+        """
         if ttl is not None or time is not None:
             raise GraphError(
                 f"{user_site()}: totals of changes have no ttl: a row that is forgotten is still taken back"

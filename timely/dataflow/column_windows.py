@@ -43,7 +43,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class WindowedColumns:
-    """A stream of columns cut into windows: what `Columns.window` returns.
+    """Columns cut into windows; see `Columns.window`.
 
     `agg` gives a row for each window that is not empty, or, after `group_by`, for each key in it, when the window closes: the
     keys, `start`, `end`, and the aggregates. When windows of event time close, and which rows are late for them, is as for
@@ -274,7 +274,7 @@ def check_time(verb: str, time: str, kind: Any, instants: bool) -> None:
 
 
 def whole_length(length: Length) -> int:
-    """A length as an integer: of microseconds, where it is a timedelta."""
+    """Length as an integer; timedeltas become microseconds."""
     if isinstance(length, dt.timedelta):
         return length // _MICROSECOND
     if length != int(length):

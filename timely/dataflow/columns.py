@@ -288,7 +288,7 @@ class Columns(Wire):
         return self._plan("drop_nulls", name, lambda frame: frame.drop_nulls(subset))
 
     def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Columns:
-        """Polars' `drop_nans`: the rows without a NaN, in the columns `subset`, or in any.
+        """Polars' `drop_nans`: rows without NaN in `subset`, or in any column.
 
         Raises:
             GraphError: a column is not there, or is not of floats, where the schema is known.
@@ -303,7 +303,7 @@ class Columns(Wire):
         return self._plan("drop_nans", name, lambda frame: frame.drop_nans(subset))
 
     def fill_null(self, value: Any, *, name: str | None = None) -> Columns:
-        """Polars' `fill_null`: `value` in the place of nulls, in columns of its type.
+        """Polars' `fill_null`: replace nulls by `value`, in columns of its type.
 
         Strategies as "forward" are of rows in an order, which streams do not have.
 
@@ -321,7 +321,7 @@ class Columns(Wire):
         return self._plan(kind, name, lambda frame: frame.fill_null(value), [value])
 
     def fill_nan(self, value: Any, *, name: str | None = None) -> Columns:
-        """Polars' `fill_nan`: `value` in the place of NaN, in columns of floats.
+        """Polars' `fill_nan`: replace NaN by `value`, in columns of floats.
 
         Raises:
             GraphError: `value` cannot be computed, where the schema is known.
@@ -436,7 +436,7 @@ class Columns(Wire):
         return match_to_schema(self, schema, name)
 
     def concat(self, *others: Columns) -> Columns:
-        """This stream and `others` as one. Order between them is not kept.
+        """Merge this stream and `others`; order between them is not kept.
 
         All have the same columns: those of the first, in its order. Types that differ are made the wider one, so integers of
         32 bits beside those of 64 have 64. Where a `schema` is not known, batches come as they are: `match_to_schema` behind it
@@ -542,7 +542,7 @@ class Columns(Wire):
         return self._of(node, 0, self.schema), self._of(node, 1, self.schema)
 
     def exchange(self, *by: str, name: str | None = None) -> Columns:
-        """Bring the rows with equal values in the columns `by` to the same worker.
+        """Send rows with equal values in the columns `by` to the same worker.
 
         Raises:
             GraphError: `by` is empty, or names a column that is not there.
@@ -562,7 +562,7 @@ class Columns(Wire):
         return self._stage("exchange", name, columns_of, channel=channel, schema=self.schema, repeats_over="record")
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
-        """Group by columns, or by expressions of a column each; say what of with `agg`.
+        """Group by columns, or by expressions of one column each, for `agg` or `top_k`.
 
         Raises:
             GraphError: there is no key, or one that is neither a column that is there nor an expression of one column.
@@ -704,7 +704,7 @@ class Columns(Wire):
         return self._without([ALL])
 
     def _without(self, hidden: Sequence[str]) -> Columns:
-        """Without columns of our own."""
+        """Rows without the internal columns `names`."""
         return self._choose("drop", pl.all().exclude(hidden))
 
     def join(
@@ -1022,7 +1022,7 @@ class Columns(Wire):
         return split_late(self, time, lateness, name)
 
     def to_records(self, name: str | None = None) -> Stream:
-        """The rows as records, each a dict.
+        """Rows as records, one dict each.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()

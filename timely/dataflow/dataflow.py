@@ -32,7 +32,7 @@ class Loop:
 
 
 class Dataflow:
-    """A dataflow program.
+    """Dataflow program under construction.
 
     >>> flow = falkirk.Dataflow("greeting")
     >>> greetings = flow.input("names").map(lambda name: f"Hello, {name}").capture()
@@ -70,7 +70,7 @@ class Dataflow:
         return Stream(self.graph, self.graph.root, (Output(node.index),))
 
     def columns(self, name: str, source: Source) -> Columns:
-        """Like `source`, with the verbs over columns.
+        """Stream of columns read from `source`; see `source`.
 
         Raises:
             GraphError: `source` is none, or the name is taken.
@@ -117,7 +117,9 @@ class Dataflow:
         return Stream(self.graph, scope, (Output(node.index),))
 
     def scope(self, name: str | None = None, parent: Scope | None = None) -> Scope:
-        """A nested scope, for a loop made by hand or for sub-batches: see `Stream.enter`.
+        """Add a nested scope, for a loop made by hand or for sub-batches.
+
+        See `Stream.enter`.
 
         Raises:
             GraphError: the name is taken within `parent`.

@@ -49,7 +49,7 @@ SCHEME = 1
 """Version of this format, raised when an unchanged program's digests would change."""
 
 PYTHON = f"{sys.implementation.cache_tag}-O{sys.flags.optimize}"
-"""Bytecode of another version of Python is another for the same function."""
+"""Bytecode version of this Python; functions are comparable within it only."""
 
 MOST = 1000
 """Maximum number of functions and objects inspected per operator, nearest first."""
@@ -141,9 +141,9 @@ def _of_node(node: Node, incoming: list[Edge], codes: dict[int, _Code]) -> dict[
 # Whose value it is
 _USERS = 0
 _OURS = 1
-"""The project's own code has it, and nobody changes it: the arguments of a verb."""
+"""Kind of value: held by Falkirk's code and never changed, as arguments of a verb."""
 _INSIDE = 2
-"""It is in an object of the project's that may change: only functions in it count."""
+"""Kind of value: inside a changeable Falkirk object; only functions in it count."""
 
 _PLAIN = frozenset(
     {int, float, complex, bool, type(...), range, Decimal, Fraction, UUID}
@@ -375,7 +375,7 @@ def _defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
 # Code
 
 _FLAGS = 0x4 | 0x8 | 0x20 | 0x80 | 0x100 | 0x200
-"""Of code: it takes any arguments, and is a generator, a coroutine, or such."""
+"""Relevant flags of code objects: variable arguments, generator, coroutine."""
 
 _CONSTANT = frozenset(hasconst)
 _LOAD_GLOBAL, _STORE_GLOBAL, _STORE_DEREF = opmap["LOAD_GLOBAL"], opmap["STORE_GLOBAL"], opmap["STORE_DEREF"]

@@ -21,7 +21,7 @@ from timely.time import Summary
 
 
 def captured_as(name: str) -> str:
-    """The name of the node of a capture `name`, where another operator has that name."""
+    """Node name of a capture `name`, if another operator has that name."""
     return f"{name} (capture)"
 
 
@@ -44,7 +44,7 @@ class Scope:
     site: Site
 
     def path(self) -> list[Scope]:
-        """This scope and all around it, the root first."""
+        """Scopes from the root to this one."""
         above = self.parent.path() if self.parent else []
         return [*above, self]
 
@@ -127,7 +127,7 @@ class Node:
     require: str | None = None
     """Least guarantee demanded of this sink by the program; None: any."""
     verb: Verb | None = None
-    """Of a verb of columns with state: what was asked for."""
+    """Description of a stateful column verb, for other engines."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} ({self.site})"
@@ -135,7 +135,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A stream from one port to another, and how its batches find their worker."""
+    """Connection from an output port to an input port, with its channel."""
 
     index: int
     source: Output
@@ -247,7 +247,7 @@ class Graph:
                 self.nodes[node.index] = self._names[node.name] = replace(node, **traits)
 
     def add_output(self, index: int) -> Output:
-        """One more port of a node."""
+        """Add an output port to a node."""
         node = self.nodes[index]
         self.nodes[index] = self._names[node.name] = replace(node, outputs=node.outputs + 1)
         return Output(index, node.outputs)

@@ -36,7 +36,7 @@ Over = Literal["time", "scope"]
 
 
 def check_over(over: str, verb: str) -> bool:
-    """True if state runs on ("scope"); refuse anything but the two ways there are."""
+    """True for over="scope", False for over="time"; others are refused."""
     if over not in ("time", "scope"):
         raise GraphError(
             f"{user_site()}: {verb}(over={over!r}): over is 'time' (each time by itself) or 'scope' (running along the "
@@ -101,7 +101,7 @@ class Keyed(Wire):
         return self._reduce("sum", PLUS, over, name)
 
     def min(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The least value of each key. NaN loses against any number.
+        """Least value of each key; NaN loses against any number.
 
         Raises:
             GraphError: `over` is neither "scope" nor "time".
@@ -115,7 +115,7 @@ class Keyed(Wire):
         return self._reduce("min", least, over, name)
 
     def max(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The greatest value of each key. NaN loses against any number.
+        """Greatest value of each key; NaN loses against any number.
 
         Raises:
             GraphError: `over` is neither "scope" nor "time".
@@ -364,7 +364,7 @@ class Keyed(Wire):
         return self._stage("map_values", name, each, lambda pair: function(pair[1]), repeats_over="record")
 
     def values(self, name: str | None = None) -> Stream:
-        """The values without their keys.
+        """Values without their keys.
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
@@ -380,7 +380,7 @@ class Keyed(Wire):
         )
 
     def records(self) -> Stream:
-        """The same stream as one of records, each a pair.
+        """The same stream as records, each a pair.
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
@@ -393,7 +393,7 @@ class Keyed(Wire):
         return view(self, Stream)
 
     def exchange(self, name: str | None = None) -> Keyed:
-        """Bring equal keys to the same worker.
+        """Send pairs with equal keys to the same worker.
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()

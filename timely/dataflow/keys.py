@@ -50,7 +50,7 @@ def check_name(verb: str, name: Any, schema: pl.Schema | None) -> None:
 
 
 def check_options(verb: str, **options: Any) -> None:
-    """Refuse an aggregate, or an expression, in the place of an option of the verb.
+    """Refuse an aggregate or expression passed as an option of a verb.
 
     Raises:
         GraphError: with the user's line.
@@ -87,7 +87,7 @@ def output_of(expr: Any, verb: str) -> str:
 
 
 def check_made(made: Iterable[pl.Expr], aggregates: Iterable[Aggregate | pl.Expr]) -> None:
-    """Refuse keys in the place of columns that aggregates read."""
+    """Refuse computed keys with the name of a column read by aggregates."""
     replaced = {expr.meta.output_name() for expr in made} & _read_by(aggregates)
     if replaced:
         column = min(replaced)

@@ -33,7 +33,7 @@ _Child = tuple[int, str]
 
 
 class Way(IntEnum):
-    """The way of a batch along a route."""
+    """Delivery mode of a batch along a route."""
 
     PUSH = 0
     QUEUE = 1
@@ -317,7 +317,7 @@ def _checked(node: Node, incoming: list[Edge]) -> Node:
 
 
 def _ends(graph: Graph, start: Node, outgoing: list[list[Edge]], watch: Callable[[Node], int]) -> tuple[int, ...]:
-    """The watches of all points downstream of `start` where records end."""
+    """Watches of all final points of records downstream of `start`."""
     seen = {start.index}
     todo = deque([start])
     ends: set[int] = set()
@@ -381,7 +381,7 @@ class _Places:
         return arrivals
 
     def arcs(self, arrivals: list[Origins]) -> list[Arc]:
-        """The arcs between places."""
+        """Edges between places, for progress tracking."""
         arcs = []
         for index, place in self.of_node.items():
             arcs += [Arc(before, place, s) for before, summaries in arrivals[index].items() for s in summaries]

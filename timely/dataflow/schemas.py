@@ -62,7 +62,7 @@ def _no_values(kind: pl.DataType) -> pl.Series:
 
 
 def told(error: Exception) -> str:
-    """The message of an error of Polars, without the plan that follows it."""
+    """Message of a Polars error, without the appended query plan."""
     lines = str(error).partition("Resolved plan until failure")[0].partition("This error occurred")[0].splitlines()
     return "; ".join(line.strip() for line in lines if line.strip())
 
@@ -298,7 +298,7 @@ def _named(keys: Sequence[str | pl.Expr]) -> list[str]:
 def joined_asof(
     on: str, keys: Sequence[str], tolerance: Any, left: pl.Schema | None, right: pl.Schema | None
 ) -> pl.Schema | None:
-    """The schema of an as-of join in the order of `on`, of rows with equal `keys`.
+    """Schema of an as-of join by `on`, with equal `keys`.
 
     Raises:
         GraphError: with the user's line, if it cannot work.

@@ -16,7 +16,7 @@ from timely.data.kernels.trees import tree_of
 
 
 def flat(exprs: tuple[Any, ...]) -> list[Any]:
-    """The arguments of a verb, those in lists, too."""
+    """Arguments of a verb, with lists among them flattened."""
     return [one for expr in exprs for one in (expr if isinstance(expr, list | tuple) else [expr])]
 
 
@@ -56,7 +56,7 @@ def _keeps_length(expr: Any) -> bool:
 
 
 def _is_constant(given: Any) -> bool:
-    """True if it surely is one value, whatever the rows are. In doubt, no."""
+    """True if the expression surely is a single constant; False in doubt."""
     if isinstance(given, str):
         return False
     try:
@@ -69,7 +69,7 @@ def _is_constant(given: Any) -> bool:
 
 
 def _counts(tree: Any) -> bool:
-    """True if the number of rows stands in the tree of an expression."""
+    """True if an expression tree contains the number of rows (`pl.len()`)."""
     match tree:
         case {"Literal": _}:
             return False

@@ -38,7 +38,7 @@ def standing_open(graph: Graph, workers: int, stays: frozenset[int]) -> frozense
 
 
 def _leads_to(graph: Graph, outgoing: Sequence[Sequence[Edge]], start: int, region: Region) -> bool:
-    """True if a way from a node leads to one of `region`."""
+    """True if a path from a node leads into `region`."""
     todo, seen = [start], {start}
     while todo:
         for edge in outgoing[todo.pop()]:

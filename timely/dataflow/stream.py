@@ -204,7 +204,7 @@ class Stream(Wire):
         return self._of(node)
 
     def exchange(self, by: Callable[[Any], Any], name: str | None = None) -> Stream:
-        """Bring the records with equal `by(record)` to the same worker.
+        """Send records with equal `by(record)` to the same worker.
 
         Raises:
             GraphError: `by` is no function.

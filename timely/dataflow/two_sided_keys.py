@@ -48,7 +48,7 @@ class KeyPairs:
 
 
 def key_pairs(on: Keys | None, left_on: Keys | None, right_on: Keys | None) -> KeyPairs:
-    """The keys, as `join` is given them.
+    """Parse and pair the key arguments of `join`.
 
     Raises:
         GraphError: with the user's line, for none, or for what does not go together.
@@ -119,7 +119,7 @@ def join_of_pairs(
 
 
 def _free(left: Sequence[str], right: Sequence[str], there: Any) -> bool:
-    """True if no column of the right side that is no key has the name of a left key."""
+    """True if no other column of the right side has the name of a left key."""
     return (
         there is not None
         and not any(name in there for name in left if name not in right)

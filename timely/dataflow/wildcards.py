@@ -32,7 +32,7 @@ def sparing(column: str, verb: str, exprs: Iterable[Any]) -> list[Any]:
 
 
 def sparing_named(column: str, verb: str, named: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of arguments by name."""
+    """Keyword arguments treated as in `sparing`."""
     return dict(zip(named, sparing(column, verb, named.values()), strict=True))
 
 

@@ -399,7 +399,7 @@ class Wire:
         return self._stage("map_batches", name, apply, repeats_over=repeats_over)
 
     def concat(self, *others: Self) -> Self:
-        """This stream and `others` as one. Order between them is not kept.
+        """Merge this stream and `others`; order between them is not kept.
 
         Raises:
             GraphError: one of `others` is no stream, is of another dataflow, or in another scope.
@@ -469,7 +469,7 @@ class Wire:
         self.graph.change(last if self.first is None else self.first, last, **traits)
 
     def broadcast(self, name: str | None = None) -> Self:
-        """Every batch on every worker.
+        """Send every batch to every worker.
 
         >>> flow = falkirk.Dataflow()
         >>> result = flow.source("limits", falkirk.Iterable([10])).broadcast().capture("out")
@@ -580,7 +580,7 @@ class Wire:
         return self._of(node)
 
     def output(self, port: int) -> Self:
-        """The stream of another output port of the operator that this stream leaves.
+        """Stream of another output port of the same operator.
 
         Raises:
             GraphError: the operator has no such port.
@@ -598,7 +598,7 @@ class Wire:
         return self._of(node, port)
 
     def probe(self, name: str | None = None) -> Probe:
-        """Watch the progress of this stream.
+        """Add a probe of the progress of this stream.
 
         >>> flow = falkirk.Dataflow()
         >>> done = flow.input("items").map(print).probe()
@@ -614,7 +614,7 @@ class Wire:
         return Probe(node.name, node.index)
 
     def capture(self, name: str | None = None) -> Capture:
-        """Give every batch, with its time, to whoever runs the dataflow.
+        """Deliver every batch with its time to the program.
 
         >>> flow = falkirk.Dataflow()
         >>> seen = flow.source("items", falkirk.Iterable(["a"])).capture("seen")
@@ -692,7 +692,7 @@ class Wire:
         return self._of(node, schema=self.schema)
 
     def leave(self, name: str | None = None) -> Self:
-        """This stream outside the scope it is in: one coordinate less.
+        """Move this stream to the parent scope: one coordinate less.
 
         Raises:
             GraphError: the stream is in the root scope.
