@@ -1,4 +1,4 @@
-"""Falkirk: timely dataflow in Python. The public names, in one import.
+"""Public names of Falkirk, timely dataflow in Python.
 
 >>> import falkirk
 >>> flow = falkirk.Dataflow("lengths")

@@ -1,4 +1,4 @@
-"""`falkirk.agg` as a module that can be imported."""
+"""Importable module `falkirk.agg`."""
 
 import sys
 

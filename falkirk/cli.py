@@ -294,7 +294,7 @@ def run(
 
 
 def _load_beside(workers: int) -> None:
-    """Let the process load, of which those of a job are forked, while this one loads what it needs itself."""
+    """Preload modules in the process to fork workers from, beside this one."""
     from runtime.supervisor.forked import environment, prepare
 
     prepare(environment(workers))
@@ -569,13 +569,19 @@ def prepare() -> None:
 
 
 def main() -> None:
-    """Run the command; its entry point, which has seen to Ctrl-C, is in `falkirk.command`."""
+    """Run the command line application.
+
+    Its entry point, which has seen to Ctrl-C, is in `falkirk.command`.
+    """
     _open_standard_streams()
     app()
 
 
 def _open_standard_streams() -> None:
-    """Put something behind streams that the caller has closed (`>&-`): a file opened later would get their numbers."""
+    """Open /dev/null for closed standard streams (`>&-`).
+
+    A file opened later would get their numbers.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -604,7 +610,7 @@ def falkirk_version() -> str:
 
 
 def _guarded(action: Callable[[], int], traceback: bool) -> NoReturn:
-    """Do what is no job but may run a user's program, and leave with its exit code."""
+    """Run an action other than a job, and exit with its code."""
     from falkirk.failures import explain
     from falkirk.run_program import say
 

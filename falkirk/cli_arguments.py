@@ -14,25 +14,31 @@ if TYPE_CHECKING:
 
 
 MOST_WORKERS = 1024
-"""Keys are dealt out in so many shards (`timely.data.routing.SHARDS`): more workers than that would have nothing to do."""
+"""Maximum number of workers: the number of key shards.
+
+Further workers would have no keys; see `timely.data.routing.SHARDS`.
+"""
 
 LARGEST = 1 << 53
-"""The largest number that an option takes: beyond it nothing that is counted or timed here could be told apart."""
+"""Largest number accepted by an option: integers up to 2**53 are exact as floats."""
 
 
 MOST_SECONDS = 365 * 86_400.0
-"""A year: longer than that, the system's clocks and timers need not be able to wait."""
+"""Longest wait accepted by an option, in seconds: one year."""
 
 
 def finite(seconds: float | None) -> float | None:
-    """`seconds`, which must be a number: nan passes every comparison of a range."""
+    """`seconds`, refused if nan or infinite.
+
+    nan passes every comparison of a range.
+    """
     if seconds is not None and not math.isfinite(seconds):
         raise typer.BadParameter(f"{seconds} is not a number of seconds")
     return seconds
 
 
 def spark_options(master: str, settings: list[str], start_limit: float | None = None) -> SparkOptions:
-    """The Spark that `--on` names, with what `--spark-conf KEY=VALUE` and `--start-limit` set."""
+    """Spark options from `--on`, `--spark-conf KEY=VALUE` and `--start-limit`."""
     from libraries.spark.process.session import SparkOptions
 
     pairs = [setting.partition("=") for setting in settings]
@@ -67,7 +73,9 @@ def parse_arguments(pairs: list[str]) -> dict[str, Any]:
 
 
 def parse_size(text: str) -> int:
-    """Bytes: 1000, 64kB, 256MB (decimal units) or 256MiB, 1GiB (binary ones); upper and lower case are the same.
+    """Size in bytes: 1000, 64kB, 256MB (decimal) or 256MiB, 1GiB (binary).
+
+    Upper and lower case are the same.
 
     >>> parse_size("256MB"), parse_size("1.5 KiB")
     (256000000, 1536)

@@ -1,4 +1,7 @@
-"""The command `falkirk`, which Ctrl-C ends without a traceback while it is still being imported."""
+"""Entry point of the command `falkirk`, with early handling of Ctrl-C.
+
+Ctrl-C during the imports ends it without a traceback.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import NoReturn
 
 
 def stop_at_once(number: int, frame: FrameType | None) -> NoReturn:
-    """Ctrl-C before there is anything to clean up: a traceback out of the middle of an import helps nobody."""
+    """Handler of Ctrl-C during imports: exit at once, without a traceback."""
     os.write(2, b"stopped: by Ctrl-C\n")
     os._exit(128 + number)
 

@@ -1,4 +1,4 @@
-"""`falkirk demo`: runs the example that comes with the sources."""
+"""`falkirk demo`: the flights example of the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`falkirk.differential` as a module that can be imported."""
+"""Importable module `falkirk.differential`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`falkirk doctor`: does this machine have what Falkirk needs, and how fast is its disk?
+"""`falkirk doctor`: checks of the machine's requirements and disk speed.
 
 Each check looks at one thing and returns what it found. Only a check that ends in FAIL makes the exit code 1; it says what
 to do about it.
@@ -54,7 +54,10 @@ _DEPENDENCIES = {
 
 
 class Verdict(Enum):
-    """The verdict of a check. NOTE is worth knowing, but nothing is wrong."""
+    """Outcome of a check.
+
+    NOTE is worth knowing, but nothing is wrong.
+    """
 
     GOOD = "ok"
     NOTE = "note"
@@ -63,7 +66,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The finding of a check, and what to do about it where something should be done."""
+    """Result of a check, with advice if something should be done."""
 
     subject: str
     verdict: Verdict
@@ -72,7 +75,7 @@ class Finding:
 
 
 def examine(folder: str) -> int:
-    """Check everything, print each finding as it comes; 1 if something required is wrong, else 0."""
+    """Run all checks and print findings; 1 if something required is wrong, else 0."""
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     unicode = (console.encoding or "").lower().startswith("utf")
     marks = {
@@ -121,7 +124,7 @@ def checks(folder: str) -> Iterator[Callable[[], Finding]]:
 
 
 def python() -> Finding:
-    """The interpreter."""
+    """Check of the Python interpreter."""
     text = (
         f"{platform.python_version()}, {platform.python_implementation()} on {platform.system()} {platform.machine()}"
     )
@@ -133,7 +136,7 @@ def python() -> Finding:
 
 
 def dependencies() -> Finding:
-    """The packages that Falkirk imports: there, importable, and not older than it needs."""
+    """Check of required packages: installed, importable, and new enough."""
     found, problems = [], []
     needed = _minimal_versions()
     for name, module in _DEPENDENCIES.items():
@@ -159,7 +162,7 @@ def dependencies() -> Finding:
 
 
 def cores() -> Finding:
-    """The number of processors that this process may use, and their load."""
+    """Number of processors usable by this process, and their load."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     text = f"{usable} usable{load}"
@@ -169,7 +172,7 @@ def cores() -> Finding:
 
 
 def memory() -> Finding:
-    """The free memory, where the system says it."""
+    """Free memory, if known."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
@@ -187,7 +190,7 @@ def memory() -> Finding:
 
 
 def space(folder: Path) -> Finding:
-    """Room on the disk of the store."""
+    """Check of free space on the store's disk."""
     if not folder.is_dir():
         return Finding(
             "free disk", Verdict.BAD, f"there is no folder {folder}", "make it, or name another: --store DIR"
@@ -200,7 +203,7 @@ def space(folder: Path) -> Finding:
 
 
 def sync_speed(folder: Path) -> Finding:
-    """The time until 4 KiB are safe on the disk of the store: it bounds how often state can be saved."""
+    """Time of a sync of 4 KiB to the store's disk, a lower bound for saving state."""
     if not folder.is_dir():
         return Finding("disk sync", Verdict.NOTE, "not measured: there is no such folder")
     times = []
@@ -224,7 +227,10 @@ def sync_speed(folder: Path) -> Finding:
 
 
 def numba_cache() -> Finding:
-    """The cache of compiled loops: without it, every process compiles them anew."""
+    """Check of the cache of compiled loops.
+
+    Without it, every process compiles them anew.
+    """
     import timely
 
     beside = Path(timely.__path__[0]) / "kernels"
@@ -238,7 +244,7 @@ def numba_cache() -> Finding:
 
 
 def java() -> Finding:
-    """Java, for regions that run on Spark."""
+    """Java installation for Spark regions."""
     from libraries.spark.process.class_cache import cache_file
     from libraries.spark.process.java import OLDEST, look_for_java
 
@@ -259,7 +265,7 @@ def java() -> Finding:
 
 
 def sail() -> Finding:
-    """Sail, for regions that run on it."""
+    """Sail installation for Spark regions with `sail=True`."""
     from libraries.spark.process.sail import look_for_sail
 
     good, text = look_for_sail()
@@ -270,7 +276,7 @@ def sail() -> Finding:
 
 
 def sockets() -> Finding:
-    """Workers talk over socket pairs, clients over the loopback address."""
+    """Check of sockets between processes, and on the loopback address."""
     try:
         ends = socket.socketpair()
         with ends[0], ends[1]:
@@ -290,7 +296,10 @@ def sockets() -> Finding:
 
 
 def self_test() -> Finding:
-    """A small dataflow on two worker processes: counts modulo 7, against the same counts made here."""
+    """Self-test: a small dataflow on two worker processes.
+
+    It counts numbers modulo 7, and compares the counts with those made here.
+    """
     from runtime.program import Program
     from runtime.supervisor.supervisor import Job
 
@@ -331,7 +340,7 @@ def _counts_dataflow(records: int) -> Dataflow:
 
 
 def _minimal_versions() -> dict[str, str]:
-    """The versions that the installed package asks for, by name; none when it runs from its sources alone."""
+    """Minimal package versions by name, from metadata; empty if not installed."""
     try:
         lines = distribution("falkirk").requires or []
     except PackageNotFoundError:
@@ -341,7 +350,7 @@ def _minimal_versions() -> dict[str, str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, which is all that a lower bound needs.
+    """Leading numbers of a version, sufficient for lower bounds.
 
     >>> _numbers("2.10.1rc2") > _numbers("2.9")
     True

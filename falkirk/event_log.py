@@ -1,4 +1,4 @@
-"""The event log of a job, for programs: a JSON object a line, added to a file as it happens."""
+"""Event log of a job: one JSON object per line, appended to a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class EventLog:
-    """Writes a `monitor.coordination.effects.TimelineEvent` a line: `at` (ISO 8601, UTC), `kind`, more by kind."""
+    """Writer of events as JSON lines: `at` (ISO 8601, UTC), `kind`, more by kind.
+
+    Events are those of `monitor.coordination.effects.TimelineEvent`.
+    """
 
     def __init__(self, file: IO[bytes], on_note: Callable[[str], None]) -> None:
         self._file = file
@@ -30,7 +33,10 @@ class EventLog:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], on_note: Callable[[str], None]) -> EventLog:
-        """Add to the file at `path`. `on_note` is told if that stops working. Raises FalkirkError if it cannot be at all."""
+        """Open the file at `path` for appending; `on_note` is called if writes fail later.
+
+        Raises FalkirkError if it cannot be opened.
+        """
         try:
             # It is open for as long as the job runs.
             file = open(path, "ab", buffering=0, opener=_without_waiting)  # noqa: SIM115
@@ -45,7 +51,10 @@ class EventLog:
             ) from error
 
     def __call__(self, kind: str, at: float, data: dict[str, Any]) -> None:
-        """An event. `at`: seconds since 1970. A log that cannot be written is no reason to end the job."""
+        """Write an event; `at` is in seconds since 1970.
+
+        A log that cannot be written is no reason to end the job.
+        """
         if self._broken:
             return
         when = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
@@ -59,19 +68,22 @@ class EventLog:
             self._on_note(f"events are no longer written to {self._file.name}: {reason}; the job goes on")
 
     def close(self) -> None:
-        """No more events."""
+        """Close the file."""
         self._file.close()
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Opens a file; of a pipe it does not wait for the reader, nor later for one who is slow."""
+    """Open a file without blocking.
+
+    Opening a pipe does not wait for the reader, nor do later writes for a slow one.
+    """
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
 class WorkLog:
-    """Writes how far jobs of operators and queries of sources are, as events of kind `working`, whenever that has changed.
+    """Writer of the progress of operators' jobs and sources' queries, upon change.
 
-    Called with the statistics of a job's workers; passes them on to `then`.
+    Events have the kind `working`. Called with the statistics of a job's workers; passes them on to `then`.
     """
 
     def __init__(self, log: EventLog, then: OnStats | None, clock: Callable[[], float] = time.time) -> None:
@@ -81,7 +93,7 @@ class WorkLog:
         self._said: dict[tuple[int, str], dict[str, Any]] = {}
 
     def __call__(self, stats: Mapping[int, Stats]) -> None:
-        """The progress of each worker now."""
+        """Log the progress of each worker, if changed."""
         for worker, told in stats.items():
             for job in told.jobs:
                 said = {name: getattr(job, name) for name in ("operator", "epoch", "what", "done", "total")}

@@ -1,4 +1,4 @@
-"""`falkirk explain`: the promise for each output of a program, whom to blame that it is no better, and what would mend it."""
+"""`falkirk explain`: delivery guarantee of each output, its causes, and remedies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _WORDS = {
 
 
 def explain_program(program: Program, as_json: bool) -> int:
-    """Print what each output of `program` is promised with a store; 0. Raises GraphError if it could not run with one."""
+    """Print the guarantee of each output of `program` with a store; exit code 0.
+
+    Raises GraphError if it could not run with one.
+    """
     graph = program.build().graph
     operators = operators_of(graph)
     found = promises(graph, operators)
@@ -49,7 +52,7 @@ def explain_program(program: Program, as_json: bool) -> int:
 
 
 def show_promises(name: str, found: Sequence[Promise], console: Console) -> None:
-    """Print promises for people: an output a line, then each reason why some are not precise, and what the grades mean."""
+    """Print guarantees as a table, with the causes of weaker ones and a legend."""
     if not found:
         console.print(f"{name} has no output: give it a sink or a capture.")
         return
@@ -71,7 +74,7 @@ def show_promises(name: str, found: Sequence[Promise], console: Console) -> None
 
 
 def show_divided(found: Iterable[Divided], console: Console) -> None:
-    """Print the operators that repeat over batches alone, and the streams in front."""
+    """Print operators repeatable only with equal batches, and the streams in front."""
     for each in found:
         console.print()
         text = (
@@ -87,6 +90,6 @@ def _print_wrapped(console: Console, text: str, style: str) -> None:
 
 
 def _short(site: str) -> str:
-    """The line as seen from here, where that is shorter."""
+    """The site with a relative path, if shorter."""
     file, _, line = site.rpartition(":")
     return f"{short_path(file)}:{line}"

@@ -40,7 +40,7 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The class of the error, what to tell the user, and the exit code."""
+    """Error class, message for the user, and exit code."""
 
     kind: str
     message: str
@@ -48,7 +48,7 @@ class Failure:
 
 
 def explain(error: BaseException) -> Failure:
-    """The failure that `error` stands for, raised by running or building a program."""
+    """Failure for an error raised by running or building a program."""
     kind = type(error).__name__
     if isinstance(error, WorkerLost):
         return Failure(kind, str(error), WORKER_LOST)
@@ -72,13 +72,13 @@ def explain(error: BaseException) -> Failure:
 
 
 def _raised_by_lookup(error: BaseException) -> bool:
-    """True if the error is about what the command line named, not about what was found there."""
+    """True if the program named on the command line could not be found or loaded."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and frames[-1].filename == program_module.__file__
 
 
 def _users(frames: list[tuple[str, int, str]]) -> tuple[str, int, str] | None:
-    """The innermost line of the user's own."""
+    """Innermost stack frame in the user's code."""
     return next((frame for frame in reversed(frames) if not frame[0].startswith(_NOT_THE_USERS)), None)
 
 
@@ -99,14 +99,14 @@ _ADVICE = {
 
 
 def _refused(error: OSError) -> str:
-    """A refusal of the system, and what may help: it is no fault of Falkirk's, nor of the program's."""
+    """Message about a refusal of the operating system, with advice."""
     about = shown(error.filename, 200) + ": " if error.filename is not None else "the system says: "
     advice = _ADVICE.get(error.errno or 0, "check that it is there and may be used")
     return f"{about}{error.strerror or error}; {advice}, and try again"
 
 
 def _located(frames: list[tuple[str, int, str]], text: str) -> str:
-    """The text with the innermost line of the user's own that led to it."""
+    """Text with the innermost line of the user's code."""
     own = _users(frames)
     if own is None:
         place = f" ({frames[-1][0]}:{frames[-1][1]})" if frames else ""
@@ -118,7 +118,7 @@ def _located(frames: list[tuple[str, int, str]], text: str) -> str:
 
 
 def _without_trace(text: str) -> str:
-    """A worker's unforeseen error arrives as its whole traceback: keep its last line and the user's line."""
+    """Message without the traceback of a worker: last line, and the user's line."""
     found = _TRACE_OF_WORKER.fullmatch(text)
     if found is None:
         return text

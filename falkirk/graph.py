@@ -1,4 +1,4 @@
-"""`falkirk.graph` as a module that can be imported."""
+"""Importable module `falkirk.graph`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`falkirk graph`: the dataflow that a program builds, as a picture in the terminal, as Mermaid, or as JSON."""
+"""`falkirk graph`: a program's dataflow as a picture, as Mermaid, or as JSON."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from timely.dataflow.plan import compile_plan
 from timely.operators.channels import PIPELINE
 
 _WIDTH_OF_FILES = 160
-"""Columns of a picture that goes to a file or a pipe."""
+"""Width in characters of a picture written to a file or a pipe."""
 
 _COLOURS = ["green", "magenta", "blue", "yellow", "cyan", "red"]
 
 
 def show_graph(program: Program, form: str, schemas: bool = False) -> int:
-    """Print the graph of `program` as "tree" (with the columns of streams: `schemas`), "mermaid" or "json"; 0.
+    """Print the graph of `program` as "tree", "mermaid" or "json"; exit code 0.
+
+    `schemas`: a tree has the columns of streams, too.
 
     Raises:
         GraphError: if it could not run.
@@ -52,7 +54,7 @@ def show_graph(program: Program, form: str, schemas: bool = False) -> int:
 
 
 def describe(graph: Graph) -> dict[str, Any]:
-    """The graph as plain data: scopes, regions, nodes and edges refer to each other by index or name."""
+    """The graph as plain data, with references by index or name."""
     return {
         "name": graph.name,
         "scopes": [
@@ -88,7 +90,9 @@ def describe(graph: Graph) -> dict[str, Any]:
 
 
 def picture(graph: Graph, unicode: bool = True, width: int = 160, schemas: bool = False) -> list[Table | Text]:
-    """The graph as a table, an operator a row: upstream first, what is inside a scope indented below its name.
+    """The graph as a table with one operator per row, upstream first.
+
+    The content of a scope is indented below its name.
 
     `schemas`: with the columns of streams where they are known, and without the line of the program.
     """
@@ -148,14 +152,17 @@ def _types(schema: pl.Schema | None) -> dict[str, str] | None:
 
 
 def _columns(graph: Graph, node: Node) -> Text:
-    """The columns of the streams that leave a node, as far as they are known."""
+    """Known columns of a node's output streams."""
     known = [_types(graph.schema_of(Output(node.index, port))) for port in range(node.outputs)]
     shown = [", ".join(f"{name}: {kind}" for name, kind in types.items()) for types in known if types is not None]
     return Text("; ".join(dict.fromkeys(shown)), style="dim")
 
 
 def upstream_first(graph: Graph) -> list[int]:
-    """The nodes in an order in which data reaches them; within that, the order in which they were made."""
+    """Node indices in topological order, ties in order of creation.
+
+    In the order of creation, if the graph has an invalid cycle.
+    """
     plain: nx.DiGraph[int] = nx.DiGraph()
     plain.add_nodes_from(node.index for node in graph.nodes)
     # A feedback is where a loop begins, so what closes the loop does not count.
@@ -170,7 +177,7 @@ def upstream_first(graph: Graph) -> list[int]:
 def _rows(
     graph: Graph, scope: Scope, order: dict[int, int], above: str, unicode: bool
 ) -> list[tuple[str, Node | Scope]]:
-    """The content of `scope`, each entry with its guide lines; scopes stand where their first operator would."""
+    """Entries of `scope` with guide lines; a scope is placed at its first operator."""
     inside: list[tuple[int, Node | Scope]] = [(order[n.index], n) for n in graph.nodes if n.scope is scope]
     for child in graph.scopes:
         if child.parent is scope:

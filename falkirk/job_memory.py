@@ -1,8 +1,8 @@
-"""`falkirk doctor --run DIR`: the processes of the job that uses a store, on this machine, and the memory that each holds.
+"""`falkirk doctor --run DIR`: memory of each process of the job that uses a store.
 
-The lock of the store names the command. What it has started, and what these have, are its children. The keeper of Spark
-outlives the worker that has started it, and is nobody's child then. But it has the owner's file of a folder of the job's open,
-by which it knows the end of the job (`runtime/scratch`).
+The lock of the store names the command; all others are its descendants, but for the process that keeps Spark. That
+one outlives the worker that has started it. It is found by the owner's file of one of the job's folders, which it
+keeps open to notice the end of the job (`runtime/scratch`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ _NAMES = {
     "runtime.page.process": "page",
     _KEEPER: "keeper of Spark",
 }
-"""Names of processes, by the module that they run."""
+"""Display names of processes by Python module."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobProcess:
-    """A process of a job. `resident` counts memory that it shares with others; `share` has its part of that only. Bytes."""
+    """Process of a job, with its memory in bytes.
+
+    `resident` counts memory that it shares with others; `share` has its part of that only.
+    """
 
     pid: int
     name: str
@@ -44,7 +47,7 @@ class JobProcess:
 
 
 def show_memory(folder: str) -> int:
-    """Print the processes of the job that uses a store.
+    """Print the processes of the job of a store, with their memory.
 
     Raises FalkirkError where there is no such job, or none on this machine.
     """
@@ -57,7 +60,7 @@ def show_memory(folder: str) -> int:
 
 
 def job_processes(folder: str | os.PathLike[str]) -> list[JobProcess]:
-    """The processes of the job that uses a store: the command first, who started others before these.
+    """Processes of the job of a store: the command first, parents before children.
 
     Raises FalkirkError where there is no such job, or none on this machine.
     """
@@ -107,7 +110,7 @@ def _below(pid: int, children: dict[int, list[int]]) -> list[int]:
 
 
 def _held(pid: int) -> set[str]:
-    """The folders of which a process has the lock's file open."""
+    """Folders with an owner's file held open by a process."""
     found = set()
     with suppress(OSError):
         for file in os.listdir(_PROCESSES / str(pid) / "fd"):
@@ -125,7 +128,10 @@ def _command(pid: int) -> list[str]:
 
 
 def _name(pid: int, root: int, known: dict[int, list[str]], parents: dict[int, int]) -> str:
-    """The name of a process. A fork has the command of its parent; those of the fork server say what they have become."""
+    """Display name of a process, by its command line and parent.
+
+    A fork has the command of its parent; those of the fork server say what they have become.
+    """
     if pid == root:
         return "the command"
     command = known[pid]
@@ -143,7 +149,7 @@ def _name(pid: int, root: int, known: dict[int, list[str]], parents: dict[int, i
 
 
 def _measured(pid: int, name: str) -> JobProcess | None:
-    """None if it has just ended."""
+    """Memory of a process; None if it has just ended."""
     sizes = {}
     with suppress(OSError):
         for line in (_PROCESSES / str(pid) / "smaps_rollup").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""`falkirk.lindi` as a module that can be imported."""
+"""Importable module `falkirk.lindi`."""
 
 import sys
 

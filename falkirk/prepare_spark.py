@@ -11,7 +11,10 @@ from libraries.spark.process.java import find_java
 
 
 def prepare_spark() -> int:
-    """Make the class cache, and say where it is; 0. Raises SparkError or OSError if it cannot be made."""
+    """Create the class cache and print its path; exit code 0.
+
+    Raises SparkError or OSError if it cannot be made.
+    """
     console = Console(highlight=False, markup=False, soft_wrap=True)
     java, began = find_java(), time.monotonic()
     file = cache_file(java)

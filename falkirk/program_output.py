@@ -1,4 +1,4 @@
-"""Lets a program print while a live view is on the terminal: neither overwrites the other.
+"""Redirection of a program's output above a live view on the terminal.
 
 Meanwhile the standard streams of this process, and of the worker processes that it starts, lead to a pseudo-terminal,
 whose lines are handed on one by one. A pipe would do as well, but for one thing: programs would no longer print line by
@@ -16,9 +16,10 @@ from contextlib import suppress
 
 
 class ProgramOutput:
-    """While entered, whole lines written to the file descriptors `files` go to `show` instead, in a thread of its own.
+    """Context manager to send lines written to the descriptors `files` to `show`.
 
-    `terminal` is where standard error led before: for what must reach the screen all the same.
+    Whole lines are shown, by a thread of its own. `terminal` is where standard error led before: for output that
+    must reach the screen all the same.
     """
 
     def __init__(self, files: list[int]) -> None:

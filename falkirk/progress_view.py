@@ -1,4 +1,4 @@
-"""The progress of a running job: live on a terminal, as plain lines elsewhere, or as JSON for other programs.
+"""Progress of a running job: live on a terminal, as plain lines, or as JSON.
 
 A `Meter` turns the workers' statistics into one `Reading`; the displays only draw readings. With `--json`, each line on
 the standard output is one object:
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from runtime.control import JobStats, Stats
 
 _WINDOW_SECONDS = 3.0
-"""Over how long a time rates are taken."""
+"""Averaging window of rates, in seconds."""
 
 _MOST_ROWS = 8
-"""Workers that get a line of their own in the live view."""
+"""Maximum number of workers with their own line in the live view."""
 
 _GAP = 2
 
@@ -46,7 +46,10 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class WorkerReading:
-    """One worker's part of a reading. Epochs are None when nothing is open, or when its sources have ended."""
+    """One worker's part of a reading.
+
+    Epochs are None when nothing is open, or when its sources have ended.
+    """
 
     worker: int
     records: int
@@ -59,7 +62,7 @@ class WorkerReading:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The progress of a job: the sums over its workers, and each of them."""
+    """Progress of a job: sums over its workers, and each worker's part."""
 
     elapsed: float
     workers: list[WorkerReading] = field(default_factory=list)
@@ -91,7 +94,7 @@ class Reading:
 
     @property
     def lag(self) -> int | None:
-        """Epochs that all sources have left behind and that are not complete yet."""
+        """Number of epochs read by all sources and not complete yet; None if unknown."""
         if self.open_epoch is None or self.read_epoch is None:
             return None
         return max(0, self.read_epoch - self.open_epoch)
@@ -124,18 +127,18 @@ class Reading:
 
 
 class Meter:
-    """Keeps the last statistics of every worker, and as much of the past as rates need. `now` is in seconds."""
+    """Latest statistics of every worker, with history for rates; `now` is in seconds."""
 
     def __init__(self, now: float) -> None:
         self._began = now
         self._stats: dict[int, Stats] = {}
         self._window: deque[tuple[float, dict[int, int]]] = deque()
         self.history: deque[float] = deque(maxlen=24)
-        """Records a second, in the last seconds, one entry a second: for the curve."""
+        """Records per second in each of the last seconds, for the curve."""
         self._history_at: tuple[float, int] | None = None
 
     def observe(self, stats: Mapping[int, Stats], now: float) -> None:
-        """Take the newest statistics."""
+        """Store a worker's newest statistics."""
         self._stats = dict(stats)
         counts = {worker: each.records for worker, each in stats.items()}
         self._window.append((now, counts))
@@ -169,7 +172,7 @@ class Meter:
         return Reading(now - self._began, workers, jobs)
 
     def total(self, now: float) -> Reading:
-        """The same at the end of the job: rates are means over its whole time."""
+        """Final reading; rates are means over the whole run."""
         reading = self.reading(now)
         seconds = max(reading.elapsed, 1e-3)
         return Reading(
@@ -184,7 +187,7 @@ class Meter:
 
 
 class Display(Protocol):
-    """Shows a job while it runs; entered before the job begins and left when it is over."""
+    """Display of a running job; a context manager around the job."""
 
     def __enter__(self) -> Display: ...
 
@@ -193,14 +196,14 @@ class Display(Protocol):
     ) -> None: ...
 
     def update(self, now: float) -> None:
-        """The meter has news."""
+        """Update the display after new statistics."""
 
     def end(self, event: str, reading: Reading, **more: object) -> None:
-        """The job is over: "finished", "failed" or "interrupted"."""
+        """Show the end of the job: "finished", "failed" or "interrupted"."""
 
 
 class QuietDisplay:
-    """Shows nothing."""
+    """Display without output."""
 
     def __enter__(self) -> QuietDisplay:
         return self
@@ -255,7 +258,7 @@ class PlainDisplay(QuietDisplay):
             print(plain_line(self._meter.reading(now)), file=self._stream, flush=True)
 
     def end(self, event: str, reading: Reading, **more: object) -> None:
-        """Print the summary of a job that finished; of others the error says what there is to say."""
+        """Print the summary of a finished job; errors are reported elsewhere."""
         if event == "finished":
             print(f"{self._title} finished: {summary(reading)}", file=self._stream, flush=True)
 
@@ -303,7 +306,7 @@ class LiveDisplay:
         """Nothing to do: the view draws itself."""
 
     def print_above(self, text: str) -> None:
-        """Show what the program printed, above the view."""
+        """Show output of the program above the view."""
         from rich.text import Text
 
         shown = Text.from_ansi(text) if "\x1b" in text else Text(text.removesuffix("\n"))
@@ -410,14 +413,14 @@ def rate_text(rate: float) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """Minutes and seconds, and hours where there are any: 0:07, 12:30, 1:05:00."""
+    """Duration as minutes and seconds, with hours if any: 0:07, 12:30, 1:05:00."""
     whole = int(seconds)
     minutes = f"{whole % 3600 // 60}:{whole % 60:02}"
     return minutes if whole < 3600 else f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
 
 
 def size_text(count: float) -> str:
-    """Bytes, in the unit that keeps the number short."""
+    """Size in bytes with a binary unit: 512 B, 1.5 KiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
@@ -426,7 +429,9 @@ def size_text(count: float) -> str:
 
 
 def sparkline(values: list[float]) -> str:
-    """The values as a curve of block characters, the highest a full block; empty without values above zero.
+    """Values as a curve of block characters; empty without values above zero.
+
+    The highest is a full block.
 
     >>> sparkline([1, 2, 4, 8])
     '▁▂▄█'

@@ -1,4 +1,4 @@
-"""`falkirk.run`: with a store a job survives the death of its processes, without one it does not."""
+"""`falkirk.run`: run a dataflow; with a store, it survives process deaths."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def run(
 
 
 def _page_of(program: Program, ui: bool | str) -> PageSocket:
-    """Listen for browsers."""
+    """Page server of a job, listening for browsers."""
     title = os.path.basename(program.path or "") or "falkirk"
     if isinstance(ui, bool):
         return open_page(title)

@@ -1,4 +1,4 @@
-"""`falkirk run`: a program, its display and its end, whichever end that is."""
+"""`falkirk run`: a program with a display, up to any kind of end."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """The display of a job: `how` is "auto", "json" or "quiet"; `every` seconds a line, where it is lines.
+    """Display options of a job.
 
-    `resumes`: it has a store, and goes on when it is run again.
+    `how` is "auto", "json" or "quiet"; `every` seconds a line, where it is lines. `resumes`: it has a store, and
+    goes on when it is run again.
     """
 
     how: str = "auto"
@@ -37,23 +38,23 @@ class Show:
 
 
 class Interruption:
-    """The signal, if any, that asks the job to end. The second one ends this process at once."""
+    """Handler of stop signals: the first ends the job, the second the process."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self.asked = False
-        """True if it was `falkirk stop` that asked, as if by SIGTERM."""
+        """True if the signal came from `falkirk stop`, as if by SIGTERM."""
 
     @property
     def by(self) -> str:
-        """The name of who or what has stopped the job."""
+        """Name of the stop request's source."""
         if self.asked:
             return "falkirk stop"
         return "Ctrl-C" if self.signal == signal.SIGINT else (self.signal or signal.SIGINT).name
 
     @property
     def code(self) -> int:
-        """The exit code that shells expect of a process that was stopped by this signal."""
+        """Conventional exit code after a stop by this signal."""
         return 128 + (self.signal or signal.SIGINT)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -116,7 +117,7 @@ def run_program(job: Callable[[OnStats], Result], title: str, workers: int, show
 
 
 def say(message: str, label: str = "error") -> None:
-    """A message on standard error, word by word as it is: what users wrote is no markup."""
+    """Print a message on standard error, without interpretation as markup."""
     with suppress(OSError):
         if sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
             label = f"\x1b[1;31m{label}\x1b[0m"
@@ -124,7 +125,7 @@ def say(message: str, label: str = "error") -> None:
 
 
 def say_interrupted(interruption: Interruption, reading: Reading, show: Show) -> None:
-    """That the job was stopped, how, and what it leaves behind."""
+    """Report a stopped job: cause, time, and records read."""
     if show.how == "quiet":
         return
     message = f"by {interruption.by} after {reading.elapsed:.1f} s"
@@ -136,7 +137,10 @@ def say_interrupted(interruption: Interruption, reading: Reading, show: Show) ->
 
 
 def leave(code: int) -> NoReturn:
-    """End this process, without waiting for threads of a job that was given up (Python would, for ever if need be)."""
+    """Exit without waiting for threads of an abandoned job.
+
+    Python would, for ever if need be.
+    """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -146,7 +150,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _show_cursor() -> None:
-    """The live view hides the cursor, and will not come to bring it back."""
+    """Restore the cursor hidden by the live view."""
     with suppress(OSError):
         terminal = os.open("/dev/tty", os.O_WRONLY)
         os.write(terminal, b"\x1b[?25h")
@@ -191,7 +195,10 @@ def _live(meter: Meter, title: str, workers: int) -> Iterator[LiveDisplay]:
 
 @contextmanager
 def _objects_only() -> Iterator[IO[str]]:
-    """The standard output, for this process alone: what the program prints goes to standard error meanwhile."""
+    """Standard output for JSON objects only.
+
+    Other output of the program goes to standard error meanwhile.
+    """
     sys.stdout.flush()
     saved = os.dup(1)
     stream = os.fdopen(saved, "w", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`falkirk.spark` as a module that can be imported."""
+"""Importable module `falkirk.spark`."""
 
 import sys
 

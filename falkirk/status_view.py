@@ -1,4 +1,4 @@
-"""`falkirk status`: the verdict on the job of a store, and an exit code for scripts.
+"""`falkirk status`: verdict on the job of a store, and exit code for scripts.
 
 0 it runs, starts, rolls back, was stopped on purpose, or has ended; 10 it is stuck; 11 it has failed; 12 it was killed; 13
 there is no job; 14 its processes are there, and do not answer.
@@ -27,12 +27,15 @@ STUCK, FAILED, KILLED, NO_JOB, NO_ANSWER = 10, 11, 12, 13, 14
 
 _CODES = {"stuck": STUCK, "failed": FAILED, "killed": KILLED}
 _SECONDS = 20.0
-"""Seconds that a monitor has to answer."""
+"""Time limit of a monitor's answer, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The answer: `code` is the exit code; `said` the verdict as /api/verdict gives it, None where there is none."""
+    """Status of a job, with an exit code.
+
+    `said` is the verdict as /api/verdict gives it, None where there is none.
+    """
 
     text: str
     code: int
@@ -53,7 +56,7 @@ def status_of(folder: str | os.PathLike[str]) -> Status:
 
 
 def _recorded(folder: str | os.PathLike[str]) -> Status:
-    """The status of a job that is not there, by what its monitor has noted."""
+    """Status of a job without a running process, from its store."""
     with LocalStore(folder) as store:
         identity = store_id(store)
         saved = read_saved(store, identity) if identity is not None else None
@@ -79,7 +82,10 @@ def _status(said: dict[str, Any]) -> Status:
 
 
 def _asked(folder: Path) -> dict[str, Any] | None:
-    """The verdict of a running job's monitor; None if there is no running job. Raises FalkirkError if it does not answer."""
+    """Verdict of a running job's monitor; None without a running job.
+
+    Raises FalkirkError if it does not answer.
+    """
     if not _is_there(folder):
         return None
     try:
@@ -93,7 +99,10 @@ def _asked(folder: Path) -> dict[str, Any] | None:
 
 
 def _is_there(folder: Path) -> bool:
-    """False if the process that used the store last is surely gone. Nothing is locked: a job may be about to."""
+    """False if the store's last process is surely gone.
+
+    Nothing is locked: a job may be about to.
+    """
     try:
         pid, host = (folder / LOCK).read_text().split()
         if host != socket.gethostname():

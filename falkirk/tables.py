@@ -1,4 +1,7 @@
-"""Tables for terminals of any width: words are never clipped. Where not all columns have room, each row is a few lines."""
+"""Terminal tables of any width, without clipped words.
+
+Where not all columns have room, each row is a few lines.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _GAP = 2
 def print_table(
     console: Console, headers: Sequence[str], rows: Sequence[Sequence[Cell]], right: Collection[str] = ()
 ) -> None:
-    """Print rows of cells. The columns in `right` are aligned at their right side, as numbers are."""
+    """Print rows of cells; the columns in `right` are aligned right."""
     for part in fitted(headers, rows, console.width, right):
         console.print(part)
 
@@ -31,7 +34,7 @@ def fitted(
     right: Collection[str] = (),
     whole: Collection[str] = (),
 ) -> list[Table | Text]:
-    """Rows of cells as a table of at most `width` characters, or where words are too long for that one cell a line.
+    """Table of at most `width` characters, or one cell per line if too narrow.
 
     The cells of the columns in `whole` are not broken between words either.
     """
@@ -70,7 +73,7 @@ def _one_below_another(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -
 
 
 def short_path(file: str) -> str:
-    """The path as seen from here, where that is shorter."""
+    """The path relative to the working directory, if shorter."""
     try:
         relative = os.path.relpath(file)
     except ValueError:  # another drive

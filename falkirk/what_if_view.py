@@ -1,4 +1,4 @@
-"""`falkirk whatif`: what a failure would cost, asked of a running job's monitor, or of the store of one that is not running."""
+"""`falkirk whatif`: predicted cost of a failure, from a running job or its store."""
 
 from __future__ import annotations
 
@@ -23,20 +23,26 @@ from runtime.page.address import PAGE_FILE, UNIX
 from timely.errors import FalkirkError
 
 _SECONDS, _PATIENCE_SECONDS = 20.0, 120.0
-"""For an answer; and where none comes, for the next one. The page comes after the job, so on a busy machine it may be late."""
+"""Timeouts of an answer, and of a second try, in seconds.
+
+The page comes after the job, so on a busy machine it may be late.
+"""
 
 
 class NotRunning(Exception):
-    """Nobody answers at the address that a store names."""
+    """Raised if nobody answers at the address in a store."""
 
 
 class Busy(Exception):
-    """The page answers that the job does not answer it now."""
+    """Raised if the page answers, but its job does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The `operators` of `/api/job` and what would happen, as from `/api/whatif` (docs/page.md). `running`: now."""
+    """Consequences of a failure; `operators` and `answer` as in the page's API.
+
+    See docs/page.md. `running`: the job runs now.
+    """
 
     operators: list[dict[str, Any]]
     answer: dict[str, Any]
@@ -44,7 +50,7 @@ class Predicted:
 
 
 def predict(target: str, failed: Sequence[str]) -> Predicted:
-    """The consequences for the job at `target`, a store's folder or the address of a page, if these failed.
+    """Consequences of failures for the job of a store's folder or page address.
 
     Raises FalkirkError for a wrong target or name, and when the job cannot answer now.
     """
@@ -80,7 +86,10 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _call(address: str, method: str, path: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The answer of a page. A machine that is busy gets more time, and the user hears of that."""
+    """Answer of a page, with one longer second try.
+
+    A machine that is busy gets more time, and a note says so.
+    """
     try:
         return call_within(_SECONDS, address, method, path, question)
     except (TimeoutError, Busy):
@@ -109,14 +118,17 @@ def _call(address: str, method: str, path: str, question: dict[str, Any] | None 
 
 
 def _shown(address: str) -> str:
-    """Without the token, which is a secret."""
+    """Address without its secret token."""
     return address.partition("?")[0]
 
 
 def call_within(
     seconds: float, address: str, method: str, path: str, question: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """The answer of the page at `address`. Raises NotRunning, Busy, TimeoutError, and FalkirkError for what it refuses."""
+    """Answer of the page at `address`.
+
+    Raises NotRunning, Busy, TimeoutError, and FalkirkError for what it refuses.
+    """
     headers = {"content-type": "application/json"}
     if address.startswith(UNIX):
         connection: http.client.HTTPConnection = _UnixConnection(address.removeprefix(UNIX), seconds)
@@ -161,7 +173,7 @@ def _recorded(folder: Path, failed: Sequence[str]) -> Predicted:
 
 
 def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
-    """For people: an operator a line."""
+    """Print predicted consequences, one operator per line."""
     answer = predicted.answer
     if not predicted.running:
         console.print("The job is not running, so nobody has any memory. Run again, it would go on here:")
@@ -192,7 +204,7 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
 
 
 def _places(bounds: dict[int, Any]) -> str:
-    """Equal for all workers, or each with its own.
+    """Positions of all workers, as one if equal.
 
     >>> _places({0: (3,), 1: (3,)}), _places({0: None, 1: (3, 1)}), _places({0: (-1,)}), _places({0: (3, 7, -2, 5)})
     ('epoch 3', 'worker 0: keeps all; worker 1: (3, 1)', 'its end', '(3, 7) and (4, 5)')
@@ -204,7 +216,7 @@ def _places(bounds: dict[int, Any]) -> str:
 
 
 def _sentence(worker: int, bounds: Sequence[tuple[int, ...] | None], failed: bool) -> str:
-    """The fate of a worker.
+    """Predicted fate of a worker, as a sentence.
 
     >>> _sentence(0, [None, (4535,), (4536,)], failed=False), _sentence(1, [(4500,)], failed=True)
     ('Worker 0 keeps everything before epoch 4535.', 'Worker 1 comes back at epoch 4500.')

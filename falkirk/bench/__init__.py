@@ -1,4 +1,4 @@
-"""`falkirk bench`: measures Falkirk beside what one would otherwise use, on the same input and for the same output.
+"""`falkirk bench`: Falkirk compared with peers on the same input and output.
 
 `registry` says what is measured, `data` makes the input, `harness` runs every variant in processes of its own, and `report`
 shows the figures. The programs themselves are in the repository's folder `bench/programs`: they use the public API only.

@@ -18,7 +18,7 @@ from falkirk.bench.registry import BENCHES, Bench
 from timely.errors import FalkirkError, shown
 
 PEERS_PYTHON = "FALKIRK_PEERS_PYTHON"
-"""The environment variable that names the interpreter in which the peers are installed."""
+"""Environment variable with the path of the interpreter for peers."""
 
 
 def main(

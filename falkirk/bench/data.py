@@ -1,4 +1,4 @@
-"""The input of the benchmarks: made once from seed 7, kept in `bench/data`.
+"""Input of the benchmarks, generated from seed 7 and kept in `bench/data`.
 
 A data set is a folder with `whole.parquet` (a row group an epoch), `epochs/epoch-0000.parquet`, ... (the same rows, one
 file and row group an epoch, for systems that read files), and `about.json`.
@@ -24,11 +24,11 @@ DISTINCT = 100_000
 RECORDS_PER_EPOCH = 100_000
 
 Progress = Callable[[int, int], None]
-"""Told how many epochs of how many are written."""
+"""Progress callback: (epochs written, epochs in all)."""
 
 
 def ensure(kind: DataKind, size: int, folder: Path, progress: Progress | None = None) -> Path:
-    """The data set of `size` records below `folder`, made if it is not there yet.
+    """Path of the data set of `size` records, generated if missing.
 
     `size` is cut to whole epochs: of 100,000 records, or of a tenth of the whole if that is less.
     """
@@ -84,7 +84,10 @@ def _write(table: pa.Table, folder: Path, per_epoch: int, dictionary: bool, prog
 
 
 def _words(records: int, rng: np.random.Generator) -> pa.Table:
-    """Words by a truncated Zipf law with exponent 1: the n-th of 100,000 is drawn with a weight of 1/n."""
+    """Words drawn by a truncated Zipf law with exponent 1.
+
+    The n-th of 100,000 is drawn with a weight of 1/n.
+    """
     weights = 1 / np.arange(1, DISTINCT + 1)
     cumulated = np.cumsum(weights / weights.sum())
     ids = np.minimum(np.searchsorted(cumulated, rng.random(records)), DISTINCT - 1).astype(np.int32)
@@ -102,6 +105,9 @@ def _pairs(records: int, rng: np.random.Generator) -> pa.Table:
 
 
 def _clicks(records: int, rng: np.random.Generator) -> pa.Table:
-    """Clicks on 1,000 pages, a thousand a second, and of each the second: up to 2 s out of order."""
+    """Clicks on 1,000 pages with event times in seconds, up to 2 s out of order.
+
+    A thousand a second.
+    """
     second = np.arange(records) // 1_000 - rng.integers(0, 3, records)
     return pa.table({"page": rng.integers(0, 1_000, records), "at": np.maximum(second, 0)})

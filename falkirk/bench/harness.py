@@ -1,4 +1,4 @@
-"""Runs variants in processes of their own, in turn, several times, and sums up.
+"""Benchmark runs: each variant in its own process, interleaved, with summaries.
 
 Variants are interleaved (A B C A B C ...), so that a noisy minute hits all alike; the median is the figure, and the spread
 is kept beside it.
@@ -22,12 +22,15 @@ from timely.errors import FalkirkError
 TIMEOUT_SECONDS = 600.0
 
 NOT_INSTALLED = "not installed"
-"""The note of a peer that the interpreter for peers cannot find."""
+"""Note for a peer missing in the interpreter for peers."""
 
 
 @dataclass(slots=True)
 class Row:
-    """The figure of one system. `value` is None, and `note` says why, when there is none."""
+    """Figure of one system.
+
+    `value` is None, and `note` says why, when there is none.
+    """
 
     bench: str
     system: str
@@ -41,7 +44,10 @@ class Row:
     cpu_seconds: float | None = None
     """Processor seconds, user and system, of all workers together (median)."""
     cpu_ratio: float | None = None
-    """Of several workers: those seconds to one worker's, each run to that of the same round (median)."""
+    """Processor seconds relative to those of one worker.
+
+    Each run is compared to that of the same round; the median counts.
+    """
     size: int | None = None
     note: str | None = None
 
@@ -54,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class BenchTask:
-    """A variant to be run with so many workers and at this size."""
+    """Run of a variant with a number of workers and a size."""
 
     variant: Variant
     workers: int
@@ -76,7 +82,10 @@ class _Found:
 
 
 def programs_folder() -> Path:
-    """The folder of the programs. Raises FalkirkError outside a checkout of the repository."""
+    """Folder of the benchmark programs.
+
+    Raises FalkirkError outside a checkout of the repository.
+    """
     folder = Path(__file__).resolve().parents[2] / "bench" / "programs"
     if not folder.is_dir():
         raise FalkirkError(
@@ -96,7 +105,10 @@ def installed(package: str, python: Path) -> bool:
 
 
 def measure(bench: Bench, tasks: list[BenchTask], runs: int, on_run: Callable[[BenchTask], None]) -> list[Row]:
-    """Run all tasks `runs` times, interleaved. A task that fails once is not run again; its row says why it failed."""
+    """Run all tasks `runs` times, interleaved.
+
+    A task that fails once is not run again; its row says why it failed.
+    """
     found: dict[int, dict[tuple[str, int], _Found]] = {index: {} for index in range(len(tasks))}
     failed: dict[int, str] = {}
     for _ in range(runs):
@@ -131,12 +143,15 @@ def measure(bench: Bench, tasks: list[BenchTask], runs: int, on_run: Callable[[B
 
 
 def missing(bench: Bench, variant: Variant, workers: int, note: str, size: int | None = None) -> Row:
-    """The row of a system that could not be measured."""
+    """Row for a system without a measurement, with the reason as `note`."""
     return Row(bench.name, variant.system, workers, None, bench.unit, 0, size=size, note=note)
 
 
 def run_once(task: BenchTask) -> list[dict[str, Any]]:
-    """The figures that one run of the program printed. Raises FalkirkError, with the end of its output, if it failed."""
+    """Figures printed by one run of the program.
+
+    Raises FalkirkError, with the end of its output, if it failed.
+    """
     command: list[str | os.PathLike[str]] = [task.python, programs_folder() / task.variant.program]
     command += ["--workers", str(task.workers), "--size", str(task.size)]
     if task.data is not None:
@@ -191,9 +206,9 @@ def _row(bench: Bench, task: BenchTask, system: str, entry: _Found) -> Row:
 
 
 def _compare_seconds(found: list[tuple[tuple[str, int], _Found]], rows: list[Row]) -> None:
-    """Say of several workers' processor seconds how many times those of one worker they are.
+    """Set the ratio of several workers' processor seconds to those of one worker.
 
-    That is the same system's, or Falkirk's where this system is measured with several workers only.
+    The one worker is of the same system, or of Falkirk where this system is measured with several workers only.
     """
     alone = {system: entry.cpu_seconds for (system, workers), entry in found if workers == 1}
     for (system, workers), entry in found:
@@ -206,7 +221,7 @@ def _compare_seconds(found: list[tuple[tuple[str, int], _Found]], rows: list[Row
 
 
 def _compare_outputs(tasks: list[BenchTask], found: dict[int, dict[tuple[str, int], _Found]], rows: list[Row]) -> None:
-    """A system whose output differs from the first one's on the same input has measured something else: say so."""
+    """Note output digests differing from those of the first system on the same input."""
     expected: dict[tuple[int, str], tuple[str, dict[str, float]]] = {}
     for index, task in enumerate(tasks):
         for (system, workers), entry in found[index].items():
@@ -221,11 +236,14 @@ def _compare_outputs(tasks: list[BenchTask], found: dict[int, dict[tuple[str, in
 
 
 def _equal(a: dict[str, float], b: dict[str, float]) -> bool:
-    """Equal in what both say (adding up values would slow some systems), up to the order in which floats were added."""
+    """Compare digests by their common entries, up to rounding of float sums.
+
+    Some systems leave sums out, as they would slow them.
+    """
     both = a.keys() & b.keys()
     return bool(both) and all(abs(a[k] - b[k]) <= 1e-9 * max(abs(a[k]), abs(b[k]), 1.0) for k in both)
 
 
 def current_python() -> Path:
-    """The interpreter that runs this."""
+    """Path of the running Python interpreter."""
     return Path(sys.executable)

@@ -1,4 +1,4 @@
-"""The registry of benchmarks: their variants, and how their figures are to be read."""
+"""Benchmark registry: variants, units and direction of figures."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ DataKind = Literal["words", "words_plain", "pairs", "clicks"]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One system on one benchmark: a program of `bench/programs`, run in a process of its own."""
+    """One system on one benchmark: a program of `bench/programs` in its own process."""
 
     system: str
     program: str
     part: str = ""
     workers: tuple[int, ...] | None = None
-    """The only numbers of workers for which it is measured; None: any."""
+    """Supported numbers of workers; None: any."""
     package: str | None = None
-    """The package that a peer needs; peers run only when they are asked for. None: no peer."""
+    """Package required by a peer; None: no peer.
+
+    Peers run only when they are asked for.
+    """
     once: bool = False
-    """It chooses its numbers of workers itself, so that it is measured once and not for each."""
+    """True if the program chooses its numbers of workers, and so is measured once."""
     question: str = ""
-    """Of a benchmark that asks several: the one that it answers. Only answers to the same one are compared."""
+    """Question answered by the variant, in a benchmark with several.
+
+    Only answers to the same one are compared.
+    """
     at_most: int | None = None
-    """The largest size for a system so slow that more would not be worth the wait."""
+    """Maximum size, for systems too slow for more."""
 
 
 @dataclass(frozen=True, slots=True)

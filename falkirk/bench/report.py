@@ -1,4 +1,4 @@
-"""Figures as a table, for people."""
+"""Benchmark figures as tables."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from falkirk.tables import print_table
 
 HEADERS = ("system", "workers", "median", "min", "max", "p99", "unit", "runs", "falkirk is × as good")
 SECONDS = ("CPU s", "× one worker's")
-"""Notes for a comparison of workers by the processor time that they take."""
+"""Column headings for processor time, absolute and relative to one worker."""
 
 
 def figure(value: float | None, unit: str) -> str:
-    """A value in a form that can be compared at a glance; empty where there is none."""
+    """Formatted value; empty for None."""
     if value is None:
         return ""
     if unit == "records/s":
@@ -23,7 +23,7 @@ def figure(value: float | None, unit: str) -> str:
 
 
 def relative(row: Row, first: Row | None, higher_is_better: bool) -> str:
-    """The ratio by which the first system (Falkirk) is better than this one."""
+    """Ratio of the first system's (Falkirk's) figure to this one's; above 1 is better."""
     if first is None or row is first or not row.value or first.value is None or first.unit != row.unit:
         return ""
     ratio = first.value / row.value if higher_is_better else row.value / first.value

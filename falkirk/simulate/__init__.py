@@ -1,1 +1,4 @@
-"""Workers, stores and the monitor together in one process, under seeded schedules and faults."""
+"""Simulation of a whole job in one process, under seeded schedules and faults.
+
+Workers, stores and the monitor are those of production.
+"""

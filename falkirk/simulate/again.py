@@ -1,4 +1,4 @@
-"""Work that is done again: at each time it gives what it gave before, or survivors must not keep what came of it."""
+"""Check of replay: a time done again must give the same output as before."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from timely.io.memory import rows_of
 from timely.time import Time
 
 Key = tuple[int, int, Time, Time, int | None]
-"""The key of what an event sent at a time: (processor, output port, event, time, None); and of the part of it for one worker:
-(processor, edge, event, time, worker)."""
+"""Key of output: (processor, output port, event, time, None).
+
+Of the part for one worker: (processor, edge, event, time, worker).
+"""
 
 
 class Sends:
-    """Everything that the processors of one worker have sent, in any of its processes, as far as it should be repeated.
+    """Repeatable output of the processors of one worker, across its processes.
 
-    Compared are records, not batches, of events that are complete; and only of operators that repeat, as all before them do.
-    They must be equal to the last digit of a float, and go to the same workers.
+    Compared are records, not batches, of events that are complete; and only of operators that repeat, as all before
+    them do. They must be equal to the last digit of a float, and go to the same workers.
     """
 
     def __init__(self, layout: Layout, worker: int) -> None:
@@ -36,20 +38,20 @@ class Sends:
         self._worker = worker
         self._now: dict[Key, list[Batch]] = {}
         self._before: dict[Key, list[Batch]] = {}
-        """Of events that were complete and are done again."""
+        """Output of complete events from before a rollback."""
 
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
-        """An event sends a batch."""
+        """Record a batch sent by an event."""
         if processor in self._watched:
             self._now.setdefault((processor, port, event, time, None), []).append(batch)
 
     def routed(self, processor: int, edge: int, event: Time, time: Time, receiver: int, batch: Batch) -> None:
-        """A part of that goes to one worker."""
+        """Record the part of an output for one worker."""
         if processor in self._watched:
             self._now.setdefault((processor, edge, event, time, receiver), []).append(batch)
 
     def taken_back(self, processor: int, bound: Bound, complete: Bound) -> None:
-        """A processor goes back to `bound`; what came before `complete` was complete there."""
+        """Roll a processor back to `bound`; events before `complete` were complete there."""
         for key in [key for key in self._now if key[0] == processor and not holds(bound, key[2])]:
             batches = self._now.pop(key)
             if holds(complete, key[2]):
@@ -58,7 +60,10 @@ class Sends:
             del self._before[key]  # it is not done again
 
     def complete(self, processor: int, upto: Bound) -> None:
-        """Everything before `upto` is complete at a processor: compare. Raises Violation."""
+        """Compare complete events of a processor before `upto` with earlier runs.
+
+        Raises Violation.
+        """
         for key in [key for key in self._before if key[0] == processor and holds(upto, key[2])]:
             before, now = _rows(self._before.pop(key)), _rows(self._now.get(key, []))
             if [exactly(row) for row in before] != [exactly(row) for row in now]:

@@ -1,4 +1,6 @@
-"""Clocks and random generators that a program's functions, sources and operators call: done again, they give something else.
+"""Detection of clocks and random generators called by a program.
+
+Done again, they give something else.
 
 A run without failures is watched by Python's profiler, which hears of each call of C code, by whatever name the program has it.
 Of Python's random generators it hears when they are seeded: one that was seeded in the same event gives the same again.
@@ -36,27 +38,27 @@ _CLOCKS = {
     for form in ("", "_ns")
 } | {time.clock_gettime, time.clock_gettime_ns}
 _WITH_TIME = {time.localtime: 1, time.gmtime: 1, time.ctime: 1, time.asctime: 1, time.strftime: 2}
-"""Functions that look at the clock if they get fewer arguments than that."""
+"""Functions with their number of arguments; with fewer, they read the clock."""
 _TODAY = {"now", "utcnow", "today"}
 _ENTROPY = {"urandom", "getrandom", "generate_time_safe"}
 _DRAWS = {"random", "getrandbits"}
 _PYTHONS = random.Random.__mro__[1]
-"""The class of Python's generators, in C."""
+"""C class of Python's random generators."""
 _SHARED = random.random.__self__  # type: ignore[attr-defined]
-"""The generator behind the functions of `random`."""
+"""Shared generator behind the functions of `random`."""
 _NUMPYS: Any = np.random.mtrand._rand
-"""The generator behind the functions of `numpy.random`."""
+"""Shared generator behind the functions of `numpy.random`."""
 _KEPT = "a random generator that it keeps"
 
 _SEEDING = {random.Random.seed.__code__, random.Random.setstate.__code__}
 _EVENTS = {name for name in vars(Operator) if name.startswith("on_")}
 _READING = {"partitions", "read", "read_until", "seek"}
-"""Methods of a source of the user's in which it may wait by a clock."""
+"""Methods of a user's source with permission to wait by a clock."""
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class Chance:
-    """Notes every call of a clock or a random generator by what operators and sources do, as long as it is the profiler.
+    """Profiler to record calls of clocks and random generators, by operator.
 
     `found`: a line for people by operator, kind of call and line, in the order in which they were met.
     """
@@ -65,16 +67,22 @@ class Chance:
         self.found: dict[tuple[str, str], str] = {}
         self._world = world
         self._seeded: set[int] = set()
-        """The generators, by identity, that were seeded in this event."""
+        """Identities of generators seeded in this event."""
         self._sown: set[int] = set()
-        """Those that were seeded by a source, which begins anew when it is read again."""
+        """Identities of generators seeded by a source; it begins anew when read again."""
         self._searched: list[object] = []
-        """The sessions whose program has been looked through for generators of NumPy."""
+        """Sessions already searched for generators of NumPy."""
         self._drawn: list[tuple[Any, str]] = []
-        """Those, and the state of each: calls of them are not told, but what they leave behind is seen."""
+        """NumPy generators with their last known states.
+
+        Their calls are invisible to the profiler; a changed state shows them.
+        """
 
     def __call__(self, frame: FrameType, event: str, called: Any) -> None:
-        """Hear of a call. See `sys.setprofile`."""
+        """Profile function: record a call.
+
+        See `sys.setprofile`.
+        """
         if event == "c_call":
             if what := self._chance(frame, called):
                 self._note(frame, what)
@@ -107,7 +115,7 @@ class Chance:
         return ""
 
     def _seed(self, frame: FrameType) -> None:
-        """A generator of Python's is seeded, or gets a state."""
+        """Record the seeding of a Python generator."""
         generator = frame.f_locals.get("self")
         if isinstance(generator, random.SystemRandom):
             return
@@ -125,7 +133,7 @@ class Chance:
             within = within.f_back
 
     def _search(self) -> None:
-        """Find the generators of NumPy that the program has, when a process of a worker is new."""
+        """Find the program's NumPy generators after a worker process starts."""
         sessions: list[object] = [process.session for process in self._world.processes]
         if sessions == self._searched:
             return
@@ -136,7 +144,10 @@ class Chance:
         self._drawn = [(generator, _state_of(generator)) for generator in (_NUMPYS, *generators)]
 
     def _note(self, frame: FrameType | None, what: str, after: bool = False) -> None:
-        """Note a call from `frame`; `after`: it was somewhere in the event that is over now."""
+        """Record a call from `frame`.
+
+        `after`: it was somewhere in the event that is over now.
+        """
         line: Site | None = None
         doing: tuple[Stage, ...] = ()
         paces = False
@@ -167,8 +178,10 @@ class Chance:
             self.found.setdefault((who, what), f"{who} calls {what}" + ("" if line is None else f" at {line}"))
 
     def _nodes(self, operator: Operator, doing: tuple[Stage, ...]) -> list[Node]:
-        """The nodes that an operator runs; of a chain those whose stages it is doing, if that is known. None: it is a part of
-        another operator, which runs it."""
+        """Nodes run by an operator; of a fused chain, those of the current stages.
+
+        Empty if the operator is a part of another one, which runs it.
+        """
         for process in self._world.processes:
             for runtime in process.session.worker.runtimes if process.session is not None else ():
                 if runtime.operator is operator:
@@ -178,7 +191,7 @@ class Chance:
 
 
 def _arguments(frame: FrameType) -> float:
-    """The number of arguments of the call that a function is at; infinite if that is not said there."""
+    """Number of arguments of a frame's current call; infinite if unknown."""
     code, at = frame.f_code.co_code, frame.f_lasti
     return code[at + 1] if code[at] == dis.opmap["CALL"] else inf
 
@@ -199,7 +212,10 @@ def _is_the_users(frame: FrameType) -> bool:
 
 
 def find_chance(build: Callable[[], Dataflow], workers: int, schedule: int) -> list[str]:
-    """A line for each operator that calls clocks or random generators in a run without failures, and does not declare it."""
+    """Undeclared calls of clocks or random generators, one line per operator.
+
+    Found by a run without failures.
+    """
     world = World(build, workers, schedule, ())
     chance = Chance(world)
     before = sys.getprofile()

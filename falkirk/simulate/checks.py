@@ -1,4 +1,4 @@
-"""Invariants of a simulated job, which hold at every moment whatever goes wrong. They are checked while the job runs."""
+"""Invariants of a simulated job, checked at every step."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _Output = tuple[int, Time]
 """An exactly-once output of a worker at a time: (node, time)."""
 
 _FENCE = 1024
-"""More than a fence takes, and what a small segment takes beyond its sections."""
+"""Upper bound of the bytes of a fence, and of a small segment's overhead."""
 
 
 def _is_durable(agent: Agent, processor: int, time: Time) -> bool:
-    """True if a checkpoint that is in the store holds what a processor did at `time`."""
+    """True if a durable checkpoint covers `time` at a processor."""
     return any(xi.processor == processor and holds(xi.bound, time) for xi in agent.checkpoints.durable())
 
 
 class Closed:
-    """The times that the processors of one process have been told, or have said, to be complete.
+    """Complete times of one process's processors, as notified and as reported.
 
     Args:
         layout: of the job.
@@ -56,14 +56,14 @@ class Closed:
         self._worker = worker
         self._decisions = decisions
         self._sends: Sends | None = sends
-        """None: another process has taken the place of this one."""
+        """Outputs of the worker; None once another process has taken its place."""
         self._generation = 0
         self._said: list[Bound] = [info.nothing for info in layout.processors]
         self._notified: list[tuple[Time, ...]] = [()] * len(layout.processors)
-        """The maximal times of which each processor was notified."""
+        """Maximal times notified to each processor."""
 
     def at(self, generation: int) -> None:
-        """The process is in this generation: what it was taken back by is open again, and what it keeps is complete."""
+        """Enter a generation: reopen times after its rollback bounds."""
         if generation == self._generation:
             return
         for number in [number for number in self._decisions if self._generation < number <= generation]:
@@ -76,11 +76,11 @@ class Closed:
         self._generation = generation
 
     def notified(self, processor: int, time: Time) -> None:
-        """A notification is delivered."""
+        """Record a delivered notification."""
         self._notified[processor] = maximal((*self._notified[processor], time))
 
     def heard(self, message: ToMonitor) -> None:
-        """The process says something."""
+        """Record a report of the process to the monitor."""
         if isinstance(message, Completed) and message.generation == self._generation:
             for p, info in enumerate(self._layout.processors):
                 self._say(p, at_cut(message.upto[info.group], info.depth))
@@ -94,28 +94,28 @@ class Closed:
             self._sends.complete(processor, self._said[processor])
 
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
-        """An event sends a batch."""
+        """Record a batch sent by an event."""
         if self._sends is not None:
             self._sends.sent(processor, port, event, time, batch)
 
     def routed(self, processor: int, edge: int, event: Time, time: Time, receiver: int, batch: Batch) -> None:
-        """A part of that goes to one worker."""
+        """Record the part of an output for one worker."""
         if self._sends is not None:
             self._sends.routed(processor, edge, event, time, receiver, batch)
 
     def lost(self) -> None:
-        """Another process has taken the place of this one: all that it has done may be done again."""
+        """Replace the process by a new one, to which all its work may be repeated."""
         assert self._sends is not None
         for p, info in enumerate(self._layout.processors):
             self._sends.taken_back(p, info.nothing, self._said[p])
         self._sends = None
 
     def said(self, processor: int, time: Time) -> bool:
-        """True if the process has said that `time` is complete."""
+        """True if the process has reported `time` complete."""
         return holds(self._said[processor], time)
 
     def upto(self, processor: int) -> Bound:
-        """The times that the process has said to be complete."""
+        """Times reported complete by the process."""
         return self._said[processor]
 
     def was_notified(self, processor: int, time: Time) -> bool:
@@ -125,18 +125,21 @@ class Closed:
 
 @dataclass(slots=True)
 class Talk:
-    """The talk of one process with the monitor: the newest numbers in it; 0: none."""
+    """Latest round and generation numbers between one process and the monitor.
+
+    0: none.
+    """
 
     round: int = 0
     generation: int = 0
     asked: int = 0
-    """The round in which it was last told to drain its links."""
+    """Latest round with a request to drain links."""
     answered: int = 0
-    """The round of which the monitor knows that it has."""
+    """Latest round known to the monitor as answered."""
 
 
 class Checks:
-    """Knows all that was announced, decided and made durable in one job.
+    """Global observer of a simulated job: announcements, decisions, durable state.
 
     - W never falls, was durable before it was announced, and no decision lies below it.
     - A decision was durable before it was sent, is one and the same for all who hear it, and numbers only rise.
@@ -156,35 +159,35 @@ class Checks:
 
     def __init__(self) -> None:
         self.low: dict[tuple[int, int], Bound] = {}
-        """W as announced, by (worker, processor)."""
+        """Announced low-watermarks, by (worker, processor)."""
         self.decisions: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self.survivors = 0
-        """Processors that stayed as they were, in all decisions."""
+        """Number of processors left running in all decisions."""
         self.spared = 0
-        """Workers that had to keep what they had, and something of which others lost."""
+        """Number of workers required to keep epochs lost by others."""
         self._finished = False
-        """The monitor's journal says that the job has ended."""
+        """True once the monitor's journal records the end of the job."""
         self._memory: dict[int, tuple[Drained, Layout]] = {}
-        """The memory that each worker told of last, with the round in which it did."""
+        """Latest memory report of each worker, with its round."""
         self._talks: dict[tuple[int, int], Talk] = {}
         self._closed: dict[tuple[int, int], Closed] = {}
         self._sends: dict[int, Sends] = {}
         self._newest: dict[int, Closed] = {}
-        """Of each worker, those of its newest process."""
+        """Complete times of the newest process of each worker."""
         self._durable: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self._durable_low: dict[tuple[int, int], Bound] = {}
         self._sizes = 0
         self._published: dict[str, frozenset[_Output]] = {}
-        """The outputs that were published when each segment was sealed."""
+        """Published outputs at the time of sealing each segment."""
 
     def begin(self) -> None:
-        """The job is started again, of which no process lives: nobody has anything of what is done again."""
+        """Forget recorded output before a restart of the whole job, as nobody has it now."""
         self._sends.clear()
 
     # The monitor
 
     def durable(self, records: tuple[Record, ...]) -> None:
-        """The monitor's journal holds these."""
+        """Check records now durable in the monitor's journal."""
         for record in records:
             match record:
                 case KeptDecision():
@@ -215,7 +218,7 @@ class Checks:
                 raise Violation(f"decision {number} lets worker {worker} stay as it is, which has failed")
 
     def _spare(self, decision: KeptDecision) -> None:
-        """Survivors keep what they have."""
+        """Check survivors for unnecessary loss of complete epochs."""
         number, bounds = decision.generation, decision.bounds
         gone = min((bound[0] for worker in decision.failed for bound in bounds[worker] if bound is not None), default=0)
         heard = [drained for drained, _ in self._memory.values() if drained.round == number]
@@ -246,7 +249,7 @@ class Checks:
         )
 
     def _keeps_all(self, worker: int, memory: Sequence[InMemory], layout: Layout, gone: int) -> bool:
-        """True if nothing but a lack of messages in memory could make a living worker drop what is complete."""
+        """True if only missing kept messages could make a survivor lose complete times."""
         if any(edge.spread and not edge.kept for edge in layout.edges):
             return False
         if any(held.since[0] > gone for held in memory):
@@ -262,12 +265,12 @@ class Checks:
         return True
 
     def finished(self) -> None:
-        """The monitor says that the job has ended."""
+        """Check the end of the job: it must be durable first."""
         if not self._finished:
             raise Violation("the job ends before that is durable")
 
     def said(self, message: ToWorker) -> None:
-        """The monitor tells a worker something."""
+        """Check a message from the monitor to a worker."""
         if isinstance(message, Watermarks):
             for p, w, bound in message.changed:
                 self._announced(w, p, bound)
@@ -303,19 +306,19 @@ class Checks:
         self.decisions[number] = bounds
 
     def asked(self, process: Process, message: ToWorker) -> None:
-        """The monitor has sent something to a process."""
+        """Record a message sent from the monitor to a process."""
         if isinstance(message, Drain):
             self._talks.setdefault(process.owner, Talk()).asked = message.round
 
     def answered(self, process: Process, message: ToMonitor) -> None:
-        """The monitor hears a process."""
+        """Record a message from a process to the monitor."""
         if isinstance(message, Drained):
             self._talks.setdefault(process.owner, Talk()).answered = message.round
             if process.recovery is not None:
                 self._memory[process.worker] = message, process.recovery.agent.layout
 
     def given_up(self, process: Process, reason: str) -> None:
-        """The monitor gives up a process."""
+        """Check the monitor's reason for giving a process up."""
         known = self._talks.get(process.owner, Talk())
         if "drain" in reason and known.answered >= known.asked:
             raise Violation(f"worker {process.worker} has drained its links in round {known.asked}: {reason}")
@@ -323,7 +326,7 @@ class Checks:
     # Workers
 
     def heard(self, process: Process, message: ToWorker) -> None:
-        """A process hears the monitor."""
+        """Check a message from the monitor to a process."""
         known = self._talks.setdefault(process.owner, Talk())
         who, closed = f"worker {process.worker}", self._closed.get(process.owner)
         match message:
@@ -357,14 +360,14 @@ class Checks:
                         raise Violation(f"{who} is to cut processor {p} at {at}, which it has not said to be complete")
 
     def connected_anew(self, process: Process) -> None:
-        """Forget what the monitor before had said and the process has not taken: it is lost."""
+        """Forget messages of the former monitor not received by the process."""
         if process.recovery is not None and (known := self._talks.get(process.owner)) is not None:
             agent = process.recovery.agent
             known.round = min(known.round, agent.round)
             known.generation = agent.worker.generation if agent.alive else 0
 
     def watch(self, process: Process, driver: RecoveryDriver) -> None:
-        """Look at every event of a worker from now on."""
+        """Observe every event of a worker from now on."""
         recorder, worker, index = driver.agent.recorder, driver.agent.worker, driver.agent.index
         delivered, notified = recorder.delivered, recorder.notified
         layout, link = driver.agent.layout, driver._monitor
@@ -442,7 +445,7 @@ class Checks:
             )
 
     def watch_outputs(self, process: Process, newest: str | None) -> None:
-        """Look at everything that a process publishes; `newest` is the last segment that it has read."""
+        """Watch the publications of a process; `newest` is the last segment read by it."""
         session, recovery = process.session, process.recovery
         assert session is not None
         assert recovery is not None
@@ -480,7 +483,7 @@ class Checks:
         store.put = on_put  # type: ignore[method-assign]
 
     def turned(self, process: Process) -> None:
-        """A process has taken a turn."""
+        """Check a process after its turn."""
         session = process.session
         assert session is not None
         generation = session.worker.generation
@@ -498,7 +501,10 @@ class Checks:
     # The store
 
     def size(self, process: Process, disk: SimulatedDisk) -> None:
-        """Nothing is being written for this process. Looks only once in a while, for it takes long."""
+        """Check the size of a process's store while no write is in progress.
+
+        Looks only once in a while, for it takes long.
+        """
         assert process.recovery is not None
         journal = process.recovery.agent.journal
         if journal.in_flight is not None or journal.gathered or disk.busy(process.owner):
@@ -512,7 +518,7 @@ class Checks:
                 raise Violation(f"{folder} takes {used:,} bytes, and only {journal.live:,} of them are live")
 
     def ended(self, process: Process) -> None:
-        """The job is over for this worker: what only a rollback would need must be gone."""
+        """Check the end of the job at a worker: no memory for rollbacks is left."""
         assert process.recovery is not None
         agent = process.recovery.agent
         logged = sum(len(entries) for entries in agent.recorder.logs.values())

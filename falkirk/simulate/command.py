@@ -1,4 +1,4 @@
-"""`falkirk simulate`: the user's own program under many seeds, with its progress and its verdict."""
+"""`falkirk simulate`: a user's program under many seeds, and the verdict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def simulate_command(
     keep: Sequence[int] | None,
     quiet: bool,
 ) -> int:
-    """Run the seeds, and say how it went; the exit code.
+    """Run the seeds and report the result; the exit code.
 
     Args:
         keep: only these faults of the (one) seed.
@@ -72,7 +72,7 @@ def _tell_chance(program: Program, workers: int) -> None:
 
 
 def _shortened(simulation: Simulation, failure: Counterexample) -> Counterexample:
-    """The failure by as few faults as could be found. Ctrl-C ends the search, and the shortest so far counts."""
+    """Same failure with as few faults as found; Ctrl-C ends the search early."""
     print(
         "leaving out faults that are not needed for it (Ctrl-C: show what is found so far)", file=sys.stderr, flush=True
     )

@@ -1,4 +1,6 @@
-"""A store for the simulator: writes take time, and what becomes of them when their writer dies is drawn from a seed.
+"""Simulated store: writes take time, and may fail or tear at a crash.
+
+The outcome of a write whose writer dies is drawn from a seed.
 
 A put has two moments: from the first on the blob is there, for everybody; at the second its writer hears of it. Between its
 beginning and the second moment the writer can die, and the put may then turn out to have been made, or not, or later, or, on
@@ -24,7 +26,7 @@ Writer: TypeAlias = Hashable
 
 @dataclass(frozen=True, slots=True)
 class DiskFaults:
-    """The behaviour of a disk. Times are in seconds of the simulation, all others are probabilities.
+    """Fault model of a disk: delays in simulated seconds, and probabilities.
 
     Args:
         delay: the least and the most that a write takes, if it is not slow.
@@ -50,7 +52,10 @@ class DiskFaults:
 
 @dataclass(slots=True)
 class _Operation:
-    """`parts` is None for a deletion, `data` what they were when it began; `late` that its writer died."""
+    """Pending write or deletion.
+
+    `parts` is None for a deletion, `data` what they were when it began; `late` that its writer died.
+    """
 
     ticket: int
     writer: Writer
@@ -73,7 +78,10 @@ class _Blob:
 
 @dataclass(slots=True)
 class DiskCounts:
-    """Counts of the faults that happened: a simulation that never meets a fault proves nothing."""
+    """Counts of simulated disk faults.
+
+    A simulation that never meets a fault proves nothing.
+    """
 
     acknowledged: int = 0
     slow: int = 0
@@ -87,7 +95,7 @@ class DiskCounts:
 
 
 class SimulatedDisk:
-    """A `Store` whose writes can also be begun, and finish when time passes.
+    """Store with asynchronous writes in simulated time.
 
     The methods of `Store` act at once and never fail by chance. Of one writer the writes finish in the order in which they
     began, as they do in `ThreadedStore`.
@@ -108,7 +116,7 @@ class SimulatedDisk:
         self._moments: list[tuple[float, int]] = []  # when something is to be done for a ticket, sorted
         self._tickets = 0
         self.changes: Counter[Writer | None] = Counter()
-        """By writer, the number of operations that it began, and of those that were done: as much as its death would find."""
+        """Number of begun and finished operations by writer, to tell crash points apart."""
         self._full_until = 0.0
 
     # Store
@@ -124,7 +132,7 @@ class SimulatedDisk:
         return self._blobs[name].data
 
     def names(self, prefix: str) -> list[str]:
-        """The names that start with `prefix`, sorted."""
+        """Sorted names with the prefix `prefix`."""
         return sorted(name for name in self._blobs if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
@@ -132,7 +140,7 @@ class SimulatedDisk:
         self._blobs.pop(name, None)
 
     def size(self, prefix: str = "") -> int:
-        """Bytes of all blobs whose names start with `prefix`."""
+        """Total bytes of all blobs with the prefix `prefix`."""
         return sum(len(blob.data) for name, blob in self._blobs.items() if name.startswith(prefix))
 
     # In simulated time
@@ -146,7 +154,10 @@ class SimulatedDisk:
         return self._begin(writer, name, None, b"")
 
     def take_done(self, writer: Writer) -> list[tuple[str, Exception | None]]:
-        """The puts of this writer that are over, in order. Deletions never fail, and it hears nothing of them."""
+        """Finished puts of this writer, in order, with their errors.
+
+        Deletions never fail, and it hears nothing of them.
+        """
         return self._done.pop(writer, [])
 
     def busy(self, writer: Writer) -> bool:
@@ -155,11 +166,11 @@ class SimulatedDisk:
 
     @property
     def full_until(self) -> float:
-        """The time at which there will be room again."""
+        """Time of the end of the disk's lack of space."""
         return self._full_until
 
     def advance(self, now: float) -> None:
-        """Do all that is due.
+        """Carry out all operations due by `now`.
 
         Raises:
             AssertionError: if somebody changed a buffer while it was being written.
@@ -179,7 +190,7 @@ class SimulatedDisk:
                 self._hear(operation)
 
     def crash(self, writer: Writer) -> None:
-        """The process of this writer died: it hears nothing any more, and what it had begun ends in one way or another."""
+        """Crash a writer; its pending operations end as drawn from the seed."""
         # Its writes are made one after the other: behind the first one that is not made now, none is.
         cut = False
         self._done.pop(writer, None)
@@ -242,7 +253,7 @@ class SimulatedDisk:
         self._done.setdefault(operation.writer, []).append((operation.name, operation.error))
 
     def _end(self, operation: _Operation) -> None:
-        """Draw what becomes of an operation whose writer died."""
+        """Draw the outcome of a pending operation of a dead writer."""
         faults, now = self.faults, self._clock()
         fate = self._random.random()
         if fate < faults.made:

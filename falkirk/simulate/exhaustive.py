@@ -1,4 +1,4 @@
-"""Every crash point of a small program: each moment at which a process can die is tried, and each after each of these.
+"""Exhaustive crash testing: every crash point of a small program, and sequences.
 
 A schedule is fixed by its seed, so a run with a fault is the run without it up to that moment. So all runs with so many faults
 are a tree: its root is the run without, and what follows a run is that run with one more fault, later than its last.
@@ -16,7 +16,7 @@ from falkirk.simulate.simulation import Counterexample, Simulation
 def every_crash(
     simulation: Simulation, seed: int, faults: int, stride: int = 1, part: tuple[int, int] = (0, 1)
 ) -> Iterator[Counterexample | None]:
-    """The outcome of each run in which up to `faults` processes die, as of `Simulation.run`.
+    """Outcomes of all runs with up to `faults` process deaths, as of `Simulation.run`.
 
     A process does not die where that would come to the same as at a moment before: see `Moment`.
 

@@ -1,4 +1,4 @@
-"""The faults of a simulated job: drawn from a seed, or given as a list to be replayed.
+"""Faults of a simulated job: drawn from a seed, or replayed from a list.
 
 Most seeds have some kinds of faults only, and at rates of their own, so that each kind is met alone and with others (swarm
 testing: Groce and others, ISSTA 2012). What went wrong in a run is a list of `Fault`s, each tied to a count of steps or of
@@ -23,20 +23,23 @@ KINDS = {
     "zombie": "workers that were given up and go on: stepping, sending, writing and publishing",
     "disk": "slow writes, full disks, errors that leave open what was written, and torn writes of the dead",
 }
-"""Kinds of faults, and what each is."""
+"""Fault kinds with descriptions."""
 
 
 Moment: TypeAlias = tuple[str, int, tuple[int, ...]]
-"""A moment of a run: of which kind, the how many-th of that kind, and who may as well die in it.
+"""Moment of a run: its kind, its number within the kind, and processes to kill.
 
-Workers, and -1 for the monitor. A process is left out if all that has happened since a moment in which it was not is in its own
-memory, which it would lose, or would happen in the same way after its death: docs/decisions/085 says what that is.
+Workers, and -1 for the monitor. A process is left out if all that has happened since it was last listed is in its
+own memory, which it would lose, or would happen in the same way after its death: see docs/decisions/085.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: at the `at`-th moment of a kind ("start", "step", "io", "monitor io", "fence"), this happens."""
+    """One fault, at the `at`-th moment of a kind.
+
+    Kinds are "start", "step", "io", "monitor io", and "fence".
+    """
 
     when: str
     at: int
@@ -59,7 +62,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Probabilities a moment. Nothing new goes wrong after `until` seconds of the simulation."""
+    """Fault probabilities per moment; none are drawn after `until` simulated seconds."""
 
     until: float
     kill: float = 0.0
@@ -69,11 +72,11 @@ class Rates:
     job: float = 0.0
     stall: float = 0.0
     zombie: float = 0.0
-    """That a worker which is given up, because nothing was heard of it, goes on for a while."""
+    """Probability of a silent, given-up worker running on for a while."""
     give_up: float = 0.0
-    """That a worker is given up for no reason, and goes on for a while."""
+    """Probability of giving up a healthy worker; it runs on for a while."""
     in_rounds: float = 1.0
-    """The factor by which kills are more likely during a round of rollback."""
+    """Factor for kill probabilities during a round of rollback."""
     disk: bool = False
 
 
@@ -129,7 +132,7 @@ def disk_faults(random: Random) -> DiskFaults:
 
 
 class Injector:
-    """Says at each moment what goes wrong then, and keeps the list of it.
+    """Source of faults at each moment, with a record of those injected.
 
     Args:
         seed: of the faults.
@@ -151,7 +154,7 @@ class Injector:
             self._scripted.setdefault((fault.when, fault.at), []).append(fault)
         self._counts = {"start": 0, "step": 0, "io": 0, "monitor io": 0, "fence": 0}
         self.moments: list[Moment] = []
-        """Of a scripted run all moments so far."""
+        """Moments so far, of a scripted run."""
 
     def at(
         self,
@@ -162,7 +165,7 @@ class Injector:
         there: Sequence[int] = (),
         mortal: Sequence[int] = (),
     ) -> list[Fault]:
-        """The faults of this moment.
+        """Faults to inject at this moment.
 
         Args:
             troubled: a round of rollback is under way.

@@ -1,4 +1,4 @@
-"""A fixture for pytest: a test of one's own that a dataflow survives failures.
+"""Pytest fixture to test a dataflow under simulated failures.
 
 In a `conftest.py`:
 
@@ -39,7 +39,7 @@ class Simulate(Protocol):
         keep: Sequence[int] | None = None,
         elsewhere: bool = True,
     ) -> Tally:
-        """Run `build` under `seeds` seeds; what was met in them.
+        """Run `build` under `seeds` seeds; counts of events met.
 
         Args:
             first_seed: the first of them.
@@ -53,7 +53,7 @@ class Simulate(Protocol):
 
 @pytest.fixture
 def simulate() -> Simulate:
-    """Runs a dataflow under seeded schedules and faults, and fails the test if any seed shows another output."""
+    """Run a dataflow under seeded schedules and faults; fail on any other output."""
 
     def run(
         build: Callable[[], Dataflow],

@@ -1,4 +1,4 @@
-"""Functions that change what they are given, held against the rule that they must not.
+"""Detection of in-place changes of input by user functions.
 
 A record is one object for all who read a stream in its process, for the source that it came from, and for the messages that are
 kept for a failure. Other branches then see a change or do not, by order and by worker.
@@ -25,11 +25,14 @@ from timely.time import Time
 
 
 class ChangedInPlace(Exception):
-    """An operator has changed a batch that it was given."""
+    """Raised for an in-place change of an input batch by an operator."""
 
 
 def watched(graph: Graph) -> Graph:
-    """The graph, whose operators are compared with what they were given, after each batch and notification."""
+    """The graph with operators checked for modifying their input.
+
+    They are compared after each batch and notification.
+    """
     graph = copy(graph)
     graph.nodes = [_watched(node) for node in graph.nodes]
     graph.edges = [replace(edge, channel=_channel(edge.channel)) for edge in graph.edges]
@@ -37,7 +40,7 @@ def watched(graph: Graph) -> Graph:
 
 
 def _channel(channel: Channel) -> Channel:
-    """The same for what an exchange makes of a batch before it travels."""
+    """Channel with a check of its `combine` function for modifying its input."""
     if isinstance(channel, Exchange) and channel.combine is not None:
         return replace(channel, combine=_held(channel.combine))
     return channel
@@ -94,7 +97,7 @@ def _held(apply: Callable[[Batch], Batch]) -> Callable[[Batch], Batch]:
 
 
 def _content(batch: Batch) -> Any:
-    """What can be compared with the batch when it has been changed: of records each as bytes, or as text."""
+    """Copy of a batch for later comparison; of records, each as bytes or text."""
     if isinstance(batch, pl.DataFrame):
         return batch.clone()
     return [(_one(record), shown(record, 120)) for record in batch] if isinstance(batch, list) else None

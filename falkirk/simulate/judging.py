@@ -1,4 +1,4 @@
-"""The grade of what a failure really did to an output; and how far two runs without failures give the same."""
+"""Grades of observed outputs after failures, and comparison of failure-free runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from timely.time import Time, visible
 
 Rows: TypeAlias = list[Any]
 Given: TypeAlias = Mapping[Time, Rows]
-"""By time: what an output gives, on all workers."""
+"""Records of an output by time, from all workers."""
 
 Publication: TypeAlias = tuple[int, Time, Rows]
-"""The records seen of one output: by a worker, at a time, these records."""
+"""Publication of an output: worker, time, records."""
 
 
 def observed(seen: Sequence[Publication], expected: Given, alike: Alike, twice: bool = False) -> tuple[Grade, str]:
-    """The best grade that an output can have of which this was seen, in this order; and why no better.
+    """Best grade consistent with the observed publications, and why no better.
 
     Args:
         expected: what it gives without failures.
@@ -71,7 +71,10 @@ def observed(seen: Sequence[Publication], expected: Given, alike: Alike, twice: 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The place where two outputs are not the same ("at time (3,)", or nothing), and what each gives there."""
+    """Place of the first difference of two outputs, with both contents.
+
+    `where` is for example "at time (3,)", or empty.
+    """
 
     where: str
     one: Rows
@@ -79,7 +82,7 @@ class Difference:
 
 
 def difference(level: Alike, one: Given, other: Given) -> Difference | None:
-    """The first thing that is not the same in two outputs, as far as `level`."""
+    """First difference of two outputs at a level of likeness, or None."""
     if level == Alike.EPOCHS:
         for time in sorted(one.keys() | other.keys()):
             first, second = (sorted(each.get(time, ()), key=order_of) for each in (one, other))
@@ -97,7 +100,7 @@ def difference(level: Alike, one: Given, other: Given) -> Difference | None:
 
 
 def latest(rows: Iterable[Any]) -> dict[str, Any]:
-    """The last pair of each key. Records that are no pairs have none."""
+    """Last pair of each key; records other than pairs are ignored."""
     return {order_of(row[0]): row for row in rows if isinstance(row, tuple | list) and len(row) == 2}
 
 
@@ -106,7 +109,7 @@ def _in_order(given: Given) -> Iterable[Any]:
 
 
 def _lost_of_epochs(at: Mapping[tuple[int, Time], Sequence[Rows]], expected: Given) -> bool:
-    """True if something is missing that was never given at its time, however often that came."""
+    """True if records are missing in every commit of their own time."""
     most: dict[Time, list[Any]] = {}
     for (_, time), commits in at.items():
         longest: Rows = max(commits, key=len)
@@ -137,17 +140,23 @@ def _close(one: Any, other: Any) -> bool:
 
 
 def order_of(record: Any) -> str:
-    """Equal for what is equal but for the last digits of floats. Sets come in an order of their own."""
+    """Sort key of a record, equal up to the last digits of floats.
+
+    Sets come in an order of their own.
+    """
     return _text(record, lambda each: f"{each:.6g}" if isinstance(each, float) else repr(each), lambda each: "")
 
 
 def exactly(record: Any) -> str:
-    """Equal for what is equal in each digit, and of one type. Sets come in an order of their own."""
+    """Sort key equal for records of the same type and exact value.
+
+    Sets come in an order of their own.
+    """
     return _text(record, repr, lambda each: type(each).__name__)
 
 
 def _text(record: Any, single: Callable[[Any], str], name: Callable[[Any], str]) -> str:
-    """A record in words: what is not a collection by `single`, and a sequence with its `name`."""
+    """Text of a record, by `single` for scalars and `name` for sequence types."""
     of = partial(_text, single=single, name=name)
     if isinstance(record, list | tuple):
         return f"{name(record)}({', '.join([of(each) for each in record])})"
@@ -159,7 +168,7 @@ def _text(record: Any, single: Callable[[Any], str], name: Callable[[Any], str])
 
 
 def beyond(records: Iterable[Any], others: Iterable[Any], repeats: bool) -> list[Any]:
-    """The records that are not among `others`, or with `repeats` false not as often."""
+    """Records missing in `others`; without `repeats`, counted with multiplicity."""
     left: dict[Hashable, int] = {}
     for other in others:
         left[order_of(other)] = left.get(order_of(other), 0) + 1

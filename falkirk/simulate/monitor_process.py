@@ -14,7 +14,7 @@ from recovery.layout import Layout
 from runtime.processes.monitor_journal import MonitorJournal
 
 MONITOR = -1
-"""In place of a worker's number."""
+"""Worker number of the monitor."""
 
 
 class SimulatedMonitor:
@@ -33,7 +33,7 @@ class SimulatedMonitor:
         self.owner = (MONITOR, incarnation)
         self._checks = checks
         self.changes = 0
-        """The number of times that something else than the clock has changed the coordinator."""
+        """Number of changes of the coordinator by anything but the clock."""
         self._records: dict[int, tuple[Record, ...]] = {}
         client = SimulatedStore(disk, self.owner, lambda: None)
         self._journal = MonitorJournal(disk, store_id, incarnation, client)
@@ -54,7 +54,10 @@ class SimulatedMonitor:
         self._journal.write(ticket, records)
 
     def tick(self, now: float) -> list[Effect]:
-        """Time has passed; the effects. Raises StoreError if something could not be written."""
+        """Advance the clock; returns the effects.
+
+        Raises StoreError if something could not be written.
+        """
         events: list[Event] = []
         for ticket in self._journal.written():
             self._checks.durable(self._records.pop(ticket))
@@ -62,7 +65,10 @@ class SimulatedMonitor:
         return self.step(now, *events, Ticked())
 
     def step(self, now: float, *events: Event) -> list[Effect]:
-        """Tell the coordinator what has happened; the effects. Raises InvariantBroken if it is not as it must always be."""
+        """Pass events to the coordinator; returns the effects.
+
+        Raises InvariantBroken if an invariant fails.
+        """
         effects = self.coordinator.step(now, *events)
         if effects or events != (Ticked(),):  # time that passes without an effect changes nothing else
             self.changes += 1

@@ -1,4 +1,4 @@
-"""The world beyond a simulated job: what it has seen cannot be taken back, and each output is held to what it promises.
+"""External world of a simulated job: observed outputs and acknowledged inputs.
 
 The user's sinks are replaced by recording ones with the same promise, captures are recorded too, and sources are watched:
 what was acknowledged must never be asked for again.
@@ -33,11 +33,11 @@ from timely.io.memory import PendingEpochs, rows_of
 from timely.time import Time, visible
 
 Result = dict[tuple[str, Time], list[Any]]
-"""By output and time: all records of all workers, in a fixed order."""
+"""Records of all workers, in a fixed order, by output and time."""
 
 
 def by_output(result: Result) -> dict[str, dict[Time, list[Any]]]:
-    """The result of each output by itself."""
+    """Result split by output."""
     found: dict[str, dict[Time, list[Any]]] = {}
     for (name, time), records in result.items():
         found.setdefault(name, {})[time] = records
@@ -45,37 +45,40 @@ def by_output(result: Result) -> dict[str, dict[Time, list[Any]]]:
 
 
 class Violation(FalkirkError):
-    """The job did what it must never do."""
+    """Raised for a forbidden behaviour of the job."""
 
 
 class Contradiction(Violation):
-    """Something was published twice, with different content."""
+    """Raised for two publications of the same output with different content."""
 
 
 class Around(Protocol):
-    """The simulated world, as far as sources and outputs need it."""
+    """Simulated environment, as needed by sources and outputs."""
 
     now: float
     """The simulated time, in seconds."""
 
     def at_io(self, worker: int) -> None:
-        """A process does something that others can see, or has done it: it may die now."""
+        """Signal an externally visible action of a process, a possible crash point."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A partition of a source: the positions where it has been, those that came before an acknowledged one, the last ones."""
+    """Source partition with its visited, acknowledged and last positions."""
 
     known: set[str] = field(default_factory=lambda: {"null"})
     over: set[str] = field(default_factory=set)
     acknowledged: str = "null"
     last: str = "null"
     end: str | None = None
-    """The position at which it said that it had ended. It may be read again after that, to see whether it is still the same."""
+    """Position of its end, once reached.
+
+    It may be read again after that, to see whether it is still the same.
+    """
 
 
 class Outside:
-    """Collects what a job publishes.
+    """Collector of a job's published outputs.
 
     An exactly-once output (a capture, or a sink that says so) gives each time of each worker whole, and what comes again must
     be what came before. One that is at-least-once may repeat an epoch, or parts of it.
@@ -84,12 +87,12 @@ class Outside:
     def __init__(self) -> None:
         self.exactly: dict[tuple[str, int, Time], list[Any]] = {}
         self.commits: dict[str, list[Publication]] = {}
-        """Of at-least-once outputs: all commits, in order."""
+        """Commits of at-least-once outputs, in order."""
         self.promises: dict[str, Promise] = {}
         self.repeated = 0
         self.digest = blake2b(digest_size=16)
         self.changes = 0
-        """The number of times that something was published or acknowledged."""
+        """Number of publications and acknowledgements."""
         self._partitions: dict[tuple[str, str], _Watched] = {}
 
     def isolated(self, graph: Graph, around: Around) -> Graph:
@@ -117,7 +120,7 @@ class Outside:
         return graph
 
     def captures(self, worker: int, graph: Graph, around: Around) -> Callable[[int, Time, Batch], None]:
-        """The function that a worker's session calls for each captured batch."""
+        """Callback of a worker's session for captured batches."""
 
         def take(node: int, time: Time, batch: Batch) -> None:
             around.at_io(worker)
@@ -127,7 +130,7 @@ class Outside:
         return take
 
     def publish(self, name: str, worker: int, time: Time, records: Sequence[Any]) -> None:
-        """One time of one exactly-once output of one worker, whole."""
+        """Record the whole exactly-once output of a worker at a time."""
         key = (name, worker, time)
         content = sorted(records, key=order_of)
         self._note("published", key, content)
@@ -141,7 +144,7 @@ class Outside:
         self.exactly[key] = content
 
     def commit(self, name: str, worker: int, time: Time, records: Sequence[Any]) -> None:
-        """An epoch of an at-least-once output of one worker."""
+        """Record a commit of an epoch of an at-least-once output of a worker."""
         content = sorted(records, key=order_of)
         self._note("committed", (name, worker, time), content)
         self.commits.setdefault(name, []).append((worker, time, content))
@@ -151,7 +154,10 @@ class Outside:
         self.digest.update(repr(what).encode())
 
     def result(self) -> Result:
-        """The result: exactly-once outputs; of the others the last commit of each epoch of each worker."""
+        """Result by output and time.
+
+        Exactly-once outputs; of the others the last commit of each epoch of each worker.
+        """
         last = dict(self.exactly)
         for name, seen in self.commits.items():
             last.update({(name, worker, time): content for worker, time, content in seen})
@@ -161,7 +167,7 @@ class Outside:
         return {key: sorted(content, key=order_of) for key, content in sorted(found.items())}
 
     def compare(self, expected: Result, alike: Mapping[str, Alike] | None = None) -> None:
-        """Hold every output to what it is promised.
+        """Check every output against its delivery guarantee.
 
         Args:
             expected: the result of a run without failures.
@@ -183,7 +189,10 @@ class Outside:
                 raise Violation(f"{name!r} is promised to be {promised}, and is {found}: it {why}")
 
     def promised(self, name: str) -> Grade:
-        """The grade that an output must have. Who runs a simulated job never fails, so captures have that of one failure."""
+        """Grade required of an output; of captures, that for one failure.
+
+        The process that runs a simulated job, and so holds the captures, never fails.
+        """
         promise = self.promises.get(name)
         if promise is None:
             return Grade.PRECISE
@@ -192,13 +201,16 @@ class Outside:
     # Sources
 
     def read(self, source: str, partition: str, position: Position) -> None:
-        """A partition was read up to `position`."""
+        """Record a read of a partition up to `position`."""
         watched = self._watched(source, partition)
         watched.last = json.dumps(position)
         watched.known.add(watched.last)
 
     def sought(self, source: str, partition: str, position: Position) -> None:
-        """A partition is to be read on from `position`. Raises Violation if something after that was acknowledged."""
+        """Record a seek of a partition to `position`.
+
+        Raises Violation if something after that was acknowledged.
+        """
         watched, there = self._watched(source, partition), json.dumps(position)
         if there not in watched.known:
             raise Violation(f"source {source!r} is to read {partition} from {position!r}, where it has never been")
@@ -207,19 +219,25 @@ class Outside:
         watched.last = there
 
     def ended(self, source: str, partition: str) -> None:
-        """A partition has nothing more."""
+        """Record the end of a partition."""
         watched = self._watched(source, partition)
         watched.end = watched.last
 
     def acknowledged(self, source: str, partition: str, position: Position, before: Collection[Position]) -> None:
-        """Nothing before `position` will be asked for again. `before`: other positions before it."""
+        """Record the acknowledgement of `position`; `before`: positions before it.
+
+        Nothing before it will be asked for again.
+        """
         watched = self._watched(source, partition)
         watched.acknowledged = json.dumps(position)
         self.changes += 1
         watched.over.update(map(json.dumps, before))
 
     def check_acknowledged(self) -> None:
-        """After the end. Raises Violation unless all input was acknowledged."""
+        """Check at the end of the job: all input must be acknowledged.
+
+        Raises Violation otherwise.
+        """
         for (source, name), watched in self._partitions.items():
             if watched.acknowledged != watched.end:
                 raise Violation(
@@ -232,7 +250,7 @@ class Outside:
 
 
 class RecordingSink:
-    """Stands for a sink of the user's, with the same promise."""
+    """Recording replacement of a user's sink, with the same guarantee."""
 
     def __init__(self, outside: Outside, around: Around, name: str, exactly_once: bool) -> None:
         self.exactly_once = exactly_once
@@ -247,7 +265,7 @@ class RecordingSink:
 
 
 class RecordingWriter:
-    """Writes epochs into an `Outside`. What was not committed is gone when its process dies."""
+    """Writer of epochs to an `Outside`; uncommitted data is lost with its process."""
 
     def __init__(
         self, give: Callable[[str, int, Time, Sequence[Any]], None], around: Around, name: str, worker: int
@@ -259,26 +277,26 @@ class RecordingWriter:
         self._pending = PendingEpochs()
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Keep the batch aside."""
+        """Buffer the batch until the commit."""
         self._around.at_io(self._worker)
         self._pending.add(epoch, batch)
 
     def commit(self, epoch: int) -> None:
-        """Publish the epoch."""
+        """Publish the buffered epoch."""
         self._around.at_io(self._worker)
         rows = [row for batch in self._pending.take(epoch) for row in rows_of(batch)]
         self._give(self._name, self._worker, (int(epoch),), rows)  # not END, which is for users
         self._around.at_io(self._worker)
 
     def abort(self) -> None:
-        """Drop what was not committed."""
+        """Discard uncommitted data."""
         self._pending.clear()
 
     close = abort
 
 
 class WatchedSource:
-    """A source of the user's: an `Outside` hears what is read, acknowledged and sought."""
+    """Wrapper of a user's source; an `Outside` observes reads, acks and seeks."""
 
     rereadable = True
 
@@ -291,13 +309,13 @@ class WatchedSource:
         self._name = name
 
     def partitions(self, worker: int, workers: int) -> list[Partition]:
-        """The partitions that this worker reads."""
+        """Partitions read by this worker."""
         mine = self._source.partitions(worker, workers)
         return [WatchedPartition(self._outside, partition, self._name) for partition in mine]
 
 
 class WatchedPartition:
-    """See `WatchedSource`."""
+    """Observed partition of a `WatchedSource`."""
 
     def __init__(self, outside: Outside, partition: Partition, source: str) -> None:
         self.name = partition.name
@@ -313,7 +331,7 @@ class WatchedPartition:
 
     @property
     def checksums(self) -> bool:
-        """That of the partition."""
+        """True if the wrapped partition has checksums."""
         return bool(getattr(self._partition, "checksums", False))
 
     def read(self) -> Chunk | Wait | End:
@@ -330,13 +348,13 @@ class WatchedPartition:
         return found
 
     def seek(self, position: Position) -> None:
-        """Read on from `position`."""
+        """Seek to `position`."""
         self._outside.sought(self._source, self.name, position)
         self._passed = [position]
         self._partition.seek(position)
 
     def ack(self, position: Position) -> None:
-        """Nothing before `position` will be asked for again."""
+        """Acknowledge all input before `position`."""
         before: list[Position] = []
         if position in self._passed:
             at = self._passed.index(position)

@@ -1,4 +1,4 @@
-"""A simulated process of a worker: the production session, with links, a store and a connection that the simulator moves."""
+"""Simulated worker process: the production session with simulated I/O."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from timely.operators.base import Operator
 
 
 class Killed(BaseException):
-    """A process dies in the midst of its turn."""
+    """Raised to kill a process in the middle of its turn."""
 
 
 class Network(Protocol):
-    """The simulated world, as far as a process needs it."""
+    """Simulated environment, as needed by a process."""
 
     disk: SimulatedDisk
 
     def at_io(self, worker: int) -> None:
-        """Something that others can see is about to happen, or has just happened."""
+        """Signal an externally visible action of a process, a possible crash point."""
 
     def carry(self, process: Process, worker: int, frame: Frame) -> None:
-        """A frame leaves a process for another worker."""
+        """Carry a frame from a process to another worker."""
 
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """One process of a worker. What it sends to the monitor, and hears of it, waits here to be moved."""
+    """One process of a worker, with its queues of messages to and from the monitor."""
 
     worker: int
     incarnation: int
     session: Session | None = None
     recovery: RecoveryDriver | None = None
-    """Of the session."""
+    """Recovery driver of the session."""
     connected: bool = True
-    """To the monitor."""
+    """True if connected to the monitor."""
     joined: bool = False
-    """This monitor has heard that it is there: what it says to this worker is for this process."""
+    """True if the current monitor knows this process as the worker's."""
     anew: bool = False
     zombie_until: float | None = None
-    """It was given up, and goes on all the same until then."""
+    """End of its life after being given up, in simulated seconds; None: not given up."""
     frames: list[Frame] = field(default_factory=list)
     heard: list[ToWorker] = field(default_factory=list)
     to_monitor: deque[bytes] = field(default_factory=deque)
@@ -58,7 +58,7 @@ class Process:
     jobs: list[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     generation: int = 0
-    """The generation in which `operators` were looked at last."""
+    """Generation of the last check of `operators`."""
 
     @property
     def owner(self) -> tuple[int, int]:
@@ -66,13 +66,13 @@ class Process:
         return self.worker, self.incarnation
 
     def disconnect(self) -> None:
-        """The connection to the monitor is gone, and what was on its way."""
+        """Cut the connection to the monitor, with all messages under way."""
         self.connected = self.joined = False
         self.to_monitor.clear()
         self.from_monitor.clear()
 
     def finish_job(self, number: int) -> None:
-        """A job that an operator has started is over."""
+        """Complete a job started by an operator."""
         job, future = self.jobs.pop(number)
         try:
             future.set_result(job())
@@ -81,10 +81,13 @@ class Process:
 
 
 class SimulatedAgent(Agent):
-    """The production agent, looked at after every step that does something."""
+    """Production agent, with a check of its invariants after every step."""
 
     def step(self, now: float, *events: Event) -> list[Effect]:
-        """Raises InvariantBroken if it is not as it must always be."""
+        """Step of the agent.
+
+        Raises InvariantBroken if an invariant fails.
+        """
         effects = super().step(now, *events)
         if effects or not isinstance(events[-1], TurnEnded):  # a turn that leads to nothing has changed nothing
             self.check()
@@ -92,7 +95,10 @@ class SimulatedAgent(Agent):
 
 
 class SimulatedLink:
-    """The links to the other workers. See `runtime.links.interface.Link`."""
+    """Simulated links to the other workers.
+
+    See `runtime.links.interface.Link`.
+    """
 
     unsent = 0
 
@@ -101,52 +107,58 @@ class SimulatedLink:
         self._process = process
 
     def send(self, worker: int, frame: Frame) -> None:
-        """Pass a frame on."""
+        """Send a frame to a worker."""
         self._network.at_io(self._process.worker)
         self._network.carry(self._process, worker, frame)
         self._network.at_io(self._process.worker)
 
     def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
-        """The frames that have arrived."""
+        """Frames received since the last poll."""
         frames, self._process.frames = self._process.frames, []
         return frames
 
     def close(self) -> None:
-        """Leave."""
+        """Close the link."""
         self._process.frames.clear()
 
     abandon = close
 
 
 class SimulatedMonitorLink:
-    """The connection to the monitor. See `runtime.recovery_driver.MonitorLink`."""
+    """Simulated connection to the monitor.
+
+    See `runtime.recovery_driver.MonitorLink`.
+    """
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     def send(self, message: ToMonitor) -> None:
-        """Pass a message on."""
+        """Send a message to the monitor."""
         if self._process.connected:
             self._process.to_monitor.append(encode_message(message))
 
     def poll(self) -> tuple[list[ToWorker], bool]:
-        """The messages that have arrived, and whether the connection is a new one."""
+        """Messages received, and True if the connection is new."""
         process = self._process
         messages, process.heard = process.heard, []
         anew, process.anew = process.anew, False
         return messages, anew
 
     def files(self) -> list[int]:
-        """Nothing real to wait for."""
+        """File descriptors to wait for: none."""
         return []
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._process.disconnect()
 
 
 class SimulatedStore:
-    """The writing end of the store. See `runtime.recovery_driver.StoreClient`."""
+    """Simulated store client of a process.
+
+    See `runtime.recovery_driver.StoreClient`.
+    """
 
     def __init__(self, disk: SimulatedDisk, owner: tuple[int, int], at_io: Callable[[], None]) -> None:
         self._disk = disk
@@ -166,29 +178,29 @@ class SimulatedStore:
         self._at_io()
 
     def take_done(self) -> list[tuple[str, Exception | None]]:
-        """The puts that are over."""
+        """Finished puts, with their errors."""
         return self._disk.take_done(self._owner)
 
     def files(self) -> list[int]:
-        """Nothing real to wait for."""
+        """File descriptors to wait for: none."""
         return []
 
     def close(self) -> None:
-        """Leave: what was begun goes on."""
+        """Close the store; operations under way go on."""
 
 
 class SimulatedPool:
-    """Takes the jobs that operators start, in place of a pool of threads; the world says when one is over."""
+    """Simulated thread pool for jobs of operators; the world completes them."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
-        """Begin a job."""
+        """Start a job."""
         future: Future[Any] = Future()
         self._process.jobs.append((job, future))
         return future
 
     def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
-        """There are no threads to end."""
+        """Drop all jobs; there are no threads to end."""
         self._process.jobs.clear()

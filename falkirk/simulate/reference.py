@@ -1,8 +1,8 @@
-"""Runs without failures: what a program gives, and which of its operators is the first that gives something else elsewhere.
+"""Failure-free reference runs, and the first operator differing between two.
 
-A program whose output is another under another schedule, or in another process, cannot be compared with anything after a
-failure. In another process texts have other hashes, so sets of them another order; objects have other identities, and the
-process another id.
+A program with another output under another schedule, or in another process, cannot be compared with anything after
+a failure. In another process texts have other hashes, so sets of them another order; objects have other identities,
+and the process another id.
 """
 
 from __future__ import annotations
@@ -33,22 +33,28 @@ from timely.io.memory import rows_of
 from timely.time import Time, visible
 
 SCHEDULES = (-1, -2)
-"""The schedules under which a program runs without failures."""
+"""Schedules of failure-free reference runs."""
 
 MORE_SCHEDULES = range(-3, -19, -1)
-"""Those under which it runs as well before a seed fails by something that the program has not promised."""
+"""Extra failure-free schedules, tried before a seed fails.
+
+They matter for failures by something that the program has not promised.
+"""
 
 _SUM = 1 << 64
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class SimulationFailed(FalkirkError):
-    """Under some seed the job did what it must not. The message says how to see it again."""
+    """Raised for a forbidden behaviour under some seed.
+
+    The message says how to see it again.
+    """
 
 
 @dataclass(slots=True)
 class Reference:
-    """One run without failures.
+    """Failure-free reference run.
 
     `sent`: for each operator (or chain of them that is one processor) and time a sum over all records that it has sent, the
     same in whatever order they were sent. `operators`: their names and lines.
@@ -61,7 +67,7 @@ class Reference:
 
 
 class _ListeningWorld(World):
-    """Hears what every operator sends."""
+    """World to record the output of every operator."""
 
     def __init__(self, build: Callable[[], Dataflow], workers: int, seed: int) -> None:
         super().__init__(build, workers, seed, ())
@@ -95,7 +101,7 @@ def _sum(batch: Batch) -> int:
 
 
 def portable(result: Result) -> Result:
-    """The result as it can go from process to process: records that cannot are texts."""
+    """Result for other processes, with text in place of records unfit for transfer."""
     found: Result = {}
     for key, records in result.items():
         try:
@@ -129,7 +135,9 @@ def reference(build: Callable[[], Dataflow], workers: int, schedule: int, listen
 def compare(
     one: Reference, other: Reference, listen: Callable[[], tuple[Reference, Reference]], why: str
 ) -> dict[str, Alike]:
-    """The likeness of both, by output: as far as it is promised, or further where anything is promised.
+    """Likeness of two runs by output.
+
+    It is at least as promised, and further where anything is promised.
 
     Args:
         listen: both again, with what every operator has sent. Only asked when they differ.
@@ -175,7 +183,7 @@ class _Task:
 
 
 class Elsewhere:
-    """The same run in a process of its own, under another PYTHONHASHSEED; it begins at once."""
+    """The same run in its own process, under another PYTHONHASHSEED; starts at once."""
 
     def __init__(self, program: Program, workers: int) -> None:
         self.hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
@@ -199,7 +207,10 @@ class Elsewhere:
             stream.write(task)
 
     def wait(self) -> Reference:
-        """Its result. Raises SimulationFailed if there is none."""
+        """Result of the run.
+
+        Raises SimulationFailed if there is none.
+        """
         data = self._answer.read()
         self._process.wait()
         self._said.seek(0)
@@ -222,7 +233,7 @@ class Elsewhere:
         )
 
     def stop(self) -> None:
-        """It is not wanted any more."""
+        """Stop the run."""
         self._process.kill()
         self._process.wait()
         self._answer.close()

@@ -1,4 +1,4 @@
-"""Many seeds of one program: what it gives without failures, which seed breaks it, and by how few faults.
+"""Simulation of a program under many seeds, with shrinking of failing runs.
 
 A failing seed gives the same run again, byte for byte. It is made shorter by leaving faults out, as long as the run still
 fails (delta debugging: Zeller and Hildebrandt, TSE 2002).
@@ -21,12 +21,12 @@ from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 
 TRIES = 150
-"""Runs that may be spent on making a failing one shorter."""
+"""Maximum number of runs for shrinking a failing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """A run that failed: the error, the faults that were met until then, and what happened."""
+    """Failed run: error, faults up to it, and log."""
 
     seed: int
     workers: int
@@ -34,7 +34,7 @@ class Counterexample:
     faults: tuple[Fault, ...]
     log: tuple[str, ...]
     keep: tuple[int, ...] | None = None
-    """The seed's own faults that are left; None: all of them."""
+    """Numbers of the seed's own faults kept in the run; None: all."""
 
 
 Progress: TypeAlias = Callable[[Counterexample, int], None]
@@ -42,21 +42,24 @@ Progress: TypeAlias = Callable[[Counterexample, int], None]
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of what was met in all runs so far: simulations that meet nothing prove nothing."""
+    """Counts of events met in all runs so far.
+
+    Simulations that meet nothing prove nothing.
+    """
 
     runs: int = 0
     steps: int = 0
     rounds: int = 0
     survivors: int = 0
-    """Processors that stayed as they were while others went back."""
+    """Number of processors left running while others rolled back."""
     spared: int = 0
-    """Workers that kept epochs that others lost."""
+    """Number of workers keeping epochs lost by others."""
     repeated: int = 0
-    """Outputs that were published again, as the same."""
+    """Number of outputs published again, unchanged."""
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World) -> None:
-        """One more run."""
+        """Add the counts of one run."""
         self.runs += 1
         self.steps += world.steps
         self.rounds += sum(kind == "decided" for _, kind, _ in world.log)
@@ -71,7 +74,7 @@ class Tally:
 
 
 class Simulation:
-    """One program on so many workers.
+    """Simulation of one program with a number of workers.
 
     Args:
         build: makes the dataflow; called for every simulated process.
@@ -96,7 +99,7 @@ class Simulation:
         self._expected: Reference | None = None
         self._doubted = False
         self.alike: dict[str, Alike] = {}
-        """The likeness of each output in all runs without failures. Known when `expected` is."""
+        """Likeness of each output in all failure-free runs, known with `expected`."""
 
     @property
     def expected(self) -> Result:
@@ -114,7 +117,7 @@ class Simulation:
         return reference(self._build, self.workers, schedule, listen)
 
     def _another(self, one: Reference, schedule: int) -> Reference:
-        """A run under another schedule; it makes known how far outputs are alike."""
+        """Failure-free run under another schedule, compared with `one`."""
         other = self._here(schedule)
         found = compare(
             *(one, other, lambda: (self._here(SCHEDULES[0], True), self._here(schedule, True))),
@@ -146,7 +149,10 @@ class Simulation:
         return one
 
     def _is_by_luck(self) -> bool:
-        """Two runs without failures may be alike by luck, further than the program promises; True if more of them are not."""
+        """True if more failure-free runs are less alike than those before.
+
+        Two of them may be alike by luck, further than the program promises.
+        """
         one, before = self._expected, dict(self.alike)
         assert one is not None
         further = [p.output for p in one.promises.values() if self.alike.get(p.output, Alike.EPOCHS) > p.alike]
@@ -157,7 +163,7 @@ class Simulation:
         return self.alike != before
 
     def run(self, seed: int, keep: Sequence[int] | None = None) -> Counterexample | None:
-        """One run; None if all is well.
+        """Run one seed; the failure, or None.
 
         Args:
             keep: only these of the seed's own faults, by number from 0.
@@ -171,7 +177,7 @@ class Simulation:
         return self._run(seed, tuple(keep), [faults[number] for number in keep])
 
     def scripted(self, seed: int, script: Sequence[Fault]) -> tuple[Counterexample | None, list[Moment]]:
-        """One run with exactly these faults, under the schedule of a seed; and its moments: see `Injector.moments`."""
+        """One run with exactly these faults, and its moments: see `Injector.moments`."""
         world, error = self._once(seed, script)
         self.tally.add(world)
         return self._told(world, seed, error, None), world.injector.moments
@@ -217,7 +223,7 @@ class Simulation:
     def shrink(
         self, failure: Counterexample, tries: int = TRIES, progress: Progress = lambda failure, tries: None
     ) -> Counterexample:
-        """The same failure, or another one of the same seed, by fewer faults, and fewer workers if that is possible.
+        """Same seed's failure with fewer faults, and fewer workers if possible.
 
         Args:
             tries: how many runs this may take.
@@ -256,7 +262,7 @@ def _in_words(data: dict[str, object]) -> str:
 
 
 def report(failure: Counterexample, replay: str, most: int = 40) -> str:
-    """A failure in words.
+    """Report of a failure, as text.
 
     Args:
         replay: the command that shows it again.

@@ -1,4 +1,4 @@
-"""A whole job in one thread: workers, links, stores, the monitor, and everything that can go wrong, drawn from a seed.
+"""Simulated job in one thread: workers, network, stores, monitor, seeded faults.
 
 The workers' sessions, the agents, the journals and the coordinator are the ones of production; only the network, the
 clock and the disk are simulated. The same seed gives the same run, event by event.
@@ -59,15 +59,15 @@ _AFTER_FULL = 0.1
 
 
 class JobStuck(Violation):
-    """The simulated job does not go on, or has given up."""
+    """Raised if the simulated job is stuck, or has given up."""
 
 
 NO_ANSWERS = ("cannot be answered", "cannot answer", "does not answer as it should")
-"""In answers to questions: they say that something went wrong which must not."""
+"""Phrases to mark an answer of the monitor as an error."""
 
 
 class World:
-    """One simulated job.
+    """Simulated job.
 
     Args:
         build: makes the dataflow, anew for every process.
@@ -96,7 +96,7 @@ class World:
         self.finished = False
         self.answers: list[Answered] = []
         self.curious = 0.0
-        """The probability a step that somebody asks what the death of a worker would do."""
+        """Probability per step of a question to predict the death of a worker."""
         self._curious = Random(f"questions {seed}")
         self._questions = 0
         self._asked: dict[int, float] = {}
@@ -111,11 +111,11 @@ class World:
         self._events = {3: 1, 5: 20}.get(seed % 8, TURN)
         self._telling = Random(f"telling {seed}")
         self._tells = {1: 1.0, 6: 0.3}.get(seed % 8, 0.0)
-        """Of the notifications so many find that the others may be waiting."""
+        """Probability of treating other workers as waiting at a notification."""
         self._most_events = {4: 3, 6: 12}.get(seed % 8, MOST_EVENTS)
         self._kept_bytes = {1: 0, 2: 4_000, 5: 20_000}.get(seed % 8, KEPT_BYTES)
         self._piece_rows = {2: 1, 7: 3}.get(seed % 8)
-        """Of a cut; None: as many as production begins with, more than simulated jobs have."""
+        """Rows of a piece of a cut; None: the default of production."""
         self._small = self._random.choice((256, 2048, 1 << 16))
         self._hurry = self._random.choice((1.0, 0.1, 0.01))
         disk = Random(f"disk {seed}")
@@ -133,13 +133,13 @@ class World:
         self._troubled = False
         self._exhaustive = script is not None
         self._given: Counter[int] = Counter()
-        """By worker, and for the monitor: how much it has passed on that outlives it, but for what it wrote or published."""
+        """Count of outgoing effects by process, to tell crash points apart."""
         self._tried: dict[int, Hashable] = {}
 
     # Running
 
     def run(self, limit: int = 300_000) -> None:
-        """Run to the end.
+        """Run the job to its end.
 
         Raises:
             Violation: when something happens that must not, or the job does not end.
@@ -157,11 +157,11 @@ class World:
 
     @property
     def processes(self) -> list[Process]:
-        """The processes that there are now, but for those that were given up."""
+        """Current processes, without those given up."""
         return [process for process in self._processes if process is not None]
 
     def step(self) -> None:
-        """One thing happens."""
+        """Take one random action."""
         self.steps += 1
         self.now += self._random.expovariate(1.0) * _STEP_SECONDS
         self._strike()
@@ -192,7 +192,10 @@ class World:
         return actions
 
     def _mortal(self, *who: int) -> list[int]:
-        """Those of `who` whose death is another one than when they were asked for last: see `Moment`."""
+        """Crash candidates, without those of an unchanged outcome.
+
+        See `Moment`.
+        """
         if not self._exhaustive:
             return []
         found = []
@@ -204,7 +207,7 @@ class World:
         return found
 
     def _met_by_death(self, who: int) -> Hashable:
-        """In counts, all with which the death of `who` cannot change places: what outlives it, and what the monitor has done.
+        """Counts of all events not interchangeable with a death of `who`.
 
         All else happens in its own memory, which is gone, or to others, who would do it in the same way if it were dead.
         """
@@ -217,13 +220,13 @@ class World:
         return monitor, heard, owner, self._given[who], self.disk.changes[owner], self.outside.changes
 
     def note(self, kind: str, **data: Any) -> None:
-        """Something for the log."""
+        """Log an event."""
         self.log.append((self.now, kind, data))
         self._digest.update(repr((self.now, kind, data)).encode())
 
     @property
     def digest(self) -> str:
-        """Of everything that happened: equal runs have equal ones."""
+        """Digest of all events; equal for equal runs."""
         both = self._digest.copy()
         both.update(self.outside.digest.digest())
         return both.hexdigest()
@@ -256,7 +259,7 @@ class World:
             self._cut_off(process)
 
     def _store_failed(self, process: Process, error: StoreError) -> None:
-        """The store refused something: a process that was given up ends, and otherwise the job does, for a while."""
+        """Handle a store failure: end a given-up process, otherwise stop the job."""
         self.note("store failed", worker=process.worker, incarnation=process.incarnation, error=str(error))
         if process.zombie_until is not None:
             self._bury(process)
@@ -266,7 +269,7 @@ class World:
             self._stop_job(self.disk.full_until)
 
     def _open(self, process: Process) -> None:
-        """A process begins: it fences its journal, reads it, and joins."""
+        """Start a worker's process: fence and read its journal, and join the job."""
         journal, found, warnings = take_over(self.disk, f"worker-{process.worker:03d}", STORE_ID, process.incarnation)
         for warning in warnings:
             self.note("warning", text=warning)
@@ -325,7 +328,9 @@ class World:
         return self._layout(self._plan())
 
     def _layout(self, plan: Plan) -> Layout:
-        """With shorter intervals between checkpoints under some seeds: simulated jobs are short.
+        """Layout with shorter checkpoint intervals under some seeds.
+
+        Simulated jobs are short.
 
         Without the folders of the program's files, or the lengths of paths would change what a seed does.
         """
@@ -340,7 +345,7 @@ class World:
     # The network
 
     def carry(self, process: Process, worker: int, frame: Frame) -> None:
-        """A frame leaves a process for another worker."""
+        """Carry a frame from a process to another worker."""
         target = self._processes[worker]
         now = self._processes[process.worker]
         if target is None or (now is not process and now is not None):
@@ -425,7 +430,7 @@ class World:
         self._carry_out(effects)
 
     def _tell(self, *events: Event) -> None:
-        """The monitor hears of something, if there is one."""
+        """Pass an event to the monitor, if there is one."""
         if self._monitor is not None:
             self._carry_out(self._monitor.step(self.now, *events))
 
@@ -483,7 +488,7 @@ class World:
             self._bury(process)
 
     def _let_wander(self, process: Process, seconds: float) -> None:
-        """A process that does not count any more goes on for a while."""
+        """Give a process up, but let it run on for a while."""
         if process.session is None:
             self._bury(process)
             return
@@ -493,7 +498,7 @@ class World:
         self._zombies.append(process)
 
     def _give_up(self, process: Process, seconds: float) -> None:
-        """The connection to a process is gone, and so it is taken for dead."""
+        """Cut the connection to a process, and so have it taken for dead."""
         self.note("given up", worker=process.worker, incarnation=process.incarnation)
         self._let_wander(process, seconds)
         self._tell(Lost(process.worker, process.incarnation, "given up"))
@@ -501,7 +506,10 @@ class World:
     # Faults
 
     def at_io(self, worker: int) -> None:
-        """A process does something that others can see, or has just done it: it may die now. Raises Killed."""
+        """Possible crash point at an externally visible action.
+
+        Raises Killed.
+        """
         if self.injector.at("io", self.now, worker=worker, mortal=self._mortal(worker)):
             raise Killed
 
@@ -538,7 +546,10 @@ class World:
                 self.note(fault.what, worker=fault.worker, other=fault.other, seconds=round(fault.seconds, 3))
 
     def _ask(self, worker: int) -> None:
-        """Somebody asks what the death of `worker` would do. Earlier questions to this monitor must have been answered."""
+        """Ask for a prediction of the death of `worker`.
+
+        Earlier questions to this monitor must have been answered.
+        """
         late = [number for number, at in self._asked.items() if self.now > at + 2 * PATIENCE_SECONDS]
         if late:
             raise Violation(f"question {late[0]} is not answered")
@@ -549,7 +560,7 @@ class World:
             self._tell(Asked(self._questions, targets(layout, [f"worker:{worker}"])))
 
     def _kill(self, process: Process, how: str) -> None:
-        """`kill -9`."""
+        """Kill a process as by `kill -9`."""
         self.note(how, worker=process.worker, incarnation=process.incarnation)
         given_up = process.zombie_until is not None
         self._bury(process)
@@ -557,7 +568,7 @@ class World:
             self._tell(Lost(process.worker, process.incarnation, how))
 
     def _bury(self, process: Process) -> None:
-        """A process is gone; what it had sent and begun to write may still arrive."""
+        """Remove a dead process; its messages and writes under way may still arrive."""
         self.disk.crash(process.owner)
         if self._processes[process.worker] is process:
             self._processes[process.worker] = None
@@ -568,7 +579,7 @@ class World:
             process.session.abort()
 
     def _stop_job(self, until: float) -> None:
-        """All processes end. Somebody starts the job again a little later, after `until`."""
+        """End all processes, and restart the job a little after `until`."""
         self.note("job stopped")
         self._files.begin()
         self.checks.begin()
@@ -591,7 +602,7 @@ class World:
                 self.note("started", worker=worker, incarnation=self._incarnations)
 
     def explain(self) -> str:
-        """The report of what every process waits for."""
+        """Report of the state of every process, for stuck jobs."""
         phase = self._monitor.coordinator.phase if self._monitor is not None else "dead"
         lines = [f"{self.now:.3f}: monitor {phase}"]
         for process in self._processes:

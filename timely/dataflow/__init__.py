@@ -1,4 +1,4 @@
-"""The language of programs, the graph that they build, and the plan that a worker runs.
+"""Dataflow programs: streams and their verbs, logical graph, and execution plan.
 
 Enters: a user's calls. Leaves: a `Graph`, validated, and its `Plan`. Pure.
 """

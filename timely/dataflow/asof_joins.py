@@ -1,4 +1,7 @@
-"""As-of joins over columns with a time to live by event time: the operators behind `join_asof(..., ttl=60)`."""
+"""As-of joins of columns with a time to live by event time.
+
+Operators behind `join_asof(..., ttl=60)`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def check_asof_ttl(ttl: Any, over: str, columns: Columns) -> None:
-    """Refuse a time to live that is no length of event time, or of a join that does not run on over all epochs."""
+    """Refuse an invalid event-time `ttl` of an as-of join.
+
+    It is a length of event time, not negative, of a join that runs on over all epochs.
+    """
     if not isinstance(ttl, int | dt.timedelta) or isinstance(ttl, bool):
         raise GraphError(
             f"{user_site()}: ttl=60, or a timedelta, of join_asof is a length of event time, the column on=...; it is not "
@@ -48,7 +54,7 @@ def expiring_asof_join(
     there: Mapping[str, Any] | None,
     schema: pl.Schema | None,
 ) -> Columns:
-    """Each left row that is on time, with the right row that is nearest to it."""
+    """As-of join of the rows on time; late rows of the left side are left out."""
     instants = isinstance(ttl, dt.timedelta)
     for side in (left, right):
         if side.schema is not None:

@@ -1,4 +1,7 @@
-"""Streams of rows that come and rows that are taken back: `columns.join(other, how="left", changes=True)` and its verbs."""
+"""Streams of changes: rows to be added or retracted.
+
+Result of `columns.join(other, how="left", changes=True)`, and its verbs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from timely.operators.window_shapes import Epochs, Length
 
 
 def _refused(verb: str) -> Callable[..., NoReturn]:
-    """A verb that cannot heed the sign, and would not be refused for what it reads, or by another name."""
+    """Method refusing a verb for its lack of support for retractions."""
 
     def refuse(self: Changes, *_: Any, **__: Any) -> NoReturn:
         self._check_read(verb)
@@ -40,7 +43,7 @@ def _refused(verb: str) -> Callable[..., NoReturn]:
 
 
 class Changes(Columns):
-    """Columns with a sign in the last one, `change`: 1 for a row that comes, -1 for one that is taken back.
+    """Columns with a sign in the last one, `change`: 1 adds a row, -1 retracts it.
 
     The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` and `with_columns` keep
     the sign, `filter` and `branch` work row by row as ever, and totals and `top_k` count rows that are taken back as gone. What
@@ -58,7 +61,7 @@ class Changes(Columns):
     """
 
     def _check_read(self, verb: str) -> NoReturn:
-        """Refuse whoever reads this stream. Verbs that heed the sign read its `rows()`."""
+        """Refuse a verb on this stream; verbs that handle the sign read `rows()`."""
         raise GraphError(
             f"{user_site()}: {verb} cannot take back rows, and this stream is of changes; use filter, select, with_columns, "
             f"inner joins and totals of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
@@ -72,7 +75,7 @@ class Changes(Columns):
     connect_loop = _refused("connect_loop")
 
     def rows(self) -> Columns:
-        """The same rows, with the sign as a column that has no meaning any more.
+        """The same rows as plain columns, with the sign as an ordinary column.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -86,7 +89,7 @@ class Changes(Columns):
         return view(self, Columns)
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
-        """Polars' `select` on every batch, and the sign.
+        """Polars' `select` on every batch; the sign is kept.
 
         Raises:
             GraphError: as `Columns.select`, and for a column in the place of the sign.
@@ -127,7 +130,7 @@ class Changes(Columns):
         return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE)), Changes)
 
     def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Changes:
-        """Polars' `filter` on every batch: a row is kept, or not, whether it comes or is taken back.
+        """Polars' `filter` on every batch, on added and retracted rows alike.
 
         Raises:
             GraphError: as `Columns.filter`, and for an expression of several columns that calls a function.
@@ -147,7 +150,7 @@ class Changes(Columns):
         )
 
     def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
-        """Two streams of changes: the rows for which `predicate` is true, and the others.
+        """Split changes into two streams: `predicate` true, and the others.
 
         Raises:
             GraphError: as `Columns.branch`.
@@ -167,7 +170,7 @@ class Changes(Columns):
         return view(yes, Changes), view(no, Changes)
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Changes:
-        """Call `function(batch)` for every batch that passes; it has the sign as a column.
+        """Call `function(batch)` on every batch, with the sign as a column.
 
         Raises:
             GraphError: as `Columns.inspect`.
@@ -185,7 +188,7 @@ class Changes(Columns):
         return view(self.rows().inspect(function, name), Changes)
 
     def exchange(self, *by: str, name: str | None = None) -> Changes:
-        """Bring the rows with equal values in the columns `by` to the same worker.
+        """Send rows with equal values in the columns `by` to the same worker.
 
         Raises:
             GraphError: as `Columns.exchange`.
@@ -202,7 +205,7 @@ class Changes(Columns):
         return view(self.rows().exchange(*by, name=name), Changes)
 
     def broadcast(self, name: str | None = None) -> Self:
-        """Every batch on every worker.
+        """Send every batch to every worker.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -216,7 +219,9 @@ class Changes(Columns):
         return view(self.rows().broadcast(name), type(self))
 
     def leave(self, name: str | None = None) -> Self:
-        """This stream outside the scope it is in. Into a scope changes cannot go: totals begin anew there with each epoch.
+        """This stream outside the scope it is in.
+
+        Into a scope changes cannot go: totals begin anew there with each epoch.
 
         Raises:
             GraphError: as `Columns.leave`.
@@ -234,7 +239,7 @@ class Changes(Columns):
         return view(self.rows().leave(name), type(self))
 
     def concat(self, *others: Columns) -> Self:
-        """These changes and others as one stream.
+        """Merge these changes and others into one stream.
 
         Raises:
             GraphError: one of `others` has no sign, is no stream, is of another dataflow, or in another scope.
@@ -258,7 +263,7 @@ class Changes(Columns):
         return view(self.rows().concat(*sides), type(self))
 
     def probe(self, name: str | None = None) -> Probe:
-        """Watch the progress of this stream.
+        """Add a probe of the progress of this stream.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -271,7 +276,7 @@ class Changes(Columns):
         return self.rows().probe(name)
 
     def capture(self, name: str | None = None) -> Capture:
-        """Give every batch, with its time, and with the sign as a column, to whoever runs the dataflow.
+        """Deliver every batch with its time, and the sign as a column, to the program.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -319,7 +324,7 @@ class Changes(Columns):
         right_on: Keys | None = None,
         suffix: str = "_right",
     ) -> Columns:
-        """A running inner join: a pair comes, or is taken back, as its rows are.
+        """Running inner join; a pair is added or retracted as its rows are.
 
         Raises:
             GraphError: as `Columns.join`; `how` is not "inner", over="time", changes=True or a `ttl`; a column of rows
@@ -338,7 +343,7 @@ class Changes(Columns):
         return join_changes(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
 
     def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Changes:
-        """Without some columns, which are given by name. The sign stays.
+        """Rows without the named columns; the sign stays.
 
         Raises:
             GraphError: as `Columns.drop`, and for the sign, or anything but names.
@@ -361,7 +366,7 @@ class Changes(Columns):
     def rename(
         self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
     ) -> Changes:
-        """With other names for columns. The sign keeps its own.
+        """Rename columns; the sign keeps its name.
 
         Raises:
             GraphError: as `Columns.rename`, and for the sign, or its name for another column.
@@ -384,7 +389,7 @@ class Changes(Columns):
         return view(self.rows().rename(mapping, strict=strict, name=name), Changes)
 
     def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Changes:
-        """Columns as other types. The sign keeps its own.
+        """Convert columns to other types; the sign keeps its own.
 
         Raises:
             GraphError: as `Columns.cast`, and for the sign.
@@ -404,7 +409,7 @@ class Changes(Columns):
         return self.with_columns(pl.all().cast(dtypes, strict=strict), name=name)
 
     def drop_nulls(self, subset: Any = None, *, name: str | None = None) -> Changes:
-        """The rows without a null, whether they come or are taken back.
+        """Rows without nulls, both added and retracted.
 
         Raises:
             GraphError: as `Columns.drop_nulls`.
@@ -421,7 +426,7 @@ class Changes(Columns):
         return view(self.rows().drop_nulls(subset, name=name), Changes)
 
     def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Changes:
-        """The rows without a NaN, whether they come or are taken back.
+        """Rows without NaN, both added and retracted.
 
         Raises:
             GraphError: as `Columns.drop_nans`.
@@ -438,7 +443,7 @@ class Changes(Columns):
         return view(self.rows().drop_nans(subset, name=name), Changes)
 
     def fill_null(self, value: Any, *, name: str | None = None) -> Changes:
-        """`value` in the place of nulls. The sign stays.
+        """Replace nulls by `value`; the sign stays.
 
         Raises:
             GraphError: as `Columns.fill_null`.
@@ -456,7 +461,7 @@ class Changes(Columns):
         return self._kept(self.rows().fill_null(value, name=name))
 
     def fill_nan(self, value: Any, *, name: str | None = None) -> Changes:
-        """`value` in the place of NaN. The sign stays.
+        """Replace NaN by `value`; the sign stays.
 
         Raises:
             GraphError: as `Columns.fill_nan`.
@@ -474,7 +479,7 @@ class Changes(Columns):
         return self._kept(self.rows().fill_nan(value, name=name))
 
     def explode(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
-        """A row for each item of columns of lists, with the sign of the row that it is from.
+        """One row for each item of list columns, with the sign of the original row.
 
         Raises:
             GraphError: as `Columns.explode`.
@@ -492,7 +497,7 @@ class Changes(Columns):
         return view(self.rows().explode(*chosen, name=name), Changes)
 
     def unnest(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
-        """A column for each field of columns of structs. The sign stays.
+        """Replace columns of structs by a column for each field; the sign stays.
 
         Raises:
             GraphError: as `Columns.unnest`.
@@ -509,7 +514,7 @@ class Changes(Columns):
         return view(self.rows().unnest(*chosen, name=name), Changes)
 
     def match_to_schema(self, schema: Schema, name: str | None = None) -> Changes:
-        """Declare the columns and their types, but for the sign, which is the last column.
+        """Declare the columns and their types, without the sign, the last column.
 
         Raises:
             GraphError: as `Columns.match_to_schema`.
@@ -527,15 +532,16 @@ class Changes(Columns):
 
     @staticmethod
     def _kept(made: Columns) -> Changes:
-        """Rows as changes, with the sign of its own type, in the last column."""
+        """Rows as changes, with the sign restored as the last column."""
         return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE).cast(pl.Int8)), Changes)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
-        """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `var`, `std`, `min`,
-        `max`, `first`, `last`, `n_unique`, `quantile` and `median`. A sum of floats is exact but for one rounding.
+        """Group by columns, for running totals of the current rows.
 
-        A key of which all rows have been taken back has a count of 0. With changes=True totals are changes, too: what a key
-        had before is taken back, and of a key without rows there is none.
+        Totals: `agg.count()`, `sum`, `mean`, `var`, `std`, `min`, `max`, `first`, `last`, `n_unique`, `quantile`
+        and `median`. A sum of floats is exact but for one rounding.
+        A key of which all rows have been taken back has a count of 0. With changes=True totals are changes, too:
+        the former total of a key is taken back, and a key without rows has none.
 
         Raises:
             GraphError: as `Columns.group_by`; `agg` of it: a total out of which rows cannot be taken, over="time", or a `ttl`.
@@ -561,7 +567,7 @@ class Changes(Columns):
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
-        """Running totals of all rows that there are. See `group_by`.
+        """Running totals of all current rows; see `group_by`.
 
         Raises:
             GraphError: a total is one out of which rows cannot be taken; or over="time".
@@ -587,7 +593,7 @@ class Changes(Columns):
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """The `k` greatest of the rows that there are, as changes. See `GroupBy.top_k`.
+        """The `k` greatest of the current rows, as changes; see `GroupBy.top_k`.
 
         Raises:
             GraphError: as `GroupBy.top_k`, and over="time".
@@ -608,14 +614,14 @@ class Changes(Columns):
 
 
 def _is_the_sign(given: Any) -> bool:
-    """True if the column of the sign is chosen, as it is."""
+    """True if the sign column is selected unchanged."""
     if isinstance(given, pl.Expr):
         return given.meta.is_column_selection() and given.meta.root_names() == [CHANGE]
     return bool(isinstance(given, str) and given == CHANGE)
 
 
 def _check_kept(verb: str, exprs: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Refuse a column in the place of the sign."""
+    """Refuse another column with the name of the sign."""
     made = [each.meta.output_name(raise_if_undetermined=False) for each in exprs if isinstance(each, pl.Expr)]
     if CHANGE in (*named, *made):
         raise GraphError(
@@ -641,7 +647,10 @@ def join_changes(
     right_on: Keys | None,
     suffix: str,
 ) -> Changes:
-    """A running inner join of which one side is changes, or both: a pair comes, or is taken back, as its rows are."""
+    """Running inner join with changes on one side or both.
+
+    A pair is added or retracted as its rows are.
+    """
     if ttl is not None:
         raise GraphError(f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back")
     if how != "inner" or over != "scope" or changes:
@@ -677,7 +686,10 @@ class ChangedGroups(GroupBy):
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
-        """Running totals of the rows of each group that there are. See `Changes.group_by`."""
+        """Running totals of the current rows of each group.
+
+        See `Changes.group_by`.
+        """
         if ttl is not None or time is not None:
             raise GraphError(
                 f"{user_site()}: totals of changes have no ttl: a row that is forgotten is still taken back"
@@ -694,20 +706,20 @@ class ChangedGroups(GroupBy):
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """The `k` greatest of the rows of each group that there are, as changes. See `GroupBy.top_k`."""
+        """The `k` greatest current rows of each group, as changes; see `GroupBy.top_k`."""
         return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=True)
 
 
 _TAKEN_BACK = ("count", "sum", "mean", "var", "std", "quantile", *KEPT)
-"""The aggregates out of which rows can be taken."""
+"""Aggregates with support for retraction of rows."""
 
 
 _ROWS = "rows()"
-"""The number of rows that there are of a key."""
+"""Column with the number of current rows of a key."""
 
 
 class _Totals:
-    """Aggregates of changes: sums of what rows have, by their sign, and what there is of their values."""
+    """Aggregates of changes: signed sums, and aggregates of the values present."""
 
     def __init__(
         self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr], changes: bool
@@ -740,7 +752,10 @@ class _Totals:
                 self._results[name] += (pl.col(nulls) != 0).cast(pl.Int64)
 
     def all(self, rows: Columns, keys: tuple[str, ...] | None, made: tuple[pl.Expr, ...], name: str | None) -> Columns:
-        """The sums of each key, and what there is of its values; `keys` is None for all rows."""
+        """Totals of each key, from sums and from the values present.
+
+        `keys` is None for all rows.
+        """
         # As changes, a key without rows goes. Without sums, something has to change whenever a row comes.
         if self._changes or (self.of_values and not self.sums):
             self.sums[_ROWS] = replace(count(), sign=CHANGE)
@@ -768,7 +783,7 @@ class _Totals:
         return view(rows._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
 
     def finish(self, totals: Columns, keys: tuple[str, ...]) -> Columns:
-        """The keys and the results. As changes, a key of which all rows have been taken back is taken back, too."""
+        """Keys and final results; as changes, keys without rows are retracted."""
         if self._changes and keys:
             totals = totals.filter(pl.col(_ROWS) != 0)
         return totals.select(*keys, *(expr.alias(name) for name, expr in self._results.items()))

@@ -1,4 +1,4 @@
-"""Windows over columns: `columns.window(Tumbling(60), time="at")` and what can be asked of them."""
+"""Windows over columns: `columns.window(Tumbling(60), time="at")` and its verbs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class WindowedColumns:
-    """A stream of columns cut into windows: what `Columns.window` returns.
+    """Columns cut into windows; see `Columns.window`.
 
     `agg` gives a row for each window that is not empty, or, after `group_by`, for each key in it, when the window closes: the
     keys, `start`, `end`, and the aggregates. When windows of event time close, and which rows are late for them, is as for
@@ -99,7 +99,7 @@ class WindowedColumns:
         raise no_attribute(self, name, OF_GROUPS)
 
     def late(self) -> Columns:
-        """The rows that came too late for one of their windows or more, each once, at its own epoch.
+        """Rows too late for at least one of their windows, each once, at its own epoch.
 
         Raises:
             GraphError: the windows are of epochs, for which no row is late.
@@ -118,7 +118,9 @@ class WindowedColumns:
         return self._columns._of(self._judge, LATE, self._columns.schema)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> WindowedColumns:
-        """The same windows, with a result for each key: of columns, or of expressions of a column each.
+        """The same windows, with a result for each key.
+
+        Keys are columns, or expressions of a column each.
 
         Raises:
             GraphError: there is no key, or one that is neither a column that is there nor an expression of one column.
@@ -224,7 +226,7 @@ class WindowedColumns:
         return frame.with_columns(self._made)
 
     def _with_keys(self, rows: Columns, marked: bool = True) -> Columns:
-        """The rows with the keys that are computed, or, if there is no key, with a mark."""
+        """Rows with the computed keys, or, without a key, with a constant column."""
         if self._made:
             few = compiled("with_columns", self._made, {})
             return rows._plan("group_by", None, self._keyed, self._made, few)
@@ -264,7 +266,7 @@ def split_late(
 
 
 def check_time(verb: str, time: str, kind: Any, instants: bool) -> None:
-    """Refuse a column of event times whose type is not that of the lengths."""
+    """Refuse a column of event times of another type than the window lengths."""
     try:
         check_type(time, kind, instants)
     except TypeError as error:
@@ -272,7 +274,7 @@ def check_time(verb: str, time: str, kind: Any, instants: bool) -> None:
 
 
 def whole_length(length: Length) -> int:
-    """A length as an integer: of microseconds, where it is a timedelta."""
+    """Length as an integer; timedeltas become microseconds."""
     if isinstance(length, dt.timedelta):
         return length // _MICROSECOND
     if length != int(length):

@@ -52,7 +52,7 @@ _OF_OTHERS = {
     "groups": "group_by(key).agg(...) gives totals of each key, to join with, and group_by(key).top_k(...) its first rows",
     "order": "join_asof finds the row before, by a column of times",
 }
-"""The verbs that are meant, by the kind of expression."""
+"""Verbs to use instead, by kind of unsupported expression."""
 
 
 class Columns(Wire):
@@ -71,7 +71,9 @@ class Columns(Wire):
         )
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
-        """Polars' `select` on every batch. A selection of constants alone gives a row for each row, as `with_columns` would.
+        """Polars' `select` on every batch.
+
+        A selection of only constants gives a row for each row, as `with_columns` would.
 
         Raises:
             GraphError: an argument is no expression or name of a column, or cannot be computed, where the schema is known.
@@ -145,7 +147,7 @@ class Columns(Wire):
         few: Verb | None = None,
         fills: bool = False,
     ) -> Columns:
-        """A stage that is a verb of Polars, which takes frames, lazy or not, and was `given` expressions."""
+        """Stage for a Polars verb on eager or lazy frames; `given` are its expressions."""
         expressions = list(given)
         if kind in _OF_ROWS and (seen := sees_other_rows(expressions)) is not None and not self._are_times():
             raise GraphError(
@@ -181,11 +183,13 @@ class Columns(Wire):
         return len(self.outputs) == 1
 
     def _choose(self, kind: str, *exprs: Any) -> Columns:
-        """A stage of our own that selects."""
+        """Internal stage for the selection `exprs`."""
         return self._plan(kind, None, lambda frame: frame.select(*exprs), exprs, compiled("select", exprs, {}))
 
     def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Columns:
-        """Polars' `drop`: the rows without some columns. `strict`: one that is not there is an error.
+        """Polars' `drop`: the rows without some columns.
+
+        `strict`: a column that is not there is an error.
 
         Raises:
             GraphError: there is no column of such a name, or none is left.
@@ -202,7 +206,9 @@ class Columns(Wire):
     def rename(
         self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
     ) -> Columns:
-        """Polars' `rename`: the same rows, with other names for columns. `strict`: one that is not there is an error.
+        """Polars' `rename`: the same rows with other column names.
+
+        `strict`: a column that is not there is an error.
 
         Raises:
             GraphError: `mapping` is neither a dict nor a function, a column is not there, or a name would be there twice.
@@ -226,7 +232,9 @@ class Columns(Wire):
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """Polars' `sort` of the rows of each time (over="time"): at one worker, as one batch when the time is complete.
+        """Polars' `sort` of the rows of each time (over="time"), at one worker.
+
+        They come as one batch when the time is complete.
 
         Rows are in the order of `by`, of which the first counts most: names of columns, and expressions of a column each.
         `descending` and `nulls_last` may say so for each. Rows that are equal in `by` go by their other columns, the least
@@ -249,7 +257,9 @@ class Columns(Wire):
         return sort_of_time(self, (by, *more_by), descending, nulls_last, over, name)
 
     def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Columns:
-        """Polars' `cast`: columns, by name, as other types, or all as one. `strict`: a value that has none is an error.
+        """Polars' `cast`: convert columns, by name or all, to other types.
+
+        `strict`: a value that has none in the new type is an error.
 
         Raises:
             GraphError: a column is not there, or cannot be of the type, where the schema is known.
@@ -263,7 +273,7 @@ class Columns(Wire):
         return self._plan("cast", name, lambda frame: frame.cast(dtypes, strict=strict))
 
     def drop_nulls(self, subset: Any = None, *, name: str | None = None) -> Columns:
-        """Polars' `drop_nulls`: the rows without a null, in the columns `subset`, or in any.
+        """Polars' `drop_nulls`: rows without a null in `subset`, or in any column.
 
         Raises:
             GraphError: a column is not there, where the schema is known.
@@ -278,7 +288,7 @@ class Columns(Wire):
         return self._plan("drop_nulls", name, lambda frame: frame.drop_nulls(subset))
 
     def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Columns:
-        """Polars' `drop_nans`: the rows without a NaN, in the columns `subset`, or in any.
+        """Polars' `drop_nans`: rows without NaN in `subset`, or in any column.
 
         Raises:
             GraphError: a column is not there, or is not of floats, where the schema is known.
@@ -293,7 +303,7 @@ class Columns(Wire):
         return self._plan("drop_nans", name, lambda frame: frame.drop_nans(subset))
 
     def fill_null(self, value: Any, *, name: str | None = None) -> Columns:
-        """Polars' `fill_null`: `value` in the place of nulls, in columns of its type.
+        """Polars' `fill_null`: replace nulls by `value`, in columns of its type.
 
         Strategies as "forward" are of rows in an order, which streams do not have.
 
@@ -311,7 +321,7 @@ class Columns(Wire):
         return self._plan(kind, name, lambda frame: frame.fill_null(value), [value])
 
     def fill_nan(self, value: Any, *, name: str | None = None) -> Columns:
-        """Polars' `fill_nan`: `value` in the place of NaN, in columns of floats.
+        """Polars' `fill_nan`: replace NaN by `value`, in columns of floats.
 
         Raises:
             GraphError: `value` cannot be computed, where the schema is known.
@@ -359,7 +369,7 @@ class Columns(Wire):
         return self._plan("unnest", name, lambda frame: frame.unnest(columns, *more_columns))
 
     def pipe(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """`function(stream, ...)`, so that steps of one's own stand in a chain of verbs.
+        """`function(stream, ...)`, for user-defined steps within a chain of verbs.
 
         Raises:
             GraphError: `function` is no function.
@@ -384,7 +394,7 @@ class Columns(Wire):
         *,
         repeats_over: RepeatsOver = "batch",
     ) -> Columns:
-        """Replace every batch by `function(batch)`, which returns a Polars frame or an Arrow table.
+        """Replace every batch by `function(batch)`, a Polars frame or an Arrow table.
 
         `repeats_over="record"` declares that `function` gives the same in whatever batches rows come (`Stream.map_batches`).
 
@@ -405,7 +415,9 @@ class Columns(Wire):
         return made if schema is None else match_to_schema(made, schema, None)
 
     def match_to_schema(self, schema: Schema, name: str | None = None) -> Columns:
-        """Declare the columns and their types, where they cannot be inferred, in types of Polars, Python or Arrow.
+        """Declare columns and types, in types of Polars, Python or Arrow.
+
+        For streams whose schema cannot be inferred.
 
         Rows come out with their columns in this order. As Polars' `match_to_schema` it changes nothing else: columns that are
         not declared, or of another type, are an error; at the call if they are known, else when a batch comes.
@@ -424,7 +436,7 @@ class Columns(Wire):
         return match_to_schema(self, schema, name)
 
     def concat(self, *others: Columns) -> Columns:
-        """This stream and `others` as one. Order between them is not kept.
+        """Merge this stream and `others`; order between them is not kept.
 
         All have the same columns: those of the first, in its order. Types that differ are made the wider one, so integers of
         32 bits beside those of 64 have 64. Where a `schema` is not known, batches come as they are: `match_to_schema` behind it
@@ -447,7 +459,9 @@ class Columns(Wire):
         return Wire.concat(first, *more)
 
     def iterate(self, body: Callable[[Any], Any], limit: int | None = None, name: str | None = None) -> Columns:
-        """Run `body` in a loop until nothing goes round any more, or for `limit` iterations: see `Wire.iterate`.
+        """Run `body` in a loop until no records are fed back, or for `limit` iterations.
+
+        See `Wire.iterate`.
 
         What goes round has the columns of what enters; so verbs in the loop are checked where they are called.
 
@@ -464,7 +478,7 @@ class Columns(Wire):
         return Wire.iterate(self, body, limit, name)
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
-        """Call `function(batch)` for every batch that passes; for looking, not for output.
+        """Call `function(batch)` on every batch; for looking, not for output.
 
         Raises:
             GraphError: `function` is no function.
@@ -487,7 +501,7 @@ class Columns(Wire):
         return self._stage("inspect", name, look, schema=self.schema, repeats_over="record")
 
     def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
-        """Two streams: the rows for which `predicate` is true, and the others (false or null).
+        """Split rows into two streams: `predicate` true, and the others (false or null).
 
         Raises:
             GraphError: `predicate` is no expression, or no truth value where the schema is known.
@@ -528,7 +542,7 @@ class Columns(Wire):
         return self._of(node, 0, self.schema), self._of(node, 1, self.schema)
 
     def exchange(self, *by: str, name: str | None = None) -> Columns:
-        """Bring the rows with equal values in the columns `by` to the same worker.
+        """Send rows with equal values in the columns `by` to the same worker.
 
         Raises:
             GraphError: `by` is empty, or names a column that is not there.
@@ -548,7 +562,7 @@ class Columns(Wire):
         return self._stage("exchange", name, columns_of, channel=channel, schema=self.schema, repeats_over="record")
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
-        """Group by columns, or by expressions of a column each; say what of with `agg`.
+        """Group by columns, or by expressions of one column each, for `agg` or `top_k`.
 
         Raises:
             GraphError: there is no key, or one that is neither a column that is there nor an expression of one column.
@@ -590,7 +604,9 @@ class Columns(Wire):
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
-        """Aggregate all rows: one row when the totals change, or (over="time") one a time. See `GroupBy.agg`.
+        """Aggregate all rows: one row per change, or (over="time") one a time.
+
+        See `GroupBy.agg`.
 
         Raises:
             GraphError: as `GroupBy.agg`.
@@ -614,7 +630,9 @@ class Columns(Wire):
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """The `k` greatest rows by the columns `by`: of each time, or of all so far, as changes. See `GroupBy.top_k`.
+        """The `k` greatest rows by the columns `by`; see `GroupBy.top_k`.
+
+        Of each time, or of all so far, as changes.
 
         Raises:
             GraphError: as `GroupBy.top_k`.
@@ -647,7 +665,9 @@ class Columns(Wire):
         time: str | None = None,
         **named: pl.Expr,
     ) -> Columns:
-        """Each combination of values of `columns` once: once in a scope (the default: ever, in the root scope), or once a time.
+        """Each combination of values of `columns` once in a scope, or once a time.
+
+        In the root scope, the default means once ever.
 
         Columns are names, or expressions of a column each. What comes out has these columns and no others. ttl=Epochs(n): what
         has not come in the n epochs before is new again. ttl=60, or a timedelta, with time="at": what has not come in so much
@@ -674,17 +694,17 @@ class Columns(Wire):
         return found._choose("drop", *names)
 
     def _marked(self) -> Columns:
-        """With a column that is the same in all rows."""
+        """Rows with a constant column."""
         mark = pl.lit(0, pl.Int64).alias(ALL)  # of 64 bits, as few rows go without Arrow then
         few = compiled("with_columns", [mark], {})
         return self._plan("mark", None, lambda frame: frame.with_columns(mark), [mark], few)
 
     def _unmarked(self) -> Columns:
-        """Without that column."""
+        """Rows without the constant column of `_marked`."""
         return self._without([ALL])
 
     def _without(self, hidden: Sequence[str]) -> Columns:
-        """Without columns of our own."""
+        """Rows without the internal columns `names`."""
         return self._choose("drop", pl.all().exclude(hidden))
 
     def join(
@@ -702,7 +722,9 @@ class Columns(Wire):
         right_on: Keys | None = None,
         suffix: str = "_right",
     ) -> Columns:
-        """Join with `other` on equal columns `on`: with all rows so far (over="scope"), or within each time (over="time").
+        """Join with `other` on equal columns `on`.
+
+        With all rows so far (over="scope"), or within each time (over="time").
 
         how="inner": every pair once, at the later of its two times. how="semi": every row of this stream that has a match,
         once, at its own time or, later, at that of its first match. how="left", "right" and "full" (over="time" only): also the
@@ -803,7 +825,9 @@ class Columns(Wire):
         changes: bool = False,
         ttl: Length | None = None,
     ) -> Columns:
-        """Polars' `join_asof`: each row, at its own time, with the row of `other` that is nearest in `on`, and equal in `by`.
+        """Polars' `join_asof`: join each row with the row of `other` nearest in `on`.
+
+        Each row comes out at its own time; both rows are equal in `by`.
 
         strategy="backward" is the last row of `other` at or before it, "forward" the first at or behind it, "nearest" either.
         That is among all rows so far when the time is complete (over="scope"), or those of the same time (over="time"); rows of
@@ -898,7 +922,7 @@ class Columns(Wire):
         lateness: Length | None = None,
         name: str | None = None,
     ) -> tuple[Columns, Columns, Columns]:
-        """Pairs of rows of this stream and `other`, with lower <= left - right <= upper for their event times `on`.
+        """Pairs of rows with lower <= left - right <= upper for their event times `on`.
 
         And with equal columns `by`. Event times are integers, with whole bounds, or datetimes and dates, with timedeltas. A
         pair comes out once, when the later of its rows is complete. Rows may be `lateness` behind the greatest event time of
@@ -938,7 +962,9 @@ class Columns(Wire):
         lateness: Length | None = None,
         name: str | None = None,
     ) -> WindowedColumns:
-        """Cut the stream into windows of event time, in the column `time`: `window(Tumbling(60), "at").group_by("k").agg(...)`.
+        """Cut the stream into windows of event time, in the column `time`.
+
+        For example `window(Tumbling(60), "at").group_by("k").agg(...)`.
 
         Windows are `Tumbling`, `Sliding` or `SessionWindow`. Event times are integers, with whole lengths, or datetimes and
         dates, with timedeltas. Rows may be `lateness` behind the greatest one seen; what comes later for its windows is in
@@ -965,7 +991,9 @@ class Columns(Wire):
     def split_late(
         self, time: str, lateness: Length | None = None, name: str | None = None
     ) -> tuple[Columns, Columns, Stream]:
-        """Three streams: the rows that are on time, the late ones, and the watermark. Each row at its own epoch, when complete.
+        """Split into rows on time, late rows, and the watermark.
+
+        Each row comes out at its own epoch, when that is complete.
 
         A row is late if its event time, in the column `time`, is before the watermark: the greatest event time of the epochs
         before, on all workers, minus `lateness`. Event times are integers, with a whole number as lateness, or datetimes and
@@ -994,7 +1022,7 @@ class Columns(Wire):
         return split_late(self, time, lateness, name)
 
     def to_records(self, name: str | None = None) -> Stream:
-        """The rows as records, each a dict.
+        """Rows as records, one dict each.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -1007,7 +1035,7 @@ class Columns(Wire):
         return view(self._stage("to_records", name, records_of, repeats_over="record"), Stream)
 
     def key_by(self, column: str, name: str | None = None) -> Keyed:
-        """Pairs (value of `column`, the row as a dict), ready for keyed verbs over records.
+        """Pairs (value of `column`, row as a dict), for keyed verbs over records.
 
         Raises:
             GraphError: there is no such column.
@@ -1034,7 +1062,7 @@ class Columns(Wire):
 
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """Columns grouped by key columns, of which those in `made` are computed: what `Columns.group_by` returns."""
+    """Columns grouped by keys, those in `made` computed; see `Columns.group_by`."""
 
     columns: Columns
     keys: tuple[str, ...]
@@ -1119,7 +1147,9 @@ class GroupBy:
         over: Over = "scope",
         name: str | None = None,
     ) -> Columns:
-        """The `k` greatest rows of each group by the columns `by`, of which the first counts most; the least if `reverse`.
+        """The `k` greatest rows of each group by `by`, or the least if `reverse`.
+
+        The first column of `by` counts most.
 
         `reverse` may say so for each column. Null is behind all, as in Polars, and rows that are equal in `by` go by their
         other columns, the least first. Out come the keys, then the other columns.
@@ -1147,7 +1177,7 @@ class GroupBy:
         return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=False)
 
     def _keyed(self, read: Iterable[Aggregate | pl.Expr]) -> Columns:
-        """The rows with the keys that are computed."""
+        """Rows with the computed keys."""
         if not self.made:
             return self.columns
         check_made(self.made, read)
@@ -1245,5 +1275,5 @@ class GroupBy:
 
 
 def _kept(exprs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of a verb, which every batch is given: what can be gone through only once is kept as a list."""
+    """Arguments of a verb, with iterators made lists, as every batch needs them."""
     return tuple(list(expr) if isinstance(expr, Iterator) else expr for expr in exprs)

@@ -1,4 +1,4 @@
-"""`Dataflow`: where a program begins."""
+"""`Dataflow`: builder of dataflow programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from timely.io.interface import Source
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The open end of a loop made with `Dataflow.feedback`; close it with `stream.connect_loop(loop)`.
+    """Open end of a loop made with `Dataflow.feedback`.
+
+    Close it with `stream.connect_loop(loop)`.
 
     >>> flow = falkirk.Dataflow()
     >>> loop, round_again = flow.feedback(flow.scope("halving"))
@@ -30,7 +32,7 @@ class Loop:
 
 
 class Dataflow:
-    """A dataflow program.
+    """Dataflow program under construction.
 
     >>> flow = falkirk.Dataflow("greeting")
     >>> greetings = flow.input("names").map(lambda name: f"Hello, {name}").capture()
@@ -48,7 +50,9 @@ class Dataflow:
         return self.graph.name
 
     def source(self, name: str, source: Source) -> Stream:
-        """A stream of what `source` reads. The name is how its positions are found again after a restart.
+        """Stream read from `source`; its positions are stored under the name.
+
+        So they are found again after a restart.
 
         Raises:
             GraphError: `source` is none, or the name is taken.
@@ -66,7 +70,7 @@ class Dataflow:
         return Stream(self.graph, self.graph.root, (Output(node.index),))
 
     def columns(self, name: str, source: Source) -> Columns:
-        """Like `source`, with the verbs over columns.
+        """Stream of columns read from `source`; see `source`.
 
         Raises:
             GraphError: `source` is none, or the name is taken.
@@ -84,7 +88,9 @@ class Dataflow:
         return stream
 
     def input(self, name: str, scope: Scope | None = None) -> Stream:
-        """A stream fed by hand, through `Session.input(name)`; inside `scope` its times have that scope's coordinates.
+        """Stream fed by hand, through `Session.input(name)`.
+
+        Inside `scope` its times have that scope's coordinates.
 
         Raises:
             GraphError: the name is taken, or `scope` is none.
@@ -111,7 +117,9 @@ class Dataflow:
         return Stream(self.graph, scope, (Output(node.index),))
 
     def scope(self, name: str | None = None, parent: Scope | None = None) -> Scope:
-        """A nested scope, for a loop made by hand or for sub-batches: see `Stream.enter`.
+        """Add a nested scope, for a loop made by hand or for sub-batches.
+
+        See `Stream.enter`.
 
         Raises:
             GraphError: the name is taken within `parent`.
@@ -129,7 +137,7 @@ class Dataflow:
     def feedback(
         self, scope: Scope, limit: int | None = None, name: str | None = None, *, delay: int = 1
     ) -> tuple[Loop, Stream]:
-        """A loop made by hand: its open end, and the stream of what comes round, `delay` iterations later.
+        """Loop made by hand: its open end, and its stream, `delay` iterations later.
 
         A scope may have several loops. With delays that are lengths, iterations are distances: what comes first to a place is
         there at the iteration of its distance.
@@ -152,7 +160,7 @@ class Dataflow:
 
     @contextmanager
     def region(self, name: str, policy: object = None, nondeterministic: str | None = None) -> Iterator[Region]:
-        """Put the operators that are added inside into one region, with one fault-tolerance policy.
+        """Put the operators added inside into one region, with one policy.
 
         `nondeterministic`: the reason why they may send something else when they do a time again. Then whoever is behind them
         does that time again too.
@@ -198,7 +206,7 @@ class Dataflow:
         return f'<pre class="mermaid">{escape(self.mermaid())}</pre>'
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """The graph for notebooks: those that know Mermaid draw it, the others print its text."""
+        """The graph for notebooks, as Mermaid, HTML and plain text."""
         return {"text/vnd.mermaid": self.mermaid(), "text/html": self._repr_html_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:

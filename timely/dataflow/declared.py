@@ -1,4 +1,4 @@
-"""Schemas of columns that users declare, where nobody can infer them: what comes must be as they say."""
+"""Schemas of columns declared by users, checked against every batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def match_to_schema(columns: Columns, schema: Schema, name: str | None) -> Columns:
-    """`columns`, of which all batches have `schema`: see `Columns.match_to_schema`."""
+    """`columns` with the declared `schema` in all batches.
+
+    See `Columns.match_to_schema`.
+    """
     declared = pl.Schema(polars_types(schema))
     if (known := columns.schema) is not None:
         if differs := _difference(known, declared):
@@ -27,7 +30,10 @@ def match_to_schema(columns: Columns, schema: Schema, name: str | None) -> Colum
 
 
 def _matching(declared: pl.Schema) -> Callable[[Batch], Batch]:
-    """A batch in the declared order of columns. Raises TypeError for one that has others."""
+    """Function to put a batch's columns into the declared order.
+
+    Raises TypeError for a batch with other columns.
+    """
     names = list(declared)
 
     def match(batch: Batch) -> Batch:
@@ -42,7 +48,10 @@ def _matching(declared: pl.Schema) -> Callable[[Batch], Batch]:
 
 
 def _difference(found: pl.Schema, declared: pl.Schema) -> str:
-    """The columns that are not as declared, in words for users; empty if only the order is another one."""
+    """Differences between found and declared columns, in words for users.
+
+    Empty if only the order is another one.
+    """
     said = [f"column {name!r} is declared, and not there" for name in declared if name not in found]
     said += [f"column {name!r} is there, and not declared" for name in found if name not in declared]
     said += [
@@ -54,7 +63,10 @@ def _difference(found: pl.Schema, declared: pl.Schema) -> str:
 
 
 def loop_body(schema: pl.Schema, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The body of a loop, told that what comes round has the schema of what enters; what it sends round is held to that."""
+    """Body of a loop, with the schema of its input declared for its feedback.
+
+    Its result must have that schema, too.
+    """
 
     def told(inside: Columns) -> Any:
         inside.graph.set_schema(inside.outputs[-1], schema)
@@ -83,7 +95,9 @@ def _held(again: Any, schema: pl.Schema) -> Any:
 
 
 def alike(streams: list[Columns]) -> list[Columns]:
-    """The streams, for `concat`: where columns are known, the same ones, in the order of the first and of the wider types.
+    """Streams for `concat`, with columns in one order and of common types.
+
+    The order is that of the first. Streams of unknown columns stay as they are.
 
     Raises:
         GraphError: with the user's line, if they have different columns, or types that do not go together.

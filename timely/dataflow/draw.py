@@ -9,7 +9,10 @@ _SHAPES = {"source": ("([", "])"), "input": ("([", "])"), "sink": ("[/", "/]"), 
 
 
 def mermaid(graph: Graph) -> str:
-    """A Mermaid flowchart: scopes are boxes, thick arrows are exchanges, dotted ones go back in a loop."""
+    """Mermaid flowchart of a graph.
+
+    Scopes are boxes, thick arrows are exchanges, dotted ones go back in a loop.
+    """
     lines = ["flowchart LR"]
     _scope(graph, graph.root, lines, "  ")
     for edge in graph.edges:

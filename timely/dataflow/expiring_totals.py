@@ -1,4 +1,7 @@
-"""Running totals over columns with a time to live by event time: the operators behind `agg(..., ttl=60, time="at")`."""
+"""Running totals of columns with a time to live by event time.
+
+Operators behind `agg(..., ttl=60, time="at")`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_ttl(ttl: Any, time: Any, over: str, columns: Columns, counted: str) -> None:
-    """Refuse a time to live that is none, or of what does not run on over all epochs.
+    """Refuse an invalid time to live, or one of a verb limited to one time.
 
     Args:
         counted: the meaning of a ttl of epochs, for the message.
@@ -58,7 +61,7 @@ def expiring_totals(
     name: str | None,
     schema: pl.Schema | None,
 ) -> Columns:
-    """The running totals of keys that have had a row in the last `ttl` of event time."""
+    """Running totals of keys with a row in the last `ttl` of event time."""
     verb = "agg" if kind == "aggregate" else kind
     instants = isinstance(ttl, dt.timedelta)
     schemas.check_columns(f"{verb}(time=...)", [time], columns.schema)

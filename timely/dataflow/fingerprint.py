@@ -1,4 +1,6 @@
-"""The fingerprint of a graph: of names, kinds, scopes, regions, edges and channels, but of no code.
+"""Fingerprint of a graph's structure, without code.
+
+It covers names, kinds, scopes, regions, edges and channels.
 
 Workers compare fingerprints when they meet, and a store keeps its own: state that one program saved must not be given
 to another. `differences` says in words what changed.
@@ -19,7 +21,7 @@ from timely.errors import ProtocolError
 
 
 def outline(graph: Graph, default: object = None) -> dict[str, object]:
-    """The graph as plain data, one entry an operator: what the fingerprint is taken of, and what a store keeps.
+    """The graph as plain data by operator name, for fingerprints and stores.
 
     Of a policy only its class counts and whether it logs what is sent; `default` is that of nodes without one.
     """
@@ -46,7 +48,10 @@ def outline(graph: Graph, default: object = None) -> dict[str, object]:
 
 
 def fingerprint(graph: Graph, default: object = None) -> str:
-    """A short name of the graph's structure: equal for equal programs, in every process and version."""
+    """Short hash of the graph's structure, equal for equal programs.
+
+    The hash is the same in every process and version.
+    """
     text = json.dumps(outline(graph, default), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -55,7 +60,7 @@ _outlines = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
 
 def read_outline(text: str) -> dict[str, dict[str, Any]]:
-    """An outline that was written as JSON, by another process perhaps.
+    """Decode the JSON outline of a graph.
 
     Raises:
         ProtocolError: if it is none.
@@ -67,7 +72,7 @@ def read_outline(text: str) -> dict[str, dict[str, Any]]:
 
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """The differences between two outlines, an operator a line; empty when they are equal."""
+    """Differences between two outlines, one line each; empty if equal."""
     lines = [f"operator {name!r} is gone" for name in before if name not in after]
     lines += [f"operator {name!r} is new" for name in after if name not in before]
     for name, old in before.items():

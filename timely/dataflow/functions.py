@@ -1,4 +1,4 @@
-"""The functions of a program, as far as they can be seen: what each operator calls, and with which values.
+"""Digests of user functions and values of each operator, to detect changed code.
 
 A store keeps them, to tell a program whose functions were changed from the one that wrote it. Seen are bytecode without lines
 and file names, constants, names, defaults, plain values that are closed over or global, expressions of Polars by their text,
@@ -46,16 +46,16 @@ from timely.operators.channels import Exchange
 from timely.seen_functions import Functions
 
 SCHEME = 1
-"""Raised when this module, or what verbs keep of their arguments, makes something else of a program that is the same."""
+"""Version of this format, raised when an unchanged program's digests would change."""
 
 PYTHON = f"{sys.implementation.cache_tag}-O{sys.flags.optimize}"
-"""Bytecode of another version of Python is another for the same function."""
+"""Bytecode version of this Python; functions are comparable within it only."""
 
 MOST = 1000
-"""Functions and objects of one operator that are looked at, nearest first."""
+"""Maximum number of functions and objects inspected per operator, nearest first."""
 
 LONG = 120
-"""Texts that are longer are known by a digest."""
+"""Text length limit; longer texts are kept as a digest only."""
 
 
 def functions_of(graph: Graph) -> Functions:
@@ -68,7 +68,9 @@ def functions_of(graph: Graph) -> Functions:
 
 
 def function_changes(before: Functions | None, now: Functions | None, code: bool = False) -> dict[str, list[str]]:
-    """What was changed in each operator, a sentence each. Of operators in both, and as far as the two can be compared.
+    """Changes of each operator's functions, one sentence each.
+
+    Only operators in both programs are compared, as far as versions of Python and Polars allow.
 
     `code`: values do not count, which may differ between workers of one job.
     """
@@ -139,9 +141,9 @@ def _of_node(node: Node, incoming: list[Edge], codes: dict[int, _Code]) -> dict[
 # Whose value it is
 _USERS = 0
 _OURS = 1
-"""The project's own code has it, and nobody changes it: the arguments of a verb."""
+"""Kind of value: held by Falkirk's code and never changed, as arguments of a verb."""
 _INSIDE = 2
-"""It is in an object of the project's that may change: only functions in it count."""
+"""Kind of value: inside a changeable Falkirk object; only functions in it count."""
 
 _PLAIN = frozenset(
     {int, float, complex, bool, type(...), range, Decimal, Fraction, UUID}
@@ -153,7 +155,7 @@ _BUILT_IN = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, M
 
 
 class _Code(NamedTuple):
-    """What was seen of code: a digest, the globals that it names, and the names outside of it that it gives other values."""
+    """Summary of code: digest, globals read, and outer names assigned."""
 
     digest: str
     globals: list[str]
@@ -161,24 +163,24 @@ class _Code(NamedTuple):
 
 
 class _Walk:
-    """Goes through what an operator was made with. `found` has a text for each place."""
+    """Traversal of an operator's arguments; `found` has a text for each place."""
 
     def __init__(self, codes: dict[int, _Code]) -> None:
         self.found: dict[str, str] = {}
         self._seen: dict[int, Any] = {}
-        """What it has come to, which keeps its address."""
+        """Visited objects by id, kept alive so that ids stay unique."""
         self._due: deque[tuple[Any, str, int]] = deque()
         self._codes = codes
-        """By code object, which the graph keeps alive."""
+        """Summaries by id of code object; the graph keeps those alive."""
 
     def finish(self) -> dict[str, str]:
-        """All that was found, once everything has been looked at."""
+        """Finish the traversal, and return all texts found."""
         while self._due:
             self._look(*self._due.popleft())
         return self.found
 
     def value(self, value: Any, place: str, whose: int) -> None:
-        """Write down `value`, which is at `place`."""
+        """Record `value` at `place`."""
         plain = _plain(value, whose != _USERS)
         if plain is not None:
             if whose != _INSIDE:
@@ -260,7 +262,7 @@ class _Walk:
         return known
 
     def _object(self, value: Any, place: str, whose: int) -> None:
-        """An object: its class, what makes it up if nobody can change that, and of one that is called its plain attributes."""
+        """Visit an object: its class, immutable fields, and attributes if callable."""
         kind: Any = type(value)
         ours = _is_ours(kind)
         if getattr(kind, "says_where", False):
@@ -281,7 +283,7 @@ class _Walk:
             self.value(value.__wrapped__, place, whose)
 
     def _class(self, kind: type, place: str) -> None:
-        """The methods and plain attributes of the classes of the user's that `kind` is made of."""
+        """Visit methods and plain attributes of the user's classes in `kind`'s MRO."""
         if not is_users_class(kind):
             if not _is_ours(kind):
                 self._put(place, f"{_CODE}{kind.__module__}.{kind.__qualname__}")
@@ -325,7 +327,7 @@ def _closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any, ours: bool) -> str | None:
-    """The text of a value that cannot be changed, or that is `ours`, if it is the same in each run; None for others."""
+    """Text of an immutable value, or one that is `ours`; None if not reproducible."""
     kind = type(value)
     if kind is str or kind is bytes:
         if ours:
@@ -373,7 +375,7 @@ def _defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
 # Code
 
 _FLAGS = 0x4 | 0x8 | 0x20 | 0x80 | 0x100 | 0x200
-"""Of code: it takes any arguments, and is a generator, a coroutine, or such."""
+"""Relevant flags of code objects: variable arguments, generator, coroutine."""
 
 _CONSTANT = frozenset(hasconst)
 _LOAD_GLOBAL, _STORE_GLOBAL, _STORE_DEREF = opmap["LOAD_GLOBAL"], opmap["STORE_GLOBAL"], opmap["STORE_DEREF"]
@@ -382,7 +384,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 
 def _described(code: CodeType, names: set[str], stored: set[str]) -> tuple[Any, ...]:
-    """What code does: without lines, files, and constants that it does not use, such as its text of documentation.
+    """Description of code without lines, files and unused constants.
 
     `names` gets the names of the globals in it, and `stored` the names outside of it to which it gives other values.
     """
@@ -433,7 +435,7 @@ def _is_ours(value: Any) -> bool:
 
 @functools.cache
 def is_users(file: str) -> bool:
-    """True if code of this file is the user's: neither Python's, nor installed, nor ours."""
+    """True if code of this file is the user's, not of Python, a package or Falkirk."""
     return not (file.startswith(_LIBRARIES) or any(part in file for part in _INSTALLED) or file.startswith("<frozen "))
 
 

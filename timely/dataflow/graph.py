@@ -1,4 +1,4 @@
-"""The logical dataflow graph: nodes, ports, scopes and regions, as the program built them.
+"""Logical dataflow graph: nodes, ports, scopes and regions of the program.
 
 Every worker builds the same graph from the same program. Nothing here runs; `timely.dataflow.plan` turns a graph into what a
 worker executes. Times have one coordinate for each scope that surrounds a node, the root scope's epoch first.
@@ -21,13 +21,15 @@ from timely.time import Summary
 
 
 def captured_as(name: str) -> str:
-    """The name of the node of a capture `name`, where another operator has that name."""
+    """Node name of a capture `name`, if another operator has that name."""
     return f"{name} (capture)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """A nested part of the graph. `depth` is how many coordinates the times inside it have (1 for the root).
+    """Nested part of the graph; times inside it have `depth` coordinates.
+
+    The depth of the root scope is 1.
 
     >>> flow = falkirk.Dataflow()
     >>> inner = flow.scope("inner")
@@ -42,7 +44,7 @@ class Scope:
     site: Site
 
     def path(self) -> list[Scope]:
-        """This scope and all around it, the root first."""
+        """Scopes from the root to this one."""
         above = self.parent.path() if self.parent else []
         return [*above, self]
 
@@ -52,7 +54,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """A named part of the program with one fault-tolerance policy, which the engine carries but does not look into.
+    """Named part of the program with one fault-tolerance policy.
+
+    The engine carries the policy but does not look into it.
 
     >>> flow = falkirk.Dataflow()
     >>> with flow.region("front", policy=falkirk.Ephemeral()) as front:
@@ -64,14 +68,14 @@ class Region:
     name: str
     policy: object = None
     nondeterministic: str | None = None
-    """The reason why what is in it is so; see `Node`."""
+    """Reason for declaring all its operators nondeterministic; see `Node`."""
     gated: bool = False
-    """All that leaves it passes a gate (`timely.operators.gate`), which recovery opens."""
+    """True if its outputs pass gates (`timely.operators.gate`), opened by recovery."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output port of a node: where edges begin."""
+    """Output port of a node, the start of edges."""
 
     node: int
     port: int = 0
@@ -79,7 +83,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input port of a node: where edges end."""
+    """Input port of a node, the end of edges."""
 
     node: int
     port: int = 0
@@ -117,13 +121,13 @@ class Node:
     holds: bool = False
     ahead: bool = False
     nondeterministic: str | None = None
-    """The reason why it may send something else at a time that is done again; None: it does not."""
+    """Reason for possibly different output on replay of a time; None: deterministic."""
     reads: tuple[int, ...] = ()
-    """Nodes whose state this one reads, beside what they send it: the operators of one worker (`Operator.read`)."""
+    """Nodes of the same worker with state read directly by this one (`Operator.read`)."""
     require: str | None = None
-    """The least grade that this sink must promise under failures, as the program demands; None: any."""
+    """Least guarantee demanded of this sink by the program; None: any."""
     verb: Verb | None = None
-    """Of a verb of columns with state: what was asked for."""
+    """Description of a stateful column verb, for other engines."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} ({self.site})"
@@ -131,7 +135,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A stream from one port to another, and how its batches find their worker."""
+    """Connection from an output port to an input port, with its channel."""
 
     index: int
     source: Output
@@ -141,8 +145,10 @@ class Edge:
 
 @dataclass(slots=True)
 class Graph:
-    """The graph under construction. Only ever grows; nodes may be given another policy, be declared nondeterministic, and be
-    given more outputs."""
+    """Graph under construction; nodes and edges are only ever added.
+
+    Nodes may be given another policy, be declared nondeterministic, and be given more outputs.
+    """
 
     name: str
     nodes: list[Node] = field(default_factory=list)
@@ -150,13 +156,13 @@ class Graph:
     scopes: list[Scope] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
     _schemas: dict[Output, Any] = field(default_factory=dict)
-    """Of streams of columns: the schema, or a function that finds it out when it is wanted for the first time."""
+    """Schemas of column streams by output, or functions that infer them on demand."""
     _names: dict[str, Node] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
     _region_stack: list[Region] = field(default_factory=list)
     _gates: dict[tuple[Output, Region | None], Node] = field(default_factory=dict)
     _passed: dict[int, dict[Region, int]] = field(default_factory=dict)
-    """By node, and gated region: the most gates behind nodes of the region that one way to the node passes."""
+    """Most gates on one path to a node behind a gated region, by node and region."""
 
     def __post_init__(self) -> None:
         self.scopes.append(Scope(0, "root", None, 1, user_site()))
@@ -167,18 +173,24 @@ class Graph:
 
     @property
     def region(self) -> Region | None:
-        """The region in which nodes are added now."""
+        """Region of newly added nodes."""
         return self._region_stack[-1] if self._region_stack else None
 
     def schema_of(self, output: Output) -> Any:
-        """The schema of a stream of columns, None where it is not known: see `timely.dataflow.schemas`."""
+        """Schema of a stream of columns, or None if unknown.
+
+        See `timely.dataflow.schemas`.
+        """
         schema = self._schemas.get(output)
         if callable(schema):
             schema = self._schemas[output] = schema()
         return schema
 
     def set_schema(self, output: Output, schema: Any) -> None:
-        """The schema of a stream of columns, or a function that finds it out: to look at all batches takes its time."""
+        """Set a stream's schema, or a function that infers it on demand.
+
+        Inference may have to look at all batches.
+        """
         self._schemas[output] = schema
 
     def add_scope(self, name: str | None, parent: Scope) -> Scope:
@@ -215,7 +227,7 @@ class Graph:
         return node
 
     def _beside_a_capture(self, kind: str, name: str) -> str:
-        """The name of a new node, where a capture and another operator have been given the same.
+        """Name of a new node beside a capture of the same name, which is renamed.
 
         The one is asked for by its name, and the other found again by it: that one keeps it, and nobody knows of it.
         """
@@ -228,20 +240,22 @@ class Graph:
         return name
 
     def change(self, first: int, last: int, **traits: Any) -> None:
-        """Give the nodes from `first` to `last` other traits: those that have the policy that `last` has now, in its region."""
+        """Set traits of the nodes `first` to `last` with the policy and region of `last`."""
         before = self.nodes[last]
         for node in self.nodes[first : last + 1]:
             if node.region is before.region and node.policy is before.policy:
                 self.nodes[node.index] = self._names[node.name] = replace(node, **traits)
 
     def add_output(self, index: int) -> Output:
-        """One more port of a node."""
+        """Add an output port to a node."""
         node = self.nodes[index]
         self.nodes[index] = self._names[node.name] = replace(node, outputs=node.outputs + 1)
         return Output(index, node.outputs)
 
     def add_edge(self, source: Output, target: Input, channel: Channel = PIPELINE) -> Edge:
-        """A new edge. One that leaves a gated region, or the worker in the midst of one, begins at a gate.
+        """Add an edge, through a gate if it leaves a gated region or worker.
+
+        A gate comes in front of an exchange within a gated region, too.
 
         So does one within such a region that leads past a gate: what comes by the other way waits until all in front of that
         gate is persisted at its time, which can only be if what meets it is not persisted together with that.
@@ -257,7 +271,7 @@ class Graph:
         return self.edges[edge.index]
 
     def _gated(self, source: Output, target: Input, channel: Channel) -> Output:
-        """The output at which an edge from `source` begins: itself, or that of a gate behind it."""
+        """Start of an edge from `source`: itself, or a gate behind it."""
         begin, end = self.nodes[source.node], self.nodes[target.node]
         region = begin.region
         if region is None or not region.gated:
@@ -272,7 +286,7 @@ class Graph:
         return self._passed.get(node.index, {}).get(region, 0)
 
     def _pass_on(self, source: int, target: int) -> bool:
-        """Let what is known of the ways to one node count for those to a node behind it. True if that is news."""
+        """Propagate gate counts along an edge; True if any count rises."""
         before = self._passed.get(source)
         if before is None:
             return False
@@ -282,7 +296,10 @@ class Graph:
         return bool(higher)
 
     def _through_gate(self, source: Output, begin: Node, end: Node) -> Output:
-        """The output of a gate behind `source`. It is in the region of what follows; between gated ones it is by itself."""
+        """Output of a gate behind `source`, in the region of `end`.
+
+        Between two gated regions the gate has no region.
+        """
         assert begin.region is not None
         gate = self._gates.get((source, end.region))
         if gate is None:
@@ -319,14 +336,14 @@ class Graph:
         return self._names[name]
 
     def outgoing(self) -> list[list[Edge]]:
-        """The edges that leave each node, by node index."""
+        """Outgoing edges of each node, by node index."""
         result: list[list[Edge]] = [[] for _ in self.nodes]
         for edge in self.edges:
             result[edge.source.node].append(edge)
         return result
 
     def incoming(self) -> list[list[Edge]]:
-        """The edges that reach each node, by node index."""
+        """Incoming edges of each node, by node index."""
         result: list[list[Edge]] = [[] for _ in self.nodes]
         for edge in self.edges:
             result[edge.target.node].append(edge)
@@ -337,7 +354,7 @@ class Graph:
         return (node for node in self.nodes if node.kind in kinds)
 
     def fresh_name(self, kind: str) -> str:
-        """A name that no node has yet, made from `kind`; the same program makes the same names each time."""
+        """Unused node name made from `kind`, the same in each run of the program."""
         while True:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             name = f"{kind}-{self._counts[kind]}"

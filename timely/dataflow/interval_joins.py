@@ -30,7 +30,7 @@ def interval_join(
     lateness: Length | None,
     name: str | None,
 ) -> tuple[Columns, Columns, Columns]:
-    """The pairs, and what was late on either side."""
+    """Joined pairs, and the late rows of either side."""
     check_at_root(left, "join_interval() counts epochs and event time")
     instants = isinstance(lower, dt.timedelta)
     if isinstance(upper, dt.timedelta) != instants or not lower <= upper:  # type: ignore[operator]

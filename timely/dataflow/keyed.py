@@ -36,7 +36,7 @@ Over = Literal["time", "scope"]
 
 
 def check_over(over: str, verb: str) -> bool:
-    """True if state runs on ("scope"); refuse anything but the two ways there are."""
+    """True for over="scope", False for over="time"; others are refused."""
     if over not in ("time", "scope"):
         raise GraphError(
             f"{user_site()}: {verb}(over={over!r}): over is 'time' (each time by itself) or 'scope' (running along the "
@@ -46,7 +46,9 @@ def check_over(over: str, verb: str) -> bool:
 
 
 class Keyed(Wire):
-    """A stream of pairs (key, value). Keys are hashable, and of a type that the codec carries.
+    """Stream of pairs (key, value).
+
+    Keys are hashable, and of a type that the codec carries.
 
     `over` says how long the state of a verb lives: "scope" (the default), it runs on along the innermost coordinate,
     which in the root scope means over all epochs so far, and what comes out when a time is complete is the keys that are
@@ -58,7 +60,9 @@ class Keyed(Wire):
     def reduce(
         self, combine: Combine, over: Over = "scope", name: str | None = None, *, any_order: bool = False
     ) -> Keyed:
-        """One value a key, by `combine(a, b)`: the total so far with the values of a time, in an order by their content.
+        """One value a key, combined by `combine(a, b)`.
+
+        The total so far is combined with the values of a time, in an order by their content.
 
         `any_order` declares that `combine` gives the same, to the last digit, in whatever order and grouping values come, as
         exact arithmetic does and floats do not. Then each worker combines its own values before they travel. It is known of
@@ -81,7 +85,9 @@ class Keyed(Wire):
         return self._keyed_operator("reduce", name, Exchange(prepare=pairs_of), lambda: OrderedReduce(combine, running))
 
     def sum(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The sum of the values of each key. Of floats it is the exact sum, rounded once: it does not depend on their order.
+        """Sum of the values of each key; of floats, the exact sum rounded once.
+
+        So it does not depend on their order.
 
         Raises:
             GraphError: `over` is neither "scope" nor "time".
@@ -95,7 +101,7 @@ class Keyed(Wire):
         return self._reduce("sum", PLUS, over, name)
 
     def min(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The least value of each key. NaN loses against any number.
+        """Least value of each key; NaN loses against any number.
 
         Raises:
             GraphError: `over` is neither "scope" nor "time".
@@ -109,7 +115,7 @@ class Keyed(Wire):
         return self._reduce("min", least, over, name)
 
     def max(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The greatest value of each key. NaN loses against any number.
+        """Greatest value of each key; NaN loses against any number.
 
         Raises:
             GraphError: `over` is neither "scope" nor "time".
@@ -146,7 +152,9 @@ class Keyed(Wire):
         *,
         order_by: Callable[[Any], Any] | None = None,
     ) -> Keyed:
-        """One accumulator a key: `step(accumulator, value)` from `start` (a value, or a function that makes one).
+        """One accumulator a key: `step(accumulator, value)`, beginning with `start`.
+
+        `start` is a value, or a function that makes one.
 
         `step` returns the new accumulator and must not change the old one. A list, dict or set that it returns as it was
         given counts as changed.
@@ -183,7 +191,9 @@ class Keyed(Wire):
         *,
         order_by: Callable[[Any], Any] | None = None,
     ) -> Stream:
-        """The records that `function(key, value, timers)` returns or yields for each pair, with state and timers for each key.
+        """Process each pair with `function(key, value, timers)`, with state and timers.
+
+        The stream has the records that the function returns or yields.
 
         `timers.state` is what was kept of the key, `timers.set(epoch)` has `on_timer(key, epoch, timers)` called when that
         epoch is complete, and `timers.cancel(epoch)` takes that back (`falkirk.Timers`). Both functions return a list, yield,
@@ -228,7 +238,9 @@ class Keyed(Wire):
         return view(made, Stream)
 
     def join(self, other: Keyed, over: Over = "scope", name: str | None = None) -> Keyed:
-        """Pairs (key, (mine, theirs)) for all values with equal keys, so far or (over="time") within a time.
+        """Pairs (key, (mine, theirs)) for all values with equal keys.
+
+        So far, or (over="time") within a time.
 
         Raises:
             GraphError: `other` is not keyed, is of another dataflow, or in another scope; or `over` is neither "scope" nor
@@ -259,7 +271,9 @@ class Keyed(Wire):
         lateness: Length | None = None,
         name: str | None = None,
     ) -> Windowed:
-        """Cut the stream into windows of event time, or of epochs; then ask for `count()`, `sum()`, ..., and `late()`.
+        """Cut the stream into windows of event time, or of epochs.
+
+        Then ask for `count()`, `sum()`, ..., and `late()`.
 
         `time(value)` gives a value's event time; records may be `lateness` behind the greatest one seen.
 
@@ -283,7 +297,9 @@ class Keyed(Wire):
     def split_late(
         self, time: Callable[[Any], Any], lateness: Length | None = None, name: str | None = None
     ) -> tuple[Keyed, Keyed, Stream]:
-        """Three streams: the pairs that are on time, the late ones, and the watermark, for windows and timers of one's own.
+        """Split into pairs on time, late pairs, and the watermark.
+
+        For windows and timers of one's own.
 
         A pair is late if the event time of its value, `time(value)`, is before the watermark: the greatest event time of the
         epochs before, on all workers, minus `lateness` (a timedelta where event times are datetimes). Pairs come out at the
@@ -348,7 +364,7 @@ class Keyed(Wire):
         return self._stage("map_values", name, each, lambda pair: function(pair[1]), repeats_over="record")
 
     def values(self, name: str | None = None) -> Stream:
-        """The values without their keys.
+        """Values without their keys.
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
@@ -364,7 +380,7 @@ class Keyed(Wire):
         )
 
     def records(self) -> Stream:
-        """The same stream as one of records, each a pair.
+        """The same stream as records, each a pair.
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
@@ -377,7 +393,7 @@ class Keyed(Wire):
         return view(self, Stream)
 
     def exchange(self, name: str | None = None) -> Keyed:
-        """Bring equal keys to the same worker.
+        """Send pairs with equal keys to the same worker.
 
         >>> flow = falkirk.Dataflow()
         >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()

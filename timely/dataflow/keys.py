@@ -1,4 +1,4 @@
-"""Keys of columns, as verbs are given them: names of columns, and expressions that make a column each."""
+"""Keys of columns: column names, and expressions that make one column each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timely.operators.agg import Aggregate
 def keys_of(
     verb: str, given: Iterable[Any], named: Mapping[str, Any], schema: pl.Schema | None
 ) -> tuple[tuple[str, ...], tuple[pl.Expr, ...]]:
-    """The names of the keys, in order, and the expressions that make those of them that are no columns yet.
+    """Names of the keys, in order, and expressions for the computed ones.
 
     Raises:
         GraphError: with the user's line, for what is neither a column nor an expression of one.
@@ -37,7 +37,7 @@ def keys_of(
 
 
 def check_name(verb: str, name: Any, schema: pl.Schema | None) -> None:
-    """Refuse a name of an operator that is surely, or maybe, meant for a column called "name".
+    """Refuse an operator name probably meant for a column called "name".
 
     Raises:
         GraphError: with the user's line.
@@ -50,7 +50,7 @@ def check_name(verb: str, name: Any, schema: pl.Schema | None) -> None:
 
 
 def check_options(verb: str, **options: Any) -> None:
-    """Refuse an aggregate, or an expression, in the place of an option of the verb.
+    """Refuse an aggregate or expression passed as an option of a verb.
 
     Raises:
         GraphError: with the user's line.
@@ -64,7 +64,7 @@ def check_options(verb: str, **options: Any) -> None:
 
 
 def column_of(key: str | pl.Expr) -> str | None:
-    """The column that a key is as it stands; None: it is computed, or has another name."""
+    """Column selected by a plain key; None if computed or renamed."""
     if isinstance(key, str):
         return key
     alone = key.meta.is_column_selection() and not key.meta.has_multiple_outputs()
@@ -72,7 +72,7 @@ def column_of(key: str | pl.Expr) -> str | None:
 
 
 def output_of(expr: Any, verb: str) -> str:
-    """The column that a Polars expression makes."""
+    """Output column of a Polars expression."""
     if isinstance(expr, Aggregate):
         of = ", ".join(map(repr, expr.columns()))
         raise GraphError(
@@ -87,7 +87,7 @@ def output_of(expr: Any, verb: str) -> str:
 
 
 def check_made(made: Iterable[pl.Expr], aggregates: Iterable[Aggregate | pl.Expr]) -> None:
-    """Refuse keys in the place of columns that aggregates read."""
+    """Refuse computed keys with the name of a column read by aggregates."""
     replaced = {expr.meta.output_name() for expr in made} & _read_by(aggregates)
     if replaced:
         column = min(replaced)
@@ -98,7 +98,7 @@ def check_made(made: Iterable[pl.Expr], aggregates: Iterable[Aggregate | pl.Expr
 
 
 def _read_by(aggregates: Iterable[Aggregate | pl.Expr]) -> set[str]:
-    """The columns that aggregates read, as far as can be told."""
+    """Columns read by aggregates, as far as they are known."""
     found: set[str] = set()
     for item in aggregates:
         found |= set(item.columns() if isinstance(item, Aggregate) else item.meta.root_names())

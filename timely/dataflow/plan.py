@@ -1,4 +1,4 @@
-"""From the logical graph to what one worker runs: validation, fusion, order, and the contracted graph of progress.
+"""Execution plan of a worker: validation, fusion, order, and progress graph.
 
 A *processor* is an operator on a worker; a chain of stateless operators is fused into one. With one worker, exchanges
 carry nothing and need no place of their own; with several, every exchange is a place where messages may be in flight.
@@ -25,7 +25,7 @@ from timely.progress.tracker import Arc, ProgressGraph, Rank
 from timely.time import Summary, minimal_summaries
 
 Origins = dict[int, tuple[Summary, ...]]
-"""For one point of the graph: the places from which something may come, with the minimal path summaries."""
+"""Minimal path summaries to one point of the graph, by place of origin."""
 
 
 _Child = tuple[int, str]
@@ -33,7 +33,7 @@ _Child = tuple[int, str]
 
 
 class Way(IntEnum):
-    """The way of a batch along a route."""
+    """Delivery mode of a batch along a route."""
 
     PUSH = 0
     QUEUE = 1
@@ -43,7 +43,10 @@ class Way(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """An edge as the worker sees it: to which processor and input port, how, and the place of messages in flight."""
+    """Edge as seen by a worker: target processor and port, way, and place.
+
+    Messages in flight are counted at the place.
+    """
 
     edge: Edge
     way: Way
@@ -54,7 +57,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A unit of execution on a worker. `nodes` has several entries for a fused chain; names and policy are the last one's."""
+    """Unit of execution on a worker; `nodes` has several for a fused chain.
+
+    Name and policy are those of the last.
+    """
 
     index: int
     nodes: tuple[Node, ...]
@@ -69,7 +75,7 @@ class Processor:
 
     @property
     def follower(self) -> Route | None:
-        """The route of all that it sends, if it has one output with one consumer, and no queue lies between."""
+        """Route to the only consumer of its only output, if called directly."""
         if len(self.routes) == 1 and len(self.routes[0]) == 1 and self.routes[0][0].way == Way.PUSH:
             return self.routes[0][0]
         return None
@@ -81,7 +87,7 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that a worker needs to know of the graph. Equal on all workers."""
+    """Execution plan of a graph, equal on all workers."""
 
     graph: Graph
     workers: int
@@ -92,20 +98,20 @@ class Plan:
     probes: dict[int, int]
     """Watch of each probe, by node index."""
     ends: dict[int, tuple[int, ...]]
-    """For each source or input, by node index: the watches of the points where its records end."""
+    """Watches of the final points of each source's or input's records, by node index."""
     arrivals: tuple[Origins, ...]
-    """By node index: what may still arrive at the node's inputs."""
+    """Possible origins of messages to a node's inputs, by node index."""
     stays: frozenset[int] = frozenset()
-    """The edges whose exchange moves nothing, by index: see `timely.dataflow.staying`."""
+    """Indices of exchanges without movement: see `timely.dataflow.staying`."""
     standing_open: frozenset[int] = frozenset()
-    """The gates that never shut, by node index: see `timely.dataflow.standing_open`."""
+    """Permanently open gates, by node index: see `timely.dataflow.standing_open`."""
 
     def spreads(self, edge: Edge) -> bool:
         """True if `edge` leads from every worker to every worker."""
         return edge.channel != PIPELINE and edge.index not in self.stays
 
     def upstream(self, processor: int) -> frozenset[int]:
-        """The processors from which something may come to `processor`, and itself."""
+        """Processors upstream of `processor`, and itself."""
         found, todo = {processor}, [processor]
         while todo:
             target = todo.pop()
@@ -118,7 +124,7 @@ class Plan:
         return frozenset(found)
 
     def sharers(self, processor: Processor) -> int:
-        """The number of workers who share what comes to a processor at one time."""
+        """Number of workers sharing a processor's input of one time."""
         head = processor.nodes[0].index
         return 1 if any(self.graph.edges[edge].target.node == head for edge in self.stays) else self.workers
 
@@ -204,7 +210,7 @@ def _check_feedback(graph: Graph) -> None:
 
 
 def _ranks(graph: Graph) -> list[Rank]:
-    """The position of every node, scope by scope, in an order that follows all edges but those out of feedbacks."""
+    """Topological rank of every node, scope by scope, ignoring edges of feedbacks."""
     members: dict[Scope, TopologicalSorter[_Child]] = {scope: TopologicalSorter() for scope in graph.scopes}
     for node in graph.nodes:
         members[node.scope].add((node.index, "node"))
@@ -248,7 +254,7 @@ def _ranks(graph: Graph) -> list[Rank]:
 
 
 def _cycle_message(graph: Graph, scope: Scope, cycle: Sequence[_Child]) -> str:
-    """The error for a cycle, whose first member comes again at the end."""
+    """Error message for a cycle; its first member is repeated at the end."""
 
     def name(child: _Child) -> str:
         index, kind = child
@@ -264,7 +270,10 @@ def _cycle_message(graph: Graph, scope: Scope, cycle: Sequence[_Child]) -> str:
 
 
 def _fuse(graph: Graph) -> tuple[list[tuple[Node, ...]], dict[int, int]]:
-    """Chains of stateless nodes with nothing else in between; never across a region, a policy, a scope or an exchange."""
+    """Chains of stateless nodes to be fused.
+
+    Nothing else is in between; never across a region, a policy, a scope or an exchange.
+    """
     incoming, outgoing = graph.incoming(), graph.outgoing()
     follower: dict[int, Node] = {}
     for node in graph.nodes:
@@ -295,7 +304,7 @@ def _fuse(graph: Graph) -> tuple[list[tuple[Node, ...]], dict[int, int]]:
 
 
 def _checked(node: Node, incoming: list[Edge]) -> Node:
-    """`node`, which checks for itself what no exchange in front of it will: that its input could travel."""
+    """`node` with a check of its input for the codec, if no exchange encodes it."""
     channels = {edge.target.port: edge.channel for edge in incoming if edge.channel != PIPELINE}
     if not channels:
         return node
@@ -308,7 +317,7 @@ def _checked(node: Node, incoming: list[Edge]) -> Node:
 
 
 def _ends(graph: Graph, start: Node, outgoing: list[list[Edge]], watch: Callable[[Node], int]) -> tuple[int, ...]:
-    """The watches of all points downstream of `start` where records end."""
+    """Watches of all final points of records downstream of `start`."""
     seen = {start.index}
     todo = deque([start])
     ends: set[int] = set()
@@ -324,7 +333,7 @@ def _ends(graph: Graph, start: Node, outgoing: list[list[Edge]], watch: Callable
 
 
 class _Places:
-    """Numbers the places and finds from which of them, along which summaries, things may come to every node."""
+    """Numbering of places, and path summaries from them to every node."""
 
     def __init__(self, graph: Graph, workers: int, ranks: list[Rank], stays: frozenset[int]) -> None:
         self._graph = graph
@@ -354,7 +363,7 @@ class _Places:
         return len(self.names) - 1
 
     def arrivals(self) -> list[Origins]:
-        """The summaries of all paths to each node's inputs: a fixed point, reached in one pass but for loops."""
+        """Summaries of all paths to each node's inputs, as a fixed point."""
         arrivals: list[Origins] = [{} for _ in self._graph.nodes]
         todo = deque(node.index for node in self._graph.nodes)
         waiting = set(todo)
@@ -372,7 +381,7 @@ class _Places:
         return arrivals
 
     def arcs(self, arrivals: list[Origins]) -> list[Arc]:
-        """The arcs between places."""
+        """Edges between places, for progress tracking."""
         arcs = []
         for index, place in self.of_node.items():
             arcs += [Arc(before, place, s) for before, summaries in arrivals[index].items() for s in summaries]

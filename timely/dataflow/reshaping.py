@@ -1,4 +1,4 @@
-"""The same rows with fewer columns, or other names for them: `columns.drop("n")`, `columns.rename({"n": "m"})`.
+"""Dropping and renaming columns: `drop("n")`, `rename({"n": "m"})`.
 
 Where the columns are known, both are a choice of columns by name.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def drop(columns: Columns, given: tuple[Any, ...], strict: bool, name: str | None) -> Columns:
-    """`columns` without some of them: see `Columns.drop`."""
+    """Drop columns: see `Columns.drop`."""
     if not given:
         raise GraphError(f"{user_site()}: drop takes the names of the columns that go")
     if strict:
@@ -37,7 +37,7 @@ def drop(columns: Columns, given: tuple[Any, ...], strict: bool, name: str | Non
 def rename(
     columns: Columns, mapping: Mapping[str, str] | Callable[[str], str], strict: bool, name: str | None
 ) -> Columns:
-    """`columns` with other names: see `Columns.rename`."""
+    """Rename columns: see `Columns.rename`."""
     if not isinstance(mapping, Mapping) and not callable(mapping):
         raise GraphError(
             f"{user_site()}: rename takes a dict of names, old to new, or a function of a name, not {mapping!r}"
@@ -53,6 +53,6 @@ def rename(
 
 
 def _chosen(columns: Columns, kind: str, name: str | None, names: Mapping[str, str]) -> Columns:
-    """The columns that there are, by their new names."""
+    """Select columns, by their new names."""
     exprs = [pl.col(old) if new == old else pl.col(old).alias(new) for new, old in names.items()]
     return columns._plan(kind, name, lambda frame: frame.select(exprs), few=compiled("select", exprs, {}))

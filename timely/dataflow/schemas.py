@@ -1,4 +1,4 @@
-"""Schemas of streams of columns, inferred through the graph: a verb that cannot work is an error where it is called.
+"""Schemas of columns, inferred through the graph to report errors at the call.
 
 A schema gives the Polars type of each column, in order. It is None where it cannot be told: behind functions of the user's, in
 loops, and behind sources that find their columns as they read. Then mistakes show at the first batch.
@@ -25,7 +25,7 @@ MISTAKES = (TypeError, ValueError, pl.exceptions.PolarsError)
 def after(
     kind: str, plan: Callable[[Any], Any], schema: pl.Schema | None, expressions: Iterable[Any] = ()
 ) -> pl.Schema | None:
-    """The schema of what a verb of Polars makes of frames with `schema`.
+    """Schema of the output of a Polars verb on frames with `schema`.
 
     Args:
         plan: the verb, a function of lazy frames.
@@ -49,7 +49,10 @@ def after(
 
 
 def no_rows(schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-    """A frame with these columns and no rows. Polars makes one of a schema by way of Python values, a tenth as fast."""
+    """Frame with these columns and no rows.
+
+    Polars makes one of a schema by way of Python values, a tenth as fast.
+    """
     return pl.DataFrame([_no_values(kind).alias(name) for name, kind in schema.items()]).lazy()
 
 
@@ -59,13 +62,13 @@ def _no_values(kind: pl.DataType) -> pl.Series:
 
 
 def told(error: Exception) -> str:
-    """The message of an error of Polars, without the plan that follows it."""
+    """Message of a Polars error, without the appended query plan."""
     lines = str(error).partition("Resolved plan until failure")[0].partition("This error occurred")[0].splitlines()
     return "; ".join(line.strip() for line in lines if line.strip())
 
 
 def check_columns(kind: str, names: Iterable[str], schema: pl.Schema | None) -> None:
-    """Refuse columns that are not there.
+    """Refuse unknown columns.
 
     Raises:
         GraphError: with the user's line.
@@ -77,7 +80,7 @@ def check_columns(kind: str, names: Iterable[str], schema: pl.Schema | None) -> 
 
 
 def check_unsigned(kind: str, names: Iterable[str]) -> None:
-    """Refuse a column that has the name of the sign, where rows are given one.
+    """Refuse a column with the name of the sign, in verbs that add one.
 
     Raises:
         GraphError: with the user's line.
@@ -90,7 +93,7 @@ def check_unsigned(kind: str, names: Iterable[str]) -> None:
 
 
 def check_keys(kind: str, keys: Iterable[str], schema: pl.Schema | None) -> None:
-    """Refuse keys that are not there, or whose values cannot be compared as wholes.
+    """Refuse missing keys, and keys of nested types.
 
     Raises:
         GraphError: with the user's line.
@@ -118,7 +121,7 @@ def _arrow_form(kind: str, name: str, schema: pl.Schema) -> pa.DataType:
 
 
 def check_nested(kind: str, given: Sequence[Any], schema: pl.Schema | None) -> None:
-    """Refuse to "explode" what is not of lists, and to "unnest" what is not of structs, or has a field that is there already.
+    """Refuse `explode` of non-lists, and `unnest` of non-structs or to names in use.
 
     Raises:
         GraphError: with the user's line.
@@ -141,7 +144,9 @@ def check_nested(kind: str, given: Sequence[Any], schema: pl.Schema | None) -> N
 
 
 def united(kind: str, several: Sequence[pl.Schema]) -> pl.Schema:
-    """The schema of rows of several schemas together: the columns in the order of the first, of types that hold those of all.
+    """Common schema of rows of several schemas.
+
+    The columns are in the order of the first, of types that hold those of all.
 
     Raises:
         GraphError: with the user's line, if they have different columns, or types that do not go together.
@@ -205,7 +210,7 @@ def aggregated(
 
 
 def topped(keys: Sequence[str], schema: pl.Schema | None, running: bool) -> pl.Schema | None:
-    """The schema of the first rows of each key: the keys, then the other columns, without a sign.
+    """Schema of the first rows of each key: keys, then other columns, without sign.
 
     Raises:
         GraphError: with the user's line, if rows of a time (or, `running`, of all so far) cannot be compared.
@@ -218,12 +223,12 @@ def topped(keys: Sequence[str], schema: pl.Schema | None, running: bool) -> pl.S
 
 
 def _as_key(kind: pl.DataType) -> pl.DataType:
-    """The type in which a column comes out that was a key. Of an `Enum` the texts are left, without their order."""
+    """Output type of a column used as a key; an `Enum` becomes `Categorical`."""
     return pl.Categorical() if isinstance(kind, pl.Enum) else kind
 
 
 def other_side(kind: str, known: pl.Schema | None, said: Mapping[str, Any] | None) -> pl.Schema | None:
-    """The schema of the other stream of a join: what is known of it, or else what the user has said (`right=`).
+    """Schema of a join's other stream: inferred, or declared by the user (`right=`).
 
     Raises:
         GraphError: with the user's line, if what he says is not so.
@@ -251,7 +256,9 @@ def joined(
     suffix: str = "_right",
     right_keys: Sequence[str | pl.Expr] | None = None,
 ) -> pl.Schema | None:
-    """The schema of a join on equal `keys`, or on `keys` of the left side and `right_keys` of the right one.
+    """Schema of a join on equal keys.
+
+    The keys are `keys`, or `keys` of the left side and `right_keys` of the right one.
 
     Raises:
         GraphError: with the user's line, if it cannot work.
@@ -291,7 +298,7 @@ def _named(keys: Sequence[str | pl.Expr]) -> list[str]:
 def joined_asof(
     on: str, keys: Sequence[str], tolerance: Any, left: pl.Schema | None, right: pl.Schema | None
 ) -> pl.Schema | None:
-    """The schema of an as-of join in the order of `on`, of rows with equal `keys`.
+    """Schema of an as-of join by `on`, with equal `keys`.
 
     Raises:
         GraphError: with the user's line, if it cannot work.
@@ -313,7 +320,7 @@ _POLARS_HOW = {"lookup": "left", "right": "left", "full": "left"}
 
 
 def _uncoded(schema: pl.Schema, keys: Sequence[str]) -> pl.Schema:
-    """Keys that are dictionary codes are joined, and come out, as text."""
+    """Schema with dictionary-coded keys as text, as a join gives them."""
     coded = (pl.Categorical, pl.Enum)
     types = {name: pl.String() if name in keys and isinstance(kind, coded) else kind for name, kind in schema.items()}
     return pl.Schema(types)
@@ -326,8 +333,9 @@ def windowed(
     instants: bool,
     schema: pl.Schema | None,
 ) -> pl.Schema | None:
-    """The schema of aggregates in windows, by the event times `time` (None: of epochs): the keys, `start`, `end`, then a column
-    for each.
+    """Schema of aggregates in windows: keys, `start`, `end`, and the aggregates.
+
+    `time` is the column of event times; None: windows of epochs.
 
     Raises:
         GraphError: with the user's line, if one of them cannot be computed.

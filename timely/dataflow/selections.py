@@ -1,4 +1,4 @@
-"""Selections by what they give: a row for each row, or totals, of which each batch gives one row.
+"""Classification of selections: one row per input row, or totals of the batch.
 
 Polars' `select` decides by the values: where all of them are single ones, it gives one row. How rows are divided into batches
 is not fixed, so here a selection of constants gives each row its own, and one that computes all its columns is done as
@@ -16,12 +16,15 @@ from timely.data.kernels.trees import tree_of
 
 
 def flat(exprs: tuple[Any, ...]) -> list[Any]:
-    """The arguments of a verb, those in lists, too."""
+    """Arguments of a verb, with lists among them flattened."""
     return [one for expr in exprs for one in (expr if isinstance(expr, list | tuple) else [expr])]
 
 
 def makes_rows_of_none(given: Iterable[Any]) -> bool:
-    """True if all that is selected may be totals, so that even no rows give one; constants alone give none."""
+    """True if the selection may be totals, and so gives a row even of no rows.
+
+    A selection of constants gives none then.
+    """
     given = list(given)
     return not any(map(_keeps_length, given)) and not all(map(_is_constant, given))
 
@@ -43,7 +46,7 @@ def names_of_values(exprs: Iterable[Any], named: Mapping[str, Any]) -> list[str]
 
 
 def _keeps_length(expr: Any) -> bool:
-    """True if the expression surely gives as many values as there are rows. In doubt, no."""
+    """True if the expression surely gives one value per row; False in doubt."""
     if not isinstance(expr, pl.Expr):
         return isinstance(expr, str)
     try:
@@ -53,7 +56,7 @@ def _keeps_length(expr: Any) -> bool:
 
 
 def _is_constant(given: Any) -> bool:
-    """True if it surely is one value, whatever the rows are. In doubt, no."""
+    """True if the expression surely is a single constant; False in doubt."""
     if isinstance(given, str):
         return False
     try:
@@ -66,7 +69,7 @@ def _is_constant(given: Any) -> bool:
 
 
 def _counts(tree: Any) -> bool:
-    """True if the number of rows stands in the tree of an expression."""
+    """True if an expression tree contains the number of rows (`pl.len()`)."""
     match tree:
         case {"Literal": _}:
             return False

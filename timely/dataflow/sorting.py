@@ -1,4 +1,4 @@
-"""The order of the rows of a time: `columns.sort("n", over="time")`."""
+"""Sorting of the rows of a time: `columns.sort("n", over="time")`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sort_of_time(
     over: Over,
     name: str | None,
 ) -> Columns:
-    """The rows of each time of `columns`, in order: see `Columns.sort`."""
+    """Sorted rows of each time of `columns`: see `Columns.sort`."""
     if check_over(over, "sort"):
         raise GraphError(
             f"{user_site()}: rows that go on coming have no last order: say over='time' for the rows of each time in order, "

@@ -1,4 +1,4 @@
-"""Gates that need not shut: those within a region of whose streams none is exchanged.
+"""Permanently open gates: those of regions without movement between workers.
 
 The graph has a gate in front of each exchange in a gated region, since it does not know of workers yet. With one worker, or
 where all that must meet is on one worker already (`timely.dataflow.staying`), such an exchange sends nobody anything: then
@@ -15,7 +15,10 @@ from timely.operators.channels import PIPELINE
 
 
 def standing_open(graph: Graph, workers: int, stays: frozenset[int]) -> frozenset[int]:
-    """The gates, by node index, that never shut. `stays`: the edges whose exchange moves nothing."""
+    """Permanently open gates, by node index.
+
+    `stays`: the edges whose exchange moves nothing.
+    """
     incoming, outgoing = graph.incoming(), graph.outgoing()
     within: dict[Region, list[int]] = {}
     shut: set[Region] = set()
@@ -35,7 +38,7 @@ def standing_open(graph: Graph, workers: int, stays: frozenset[int]) -> frozense
 
 
 def _leads_to(graph: Graph, outgoing: Sequence[Sequence[Edge]], start: int, region: Region) -> bool:
-    """True if a way from a node leads to one of `region`."""
+    """True if a path from a node leads into `region`."""
     todo, seen = [start], {start}
     while todo:
         for edge in outgoing[todo.pop()]:

@@ -1,4 +1,4 @@
-"""Exchanges that need not move anything: where all that must meet is on one worker already.
+"""Exchanges to leave out: rows of a key and time are on one worker already.
 
 An operator that keeps nothing from one time to the next needs the rows of a key *and a time* at one worker
 (`Exchange.within_time`). A source may deal out whole epochs (`timely.io.interface.deals_epochs`): then all rows of epoch e
@@ -17,7 +17,7 @@ _ENDS = ("sink", "capture", "probe")
 
 
 def staying(graph: Graph, workers: int) -> frozenset[int]:
-    """The edges, by index, with a channel other than the plain one whose batches stay where they are made."""
+    """Indices of exchanges to leave out, as batches stay on their worker."""
     if workers == 1:
         return frozenset()
     incoming, outgoing = graph.incoming(), graph.outgoing()
@@ -29,7 +29,7 @@ def staying(graph: Graph, workers: int) -> frozenset[int]:
         return bool(channels) and len(exchanges) == len(channels)
 
     def whole_epochs() -> set[int]:
-        """The nodes of whose output at epoch e all is on worker e mod W."""
+        """Nodes with all output of epoch e on worker e mod W."""
         found: set[int] = set()
         for node in graph.nodes:
             if node.scope is not graph.root or node.ahead or getattr(node.policy, "anew", False):
@@ -46,7 +46,7 @@ def staying(graph: Graph, workers: int) -> frozenset[int]:
         return found
 
     def relied_on(node: Node) -> bool:
-        """True if what follows may keep something by key, and relies on the exchange in front of `node`."""
+        """True if a node downstream of `node` may keep state by key, without an exchange."""
         todo, seen = [node.index], {node.index}
         while todo:
             for edge in outgoing[todo.pop()]:

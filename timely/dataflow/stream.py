@@ -1,4 +1,4 @@
-"""Streams of records: the verbs that take Python functions of one record.
+"""Streams of records: verbs with Python functions of one record.
 
 They are the convenient way, not the fast one: `Columns` has the same verbs over whole columns. Where a batch of columns
 reaches a function of records, each row is a dict.
@@ -64,7 +64,7 @@ class Stream(Wire):
         return self._stage("map", name, each, function, repeats_over="record")
 
     def attempt(self, function: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
-        """Like `map`, but a record on which `function` raises does not stop the job.
+        """Like `map`, but with failed records as dead letters, instead of a failed job.
 
         Two streams: the results, and the dead letters: pairs (record, error text), at the time of the record.
 
@@ -82,7 +82,7 @@ class Stream(Wire):
         return self._of(node, 0), self._of(node, 1)
 
     def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Stream:
-        """Keep the records for which `predicate(record)` is true.
+        """Keep the records with a true `predicate(record)`.
 
         Raises:
             GraphError: `predicate` is no function.
@@ -104,7 +104,7 @@ class Stream(Wire):
         return self._stage("filter", name, kept, predicate, repeats_over="record")
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Stream:
-        """Replace every record by the records that `function(record)` gives.
+        """Replace every record by the records of `function(record)`.
 
         Raises:
             GraphError: `function` is no function.
@@ -127,7 +127,9 @@ class Stream(Wire):
         return self._stage("flat_map", name, flat, function, repeats_over="record")
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
-        """Call `function(record)` for every record that passes; for looking, not for output (use a sink for that).
+        """Call `function(record)` on every record; for looking, not for output.
+
+        For output use a sink.
 
         Raises:
             GraphError: `function` is no function.
@@ -150,7 +152,7 @@ class Stream(Wire):
         return self._stage("inspect", name, look, function, repeats_over="record")
 
     def branch(self, predicate: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
-        """Two streams: the records for which `predicate(record)` is true, and the others.
+        """Split records into two streams: `predicate(record)` true, and the others.
 
         Raises:
             GraphError: `predicate` is no function.
@@ -177,7 +179,9 @@ class Stream(Wire):
         return self._of(node, 0), self._of(node, 1)
 
     def distinct(self, over: Over = "scope", name: str | None = None) -> Stream:
-        """Each record once: once in a scope (the default: ever, in the root scope), or once a time.
+        """Each record once in a scope, or once a time.
+
+        In the root scope, the default means once ever.
 
         Raises:
             GraphError: `over` is neither "scope" nor "time".
@@ -200,7 +204,7 @@ class Stream(Wire):
         return self._of(node)
 
     def exchange(self, by: Callable[[Any], Any], name: str | None = None) -> Stream:
-        """Bring the records with equal `by(record)` to the same worker.
+        """Send records with equal `by(record)` to the same worker.
 
         Raises:
             GraphError: `by` is no function.
@@ -241,7 +245,7 @@ class Stream(Wire):
         )
 
     def keyed(self) -> Keyed:
-        """The same stream, whose records are already pairs (key, value).
+        """The same stream as a keyed one; its records are already pairs (key, value).
 
         >>> flow = falkirk.Dataflow()
         >>> items = flow.source("items", falkirk.Iterable([("a", 1), ("a", 2)]))

@@ -33,7 +33,7 @@ def top_of_groups(
     name: str | None,
     signed: bool,
 ) -> Columns:
-    """The first `k` rows of each group of `columns`, which have a sign if `signed`."""
+    """The `k` first rows of each group; signed input if `signed`."""
     from timely.dataflow.changes import Changes
 
     check_over(over, "top_k")

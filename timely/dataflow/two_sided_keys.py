@@ -1,4 +1,6 @@
-"""Joins on keys that each side has by another name, or computes: `columns.join(other, left_on="shop", right_on="id")`.
+"""Joins on keys with different names on each side, or computed keys.
+
+For example `columns.join(other, left_on="shop", right_on="id")`.
 
 `join` meets rows by columns that both sides have by one name. So keys are given such a name before, and what Polars leaves
 out is left out behind: of a left or inner join the keys of the right side, of a right join those of the left one. In a full
@@ -23,12 +25,12 @@ if TYPE_CHECKING:
 Keys: TypeAlias = "str | pl.Expr | Sequence[str | pl.Expr]"
 
 Join: TypeAlias = "Callable[[Columns, Columns, list[str], Mapping[str, Any] | None], Columns]"
-"""Joins two streams on columns of one name, of which the second is known to have these columns."""
+"""Join of two streams on columns of one name, given the second's known columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPairs:
-    """The keys of a join: what is equal, of the left and the right side."""
+    """Pairs of equal keys of a join, of the left and the right side."""
 
     left: tuple[str | pl.Expr, ...]
     right: tuple[str | pl.Expr, ...]
@@ -46,7 +48,7 @@ class KeyPairs:
 
 
 def key_pairs(on: Keys | None, left_on: Keys | None, right_on: Keys | None) -> KeyPairs:
-    """The keys, as `join` is given them.
+    """Parse and pair the key arguments of `join`.
 
     Raises:
         GraphError: with the user's line, for none, or for what does not go together.
@@ -82,7 +84,7 @@ def join_of_pairs(
     known: Mapping[str, Any] | None,
     join: Join,
 ) -> Columns:
-    """`join` of two streams whose keys are not columns of one name."""
+    """`join` of two streams on keys with different names, or computed keys."""
     schemas.joined(how, pairs.left, left.schema, right.schema, suffix, pairs.right)
     of_left = [key for key in pairs.left if isinstance(key, str)]
     of_right = [key for key in pairs.right if isinstance(key, str)]
@@ -117,7 +119,7 @@ def join_of_pairs(
 
 
 def _free(left: Sequence[str], right: Sequence[str], there: Any) -> bool:
-    """True if no column of the right side that is no key has the name of a left key."""
+    """True if no other column of the right side has the name of a left key."""
     return (
         there is not None
         and not any(name in there for name in left if name not in right)

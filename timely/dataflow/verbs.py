@@ -1,4 +1,4 @@
-"""Verbs of columns with state, as they were asked for: for those who compile a graph to something else than workers.
+"""Descriptions of stateful column verbs, for compilers to other engines.
 
 A stateless verb is in the `plan` of its stage.
 """
@@ -36,21 +36,23 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """`Columns.branch`: rows for which it is true to output 0."""
+    """`Columns.branch`: rows with a true `predicate` to output 0, others to output 1."""
 
     predicate: pl.Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The event times of windows: rows to output 0, the greatest of each epoch to output 1."""
+    """Event times of windows: rows to output 0, maximum of each epoch to output 1."""
 
     column: str
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of each row, of input 0, by the watermark, from input 1: see `timely.operators.watermark` for the outputs.
+    """Windows of each row of input 0, by the watermark from input 1.
+
+    See `timely.operators.watermark` for the outputs.
 
     Lengths are of microseconds where event times are datetimes.
     """

@@ -1,4 +1,4 @@
-"""Verbs that Polars has for frames and streams of columns have not, with what there is in their place."""
+"""Advice for Polars frame verbs missing on streams of columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ADVICE = {
 }
 
 OF_FRAMES = {verb: advice for verbs, advice in _ADVICE.items() for verb in verbs.split()}
-"""By name, the advice for who asks for it."""
+"""Advice by name of the missing verb."""
 
 OF_GROUPS = "groups have no rows of their own: agg(n=agg.count(), total=agg.sum(column)) gives a row for each"
-"""The advice for who asks groups, or windows, for what streams or frames have."""
+"""Advice for verbs missing on groups and windows."""

@@ -1,4 +1,4 @@
-"""Expressions in which "all columns" leaves one out: the sign of changes is not among the columns that a user means.
+"""Wildcards such as `pl.all()`, expanded without the sign column of changes.
 
 Polars expands `pl.all()`, `pl.exclude("x")`, selectors and patterns by the columns that a frame has, wherever they stand in an
 expression. So they are changed in the tree of the expression, before it meets a frame.
@@ -17,7 +17,9 @@ from timely.errors import GraphError, user_site
 
 
 def sparing(column: str, verb: str, exprs: Iterable[Any]) -> list[Any]:
-    """The arguments of a verb of Polars, in which nothing but its name stands for `column`.
+    """Expressions with wildcards changed to leave out `column`.
+
+    Only its name refers to `column` then.
 
     Raises:
         GraphError: with the user's line, if it cannot be told what an argument means.
@@ -30,7 +32,7 @@ def sparing(column: str, verb: str, exprs: Iterable[Any]) -> list[Any]:
 
 
 def sparing_named(column: str, verb: str, named: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of arguments by name."""
+    """Keyword arguments treated as in `sparing`."""
     return dict(zip(named, sparing(column, verb, named.values()), strict=True))
 
 
@@ -61,7 +63,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def _without(column: str, tree: Any) -> Any:
-    """The tree of an expression, whose selections leave `column` out."""
+    """Expression tree with `column` left out of selections."""
     match tree:
         case {"Literal": _} | {"Selector": {"ByName": {"strict": True}}}:
             return tree

@@ -1,4 +1,7 @@
-"""Windows over keyed streams: `keyed.window(Tumbling(60), time=lambda v: v.at)` and what can be asked of them."""
+"""Windows over keyed streams.
+
+`keyed.window(Tumbling(60), time=lambda v: v.at)` and its verbs.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def add_judge(
     channel: Channel = PIPELINE,
     verbs: tuple[Verb | None, Verb | None] = (None, None),
 ) -> Node:
-    """The operator that holds rows against the watermark, behind the one that tells their event times to all workers.
+    """Add the operator to split off late rows, behind one to share event times.
+
+    Event times are sent to all workers.
 
     Args:
         stream: the rows.
@@ -99,7 +104,7 @@ _no_over = naming_options(over="a window is complete by itself, when the waterma
 
 
 class Windowed:
-    """A keyed stream cut into windows: what `Keyed.window` returns.
+    """Keyed stream cut into windows; see `Keyed.window`.
 
     Each verb gives a keyed stream of ((key, window), result), one record for each window of a key that is not empty, when
     the window closes. Several verbs on one `Windowed` share the work of finding out what is late.
@@ -146,7 +151,9 @@ class Windowed:
         )
 
     def late(self) -> Keyed:
-        """The records (key, value) that came too late for one of their windows or more, each once, at its own epoch.
+        """Records (key, value) too late for at least one of their windows.
+
+        Each once, at its own epoch.
 
         Raises:
             GraphError: the windows are of epochs, for which no record is late.
@@ -221,7 +228,9 @@ class Windowed:
 
     @_no_over
     def reduce(self, combine: Combine, name: str | None = None, *, any_order: bool = False) -> Keyed:
-        """The values combined by `combine(a, b)`: epoch by epoch, in an epoch by event time, then by content.
+        """Values of each window combined by `combine(a, b)`.
+
+        They are taken epoch by epoch, in an epoch by event time, then by content.
 
         `any_order` as for `Keyed.reduce`. Where a record joins two sessions, their totals are combined, the earlier first.
 
@@ -250,7 +259,9 @@ class Windowed:
         merge: Combine | None = None,
         name: str | None = None,
     ) -> Keyed:
-        """`step(accumulator, value)` from `start` (a value, or a function that makes one); `step` changes no accumulator.
+        """One accumulator a window: `step(accumulator, value)`, beginning with `start`.
+
+        `start` is a value, or a function that makes one; `step` changes no accumulator.
 
         Values are taken epoch by epoch, in an epoch by event time, and where that is equal in an order of their own that
         every run agrees on. Session windows need `merge(earlier, later)`, as two of them may become one.
@@ -280,7 +291,9 @@ class Windowed:
 
     @_no_over
     def collect(self, name: str | None = None) -> Keyed:
-        """The list of the values, by event time, and where that is equal in an order that every run agrees on.
+        """List of the values of each window, by event time.
+
+        Where event times are equal, in an order that every run agrees on.
 
         >>> flow = falkirk.Dataflow()
         >>> given = falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12), ("ann", 2)], epoch_every=1)
@@ -318,18 +331,18 @@ class Windowed:
 
 
 def check_no_event_time(shape: Epochs, time: object, lateness: object) -> None:
-    """Refuse event time where windows go by epochs. Raises GraphError."""
+    """Refuse event time with windows of epochs; raises GraphError."""
     if time is not None or lateness is not None:
         raise GraphError(f"{user_site()}: {shape} goes by epochs: it takes no time= and no lateness=")
 
 
 def no_row_is_late(shape: object) -> GraphError:
-    """The error of those who ask for what is late for windows of epochs."""
+    """Error for `late()` of windows of epochs."""
     return GraphError(f"{user_site()}: no record is late for {shape}: epochs wait for all of theirs")
 
 
 def check_lateness(lateness: Any, datetimes: bool) -> Length:
-    """`lateness`, 0 for None; refuse what is not of the unit of the windows."""
+    """`lateness`, or 0 for None; refused if not in the unit of the windows."""
     if lateness is None:
         return dt.timedelta(0) if datetimes else 0
     fits = isinstance(lateness, dt.timedelta) if datetimes else isinstance(lateness, int | float)

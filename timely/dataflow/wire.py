@@ -1,4 +1,4 @@
-"""The base of all streams: their place in the graph, and the verbs that do not care what a batch holds."""
+"""Base of all streams: place in the graph, and verbs for batches of any kind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ R = TypeVar("R")
 
 
 def check_callable(function: object, verb: str, many: bool = False) -> None:
-    """Refuse what cannot be called, or gives something other than values when it is, at the line where it was given.
+    """Refuse a non-function, or a function without results.
+
+    The error names the line where it was given.
 
     Args:
         verb: to which it was given.
@@ -73,7 +75,10 @@ def check_callable(function: object, verb: str, many: bool = False) -> None:
 
 
 def check_arity(function: Callable[..., Any], verb: str, takes: tuple[str, ...]) -> None:
-    """Refuse a function that cannot be called with what `takes` names, at the line where it was given."""
+    """Refuse a function not callable with the arguments `takes`.
+
+    The error names the line where it was given.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some in C do not say what they take
@@ -95,11 +100,14 @@ _OF_MANY: dict[object, str] = {
     any: "for one that is true say reduce(lambda a, b: a or b)",
     all: "for all that are true say reduce(lambda a, b: a and b)",
 }
-"""Functions of all values at once, which are often given in the place of one of two values."""
+"""Advice for functions of many values, often passed instead of one of two."""
 
 
 def check_combine(function: object, verb: str) -> None:
-    """Refuse what does not make one value of two, at the line where it was given."""
+    """Refuse a function not meant to combine two values.
+
+    The error names the line where it was given.
+    """
     check_callable(function, verb)
     if (instead := _OF_MANY.get(function)) is not None:
         name = getattr(function, "__name__", "")
@@ -109,19 +117,22 @@ def check_combine(function: object, verb: str) -> None:
 
 
 def check_at_root(stream: Wire, what: str) -> None:
-    """Refuse a stream that is in a scope, for `what` a verb does. Raises GraphError."""
+    """Refuse a stream in a nested scope.
+
+    `what` describes the verb, for the message.
+    """
     if stream.scope.depth != 1:
         raise GraphError(f"{user_site()}: {what}, but this stream is in {stream.scope}: leave() first")
 
 
 def check_reason(reason: str) -> None:
-    """Refuse what is no reason, at the line where it was given."""
+    """Refuse an invalid reason, at the line of the call."""
     if not isinstance(reason, str) or not reason:
         raise GraphError(f"{user_site()}: a reason is a text of one character or more, not {reason!r}")
 
 
 def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
-    """`factory`, which must make operators; when it does not, the error says whose factory it was."""
+    """`factory`, wrapped to report the user's line if it makes no operator."""
     site = user_site()
     if isinstance(factory, Operator):
         kind = type(factory).__name__
@@ -148,7 +159,7 @@ def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A point of the dataflow whose progress can be watched from outside: see `Session.probe`.
+    """Point of the dataflow with observable progress: see `Session.probe`.
 
     >>> flow = falkirk.Dataflow()
     >>> flow.input("items").probe("done")
@@ -161,7 +172,9 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A point of the dataflow whose batches go to whoever runs it: see `Result.captured`.
+    """Point of the dataflow with batches readable by the program.
+
+    See `Result.captured`.
 
     >>> flow = falkirk.Dataflow()
     >>> flow.source("items", falkirk.Iterable([1])).capture("seen")
@@ -186,11 +199,11 @@ _HINTS = {
         "that is a verb of pairs (key, value): make them by key_by(...), or say keyed() if records are pairs already",
     ),
 }
-"""The advice for a verb that streams of another kind have."""
+"""Advice for verbs of other kinds of stream."""
 
 
 def no_attribute(of: object, name: str, hint: str | None) -> AttributeError:
-    """The error of an attribute that is not there, with advice; nobody who asks for a name with `_` in front wants any."""
+    """Error for a missing attribute, with advice unless its name begins with `_`."""
     if name.startswith("_"):
         hint = None
     elif (alike := _alike(name, type(of))) is not None:
@@ -204,14 +217,17 @@ def _snake(name: str) -> str:
 
 
 def _alike(name: str, kind: type) -> str | None:
-    """The verb of `kind` that is meant by one as another library writes it: groupBy, groupby, withColumns."""
+    """Verb of `kind` meant by another library's spelling: groupBy, withColumns."""
     plain = name.replace("_", "").lower().rstrip("s")
     verbs = [verb for verb in dir(kind) if not verb.startswith("_")]
     return next((verb for verb in verbs if verb.replace("_", "").rstrip("s") == plain), None)
 
 
 def naming_options(**hints: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a verb refuse options that it does not have, with the user's line and a hint for those that are often meant."""
+    """Decorator to refuse unknown options, with the user's line.
+
+    Options that are often meant come with a hint.
+    """
 
     def decorate(verb: Callable[P, R]) -> Callable[P, R]:
         options = [
@@ -237,7 +253,9 @@ def naming_options(**hints: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wire:
-    """A stream of batches: the output ports that feed it (several after `concat`), all in one scope.
+    """Stream of batches: its source output ports, all in one scope.
+
+    There are several after `concat`.
 
     `first` is the first node of the verb that made it, where that added more than the operator whose output this is.
     """
@@ -248,7 +266,7 @@ class Wire:
     first: int | None = None
 
     _hints: ClassVar[Mapping[str, str]] = {}
-    """The advice for verbs that this kind of stream does not have."""
+    """Advice for verbs missing on this kind of stream."""
 
     def __repr__(self) -> str:
         names = ", ".join(self.graph.nodes[output.node].name for output in self.outputs)
@@ -268,14 +286,14 @@ class Wire:
     def _attach(
         self, kind: str, name: str | None, channel: Channel = PIPELINE, scope: Scope | None = None, **traits: Any
     ) -> Node:
-        """Add a node that reads this stream on its port 0."""
+        """Add a node with this stream as input port 0."""
         self._check_read(kind)
         node = self.graph.add_node(kind, scope or self.scope, name, **traits)
         self._connect(node, 0, channel)
         return node
 
     def _check_read(self, verb: str) -> None:
-        """Refuse a verb that would take the rows of this stream for something else.
+        """Refuse a verb unable to interpret the rows of this stream.
 
         All that reads a stream comes by here, for its own stream and for others: a kind of stream whose rows are not just rows
         refuses whatever it does not itself give to verbs.
@@ -290,7 +308,10 @@ class Wire:
             self.graph.add_edge(output, Input(node.index, port), channel)
 
     def _of(self, node: Node, port: int = 0, schema: Any = None) -> Self:
-        """The stream of the same kind that leaves `port` of `node`. `schema`: of columns, if known."""
+        """Stream of the same kind from `port` of `node`.
+
+        `schema`: of columns, if known.
+        """
         output = Output(node.index, port)
         if schema is not None:
             self.graph.set_schema(output, schema)
@@ -298,7 +319,7 @@ class Wire:
 
     @property
     def schema(self) -> pl.Schema | None:
-        """The columns and their Polars types, if this is a stream of columns of which they are known; None otherwise.
+        """Columns and their Polars types, or None if unknown or not of columns.
 
         They are known where a source or `to_columns` says them, and behind verbs that do not call functions of the user's.
         """
@@ -315,14 +336,17 @@ class Wire:
         schema: Any = None,
         **traits: Any,
     ) -> Self:
-        """Add a stateless step; `schema` of what it makes, if known; `traits` are those of its `Stage`."""
+        """Add a stateless step.
+
+        `schema` of its output, if known; `traits` are those of its `Stage`.
+        """
         site = user_site()
         chosen = name if name is not None else self.graph.fresh_name(kind)
         stage = Stage(chosen, kind, site, apply, each, **traits)
         return self._of(self._attach(kind, chosen, channel, stages=(stage,)), schema=schema)
 
     def _same_scope(self, other: Wire, verb: str) -> None:
-        """Refuse a verb of two streams that cannot have both."""
+        """Refuse to combine streams of different dataflows or scopes."""
         if not isinstance(other, Wire):
             raise GraphError(
                 f"{user_site()}: {verb} takes another stream, not {type(other).__name__}; make a stream of it first: "
@@ -343,7 +367,9 @@ class Wire:
     def map_batches(
         self, function: Callable[[Any], Batch], name: str | None = None, *, repeats_over: RepeatsOver = "batch"
     ) -> Self:
-        """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table.
+        """Replace every batch by `function(batch)`.
+
+        It returns a list for a list, a frame or table for a frame or table.
 
         The division of a time's records into batches is not fixed, and differs when the time is done again.
         `repeats_over="record"` declares that `function` gives the same in whatever batches they come, as one that handles each
@@ -373,7 +399,7 @@ class Wire:
         return self._stage("map_batches", name, apply, repeats_over=repeats_over)
 
     def concat(self, *others: Self) -> Self:
-        """This stream and `others` as one. Order between them is not kept.
+        """Merge this stream and `others`; order between them is not kept.
 
         Raises:
             GraphError: one of `others` is no stream, is of another dataflow, or in another scope.
@@ -390,7 +416,9 @@ class Wire:
         return replace(self, outputs=outputs, first=None)
 
     def policy(self, policy: object) -> Self:
-        """Give the operator whose output this is a fault-tolerance policy of its own, in place of its region's.
+        """Give this stream's operator its own fault-tolerance policy.
+
+        It takes the place of its region's.
 
         After `iterate` that is the whole loop, but for what was given another policy inside. The stateless steps that some
         verbs put in front of their operator, as `count` does, stay as they are. The engine carries policies and does not
@@ -410,7 +438,9 @@ class Wire:
         return self
 
     def nondeterministic(self, reason: str) -> Self:
-        """Declare that the operator whose output this is may send something else when it does a time again, and why.
+        """Declare this stream's operator nondeterministic, with the reason.
+
+        It may send something else when it does a time again.
 
         Then whoever is behind it does that time again too. Regions take such a reason as well.
 
@@ -429,7 +459,7 @@ class Wire:
         return self
 
     def _change(self, verb: str, **traits: Any) -> None:
-        """Change the operator whose output this is."""
+        """Change traits of this stream's operator."""
         if len(self.outputs) != 1:
             raise GraphError(
                 f"{user_site()}: {verb}() of {self}, which come from several operators: give each of them its own before "
@@ -439,7 +469,7 @@ class Wire:
         self.graph.change(last if self.first is None else self.first, last, **traits)
 
     def broadcast(self, name: str | None = None) -> Self:
-        """Every batch on every worker.
+        """Send every batch to every worker.
 
         >>> flow = falkirk.Dataflow()
         >>> result = flow.source("limits", falkirk.Iterable([10])).broadcast().capture("out")
@@ -462,7 +492,9 @@ class Wire:
         stateful: bool = True,
         kind: str = "unary",
     ) -> Self:
-        """A custom operator: `factory()` makes a `timely.operators.base.Operator` on each worker.
+        """Custom operator; `factory()` makes its `Operator` on each worker.
+
+        That is a `timely.operators.base.Operator`.
 
         `notifies` and `holds` declare that it may ask for notifications, and may retain capabilities or start jobs;
         `stateful=False`, that nothing it does at a time matters to what it does at later ones.
@@ -548,7 +580,7 @@ class Wire:
         return self._of(node)
 
     def output(self, port: int) -> Self:
-        """The stream of another output port of the operator that this stream leaves.
+        """Stream of another output port of the same operator.
 
         Raises:
             GraphError: the operator has no such port.
@@ -566,7 +598,7 @@ class Wire:
         return self._of(node, port)
 
     def probe(self, name: str | None = None) -> Probe:
-        """Watch the progress of this stream.
+        """Add a probe of the progress of this stream.
 
         >>> flow = falkirk.Dataflow()
         >>> done = flow.input("items").map(print).probe()
@@ -582,7 +614,7 @@ class Wire:
         return Probe(node.name, node.index)
 
     def capture(self, name: str | None = None) -> Capture:
-        """Give every batch, with its time, to whoever runs the dataflow.
+        """Deliver every batch with its time to the program.
 
         >>> flow = falkirk.Dataflow()
         >>> seen = flow.source("items", falkirk.Iterable(["a"])).capture("seen")
@@ -627,7 +659,9 @@ class Wire:
     # Scopes
 
     def enter(self, scope: Scope, at: Callable[[Any], int] | None = None, name: str | None = None) -> Self:
-        """This stream inside `scope`, at coordinate 0 or at `at(record)`, which must count from the start of the job.
+        """This stream inside `scope`, at coordinate 0 or at `at(record)`.
+
+        That must count from the start of the job.
 
         Raises:
             GraphError: `scope` is none, or not directly inside that of the stream; `at` is no function, or
@@ -658,7 +692,7 @@ class Wire:
         return self._of(node, schema=self.schema)
 
     def leave(self, name: str | None = None) -> Self:
-        """This stream outside the scope it is in: one coordinate less.
+        """Move this stream to the parent scope: one coordinate less.
 
         Raises:
             GraphError: the stream is in the root scope.
@@ -676,7 +710,9 @@ class Wire:
         return replace(self._of(node, schema=self.schema), scope=parent)
 
     def connect_loop(self, loop: Loop) -> None:
-        """Send this stream round `loop`: it comes out of the loop's stream one iteration later, or its `delay`.
+        """Send this stream round `loop`.
+
+        It comes out of the loop's stream one iteration later, or its `delay`.
 
         Raises:
             GraphError: `loop` is of another dataflow or scope, or connected already.
@@ -702,7 +738,7 @@ class Wire:
     def iterate(
         self, body: Callable[[Self], Self | tuple[Self, Self]], limit: int | None = None, name: str | None = None
     ) -> Self:
-        """Run `body` in a loop until nothing goes round any more, or for `limit` iterations.
+        """Run `body` in a loop until no records are fed back, or for `limit` iterations.
 
         `body` is given what enters and what comes round, as one stream in a scope of its own; it returns the stream that
         goes round again, or a pair (again, out). What leaves the loop is `out`; by default all that goes round.
