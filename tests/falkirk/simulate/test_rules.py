@@ -496,7 +496,7 @@ RUNS: dict[str, Run] = {
     "undone": ("keeping", 3, "monitor", 936),
     "coverage begins at D̄": ("logs", 3, "kill", 722),
     "coverage": ("keeping", 3, "both", 857),
-    "M̄ from the store": ("ahead", 3, "slow", 0),
+    "M̄ from the store": ("ahead", 3, "slow", 357),
     "behind nondeterminism": ("by_chance", 2, "kill", 158),
     "gates": ("eagerly", 2, "kill", 0),
     "gates after a rollback": ("eagerly", 2, "slow", 1),
