@@ -357,7 +357,7 @@ def status(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
-    """Say how the job of a store is, in one sentence and as an exit code: running, stuck, failed, stopped, killed, ended."""
+    """Print the state of a store's job, with an exit code for each."""
     from falkirk.status_view import status_command
 
     _guarded(lambda: status_command(folder, as_json), traceback=False)

@@ -132,7 +132,7 @@ class Observer:
         self._clock = clock
         self._counting: Counting | None = None
         self._members: dict[int, list[Measured]] = {}
-        """Of each fused chain its steps."""
+        """Measured steps of each fused chain, by processor."""
         self._asked: Observe | None = None
         self._until = self._due = 0.0
         self._count = 0

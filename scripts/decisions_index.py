@@ -76,7 +76,7 @@ class Decision:
 
 
 class HeadError(ValueError):
-    """Head of a decision that cannot be read, with the file and what to write."""
+    """Malformed head of a decision; the message has the file and the correct form."""
 
 
 def head(path: Path) -> Decision:
@@ -124,7 +124,7 @@ def index(folder: Path = FOLDER) -> str:
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Write the index, or compare it with `--check`."""
     text = index()
     if "--check" in sys.argv:
         return 0 if text == INDEX.read_text() else 1

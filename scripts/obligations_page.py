@@ -1,4 +1,4 @@
-"""Makes docs/reference/obligations.md of what the operators behind each public verb declare.
+"""Make docs/reference/obligations.md from the declarations of operators.
 
 scripts/obligations_page.py            write the page
 scripts/obligations_page.py --print    print it
@@ -43,7 +43,7 @@ def rows() -> Iterator[tuple[str, str, str, str]]:
 
 
 def _declared(kind: type, verb: Callable[[Any], Any]) -> tuple[str, str]:
-    """The weakest declaration of the operators that `verb` adds, and the class of the last one."""
+    """Weakest declaration among the operators of `verb`; class of the last one."""
     flow = Dataflow()
     stream = flow.input("in")
     made = verb(kind(stream.graph, stream.scope, stream.outputs))
@@ -67,7 +67,7 @@ def page() -> str:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Write the page, or print it with `--print`."""
     if "--print" in sys.argv:
         sys.stdout.write(page())
     else:

@@ -101,7 +101,7 @@ def core(begin: Ids, end: Ids, nodes: int) -> int:
 
 
 def from_nothing(count: Callable[[Ids, Ids, int], int], nodes: int) -> tuple[float, int]:
-    """Milliseconds that all of it takes after the last epoch, and what there is then."""
+    """Milliseconds to count all after the last epoch, and the count."""
     rng = np.random.default_rng(7)
     begin, end = rng.integers(0, nodes, 2 * nodes), rng.integers(0, nodes, 2 * nodes)
     for _ in range(_EPOCHS):

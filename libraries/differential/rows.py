@@ -333,7 +333,7 @@ def joined(columns: Sequence[I64]) -> I64:
 
 
 def constant(value: int, count: int) -> I64:
-    """Read-only column of one repeated number, which takes no memory."""
+    """Read-only column of one repeated number, without memory of its own."""
     return np.ndarray((count,), np.int64, np.int64(value).tobytes(), strides=(0,))
 
 

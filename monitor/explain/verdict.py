@@ -71,6 +71,8 @@ class Judge:
         self._now = UNJUDGED
         self._halt: dict[str, Any] | None = None
         self._halted = 0.0
+        self._cause = ""
+        """Failure behind the present rollback."""
         self.last = 0.0
         """Time of the last event."""
         for event in events:
@@ -89,15 +91,13 @@ class Judge:
             case "restored" | "resumed":
                 self._now, self._halt = Verdict("running", "running", at), None
             case "failure" if before.state != "starting":
-                text = f"rolling back: worker {data['worker']} failed ({data['reason']})"
+                self._cause = f"worker {data['worker']} failed ({data['reason']})"
                 since = before.since if before.state == "rolling back" else at
+                text = f"rolling back: {self._cause}"
                 self._now, self._halt = Verdict("rolling back", text, since, -1, data["worker"]), None
             case "round" | "decided" if before.state == "rolling back":
                 phase = "draining" if event.kind == "round" else "restoring"
-                cause = (
-                    before.text.removeprefix("rolling back: ").removeprefix("draining: ").removeprefix("restoring: ")
-                )
-                self._now = msgspec.structs.replace(before, text=f"rolling back: {phase}: {cause}")
+                self._now = msgspec.structs.replace(before, text=f"rolling back: {phase}: {self._cause}")
             case "stuck":
                 self._halt, self._halted = data, at - data["seconds"]
             case "moves":

@@ -118,7 +118,7 @@ def what_came_back_is_complete(agent: Agent) -> str | None:
 
 
 def watermarks_can_be_restored(agent: Agent) -> str | None:
-    """W(p) is in F*(p): nothing that it rests on is collected (section 4.2)."""
+    """W(p) is in F*(p): all that W(p) rests on is still stored (section 4.2)."""
     if not agent.alive:
         return None
     for p, (info, low) in enumerate(zip(agent.layout.processors, agent.low[agent.index])):

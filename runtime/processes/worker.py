@@ -71,7 +71,7 @@ HASTE = "haste"
 
 _LOOK_SECONDS = 2.0
 _MUCH = 16 << 20
-"""Bytes in a job's store from which on a spare loads Numba.
+"""Least size of a store, in bytes, for a spare to load Numba.
 
 That takes seconds, and would restore so much.
 """

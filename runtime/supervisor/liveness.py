@@ -168,8 +168,8 @@ def evidence(pid: int) -> Evidence:
     with suppress(OSError):
         for thread in process.joinpath("task").iterdir():
             with suppress(OSError):  # it has ended meanwhile
-                now = _fields(thread)[0]
-                ready, disk = ready or now == "R", disk or now == "D"
+                doing = _fields(thread)[0]
+                ready, disk = ready or doing == "R", disk or doing == "D"
                 waited += int(thread.joinpath("schedstat").read_text().split()[1])
     return Evidence(computed, waited, fetched, ready, disk)
 

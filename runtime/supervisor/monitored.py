@@ -189,7 +189,7 @@ class Monitored:
             self._lose(self.place.turn())
 
     def stopped(self, by: str) -> None:
-        """Have the monitor note that the job is stopped, if it can."""
+        """Ask the monitor to journal a stop of the job `by` somebody."""
         if self._monitor is not None and self.over is None and self.error is None:
             self._monitor.tell(Stopping(by))
             self._noted_by = time.monotonic() + _NOTE_SECONDS

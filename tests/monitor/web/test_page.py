@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from recovery.protocol import Working
 from runtime.page.address import open_page
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.monitor.web.browser import Tab, browser, find_browser
+from tests.monitor.web.browser import Tab, find_browser
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.serving import ask, running, serving
 from tests.monitor.web.standing import StandingJob
@@ -36,15 +35,6 @@ pytestmark = [
 
 READY = "document.documentElement.dataset.ready === 'yes'"
 NODES = "document.querySelectorAll('.node').length"
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    found = find_browser()
-    assert found is not None
-    with browser(found) as opened:
-        opened.size(1500, 950)
-        yield opened
 
 
 def go(tab: Tab, url: str, fragment: str = "") -> None:

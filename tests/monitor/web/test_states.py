@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,8 @@ from runtime.program import Program
 from runtime.supervisor.starting import JobStopped
 from runtime.supervisor.stop import stop_job
 from runtime.supervisor.supervisor import Job
-from tests.monitor.web.browser import Tab, browser, find_browser
+from tests.monitor.web import test_page
+from tests.monitor.web.browser import Tab
 from tests.monitor.web.programs import example_layout
 from tests.monitor.web.serving import ask, serving
 from tests.monitor.web.standing import StandingJob
@@ -33,20 +34,7 @@ from tests.monitor.web.test_page import READY, go, text_of
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Rate
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(find_browser() is None, reason="there is no Chromium: install the package chromium"),
-    pytest.mark.xdist_group("browser"),
-]
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    found = find_browser()
-    assert found is not None
-    with browser(found) as opened:
-        opened.size(1500, 950)
-        yield opened
+pytestmark = test_page.pytestmark
 
 
 @dataclass(frozen=True)
