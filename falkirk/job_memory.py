@@ -22,7 +22,7 @@ from runtime.scratch import OWNER
 from timely.errors import FalkirkError
 
 _PROCESSES = Path("/proc")
-_KEEPER = "libraries.spark.process.keeper"
+_KEEPER = "libraries.spark.daemon.daemon"
 _NAMES = {
     "runtime.processes.fork_server": "fork server",
     "runtime.processes.worker": "worker",

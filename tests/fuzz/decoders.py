@@ -32,13 +32,13 @@ import zmq
 from msgspec.structs import replace
 
 from libraries.differential.rows import rows_of
+from libraries.spark import protocol as spark
 from libraries.spark.cluster.attempt import read_ending
-from libraries.spark.engine.going_on import KeptProgram, read_program
+from libraries.spark.engine.compatibility import KeptProgram, read_program
+from libraries.spark.files import batches as spark_batches
 from libraries.spark.files import pinned, published, reads
 from libraries.spark.files.manifest import ManifestEntry, entries_of
 from libraries.spark.files.schemas import read_schema, write_schema
-from libraries.spark.process import batches as spark_batches
-from libraries.spark.process import protocol as spark
 from monitor.coordination import records as kept
 from monitor.coordination import supervision
 from monitor.coordination.handshake import refusal

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 import timely
 from libraries.spark.cluster import meeting
 from libraries.spark.errors import SparkError
-from libraries.spark.process.class_cache import options_to_use
-from libraries.spark.process.java import find_java, home_for_spark
-from libraries.spark.process.session import SparkOptions, check_master, environment, open_session, settings
-from libraries.spark.process.submitted import submitted
+from libraries.spark.setup.class_cache import options_to_use
+from libraries.spark.setup.java import find_java, home_for_spark
+from libraries.spark.setup.options import SparkOptions, check_master, environment, open_session, settings
+from libraries.spark.setup.submitted import submitted
 from libraries.spark.versions import check_version, installed
 from runtime.scratch import Scratch
 from timely.errors import PACKAGES

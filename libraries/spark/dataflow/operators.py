@@ -27,8 +27,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from libraries.spark.dataflow.left_out import LeftOut
 from libraries.spark.dataflow.placement import home, keys_of
+from libraries.spark.dataflow.skipped_runs import LeftOut
 from libraries.spark.errors import SparkError
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer, hand_over, write_for

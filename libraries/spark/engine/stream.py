@@ -19,14 +19,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from libraries.spark.client.streaming import has_read_all, noting_the_end
+from libraries.spark.client.tasks import check_types
 from libraries.spark.dataflow.stream_source import Stream
 from libraries.spark.engine.compiler import Compiled, Kept, Streamed, compile_for_spark
 from libraries.spark.engine.history import History, InAStore, OfARun
 from libraries.spark.engine.run import SETTINGS, Writers, explained, rows_of
 from libraries.spark.engine.types import EPOCH, quoted
 from libraries.spark.engine.windows import BATCH
-from libraries.spark.process.query_end import has_read_all, noting_the_end
-from libraries.spark.process.tasks import check_types
 from libraries.spark.versions import arrow_schema
 from runtime.supervisor.store import JobStore
 from timely.data.batch import as_polars

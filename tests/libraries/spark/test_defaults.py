@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from libraries import spark
-from libraries.spark.process.defaults import logs_by_itself
-from libraries.spark.process.session import left_out, settings
+from libraries.spark.setup.defaults import logs_by_itself
+from libraries.spark.setup.options import left_out, settings
 from runtime.run import run
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow

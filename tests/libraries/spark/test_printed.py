@@ -10,7 +10,7 @@ import pytest
 
 import falkirk
 from libraries import spark
-from libraries.spark.process.printed import LINES_AT_ONCE, Printed
+from libraries.spark.daemon.output import LINES_AT_ONCE, Printed
 
 
 def test_lines_are_shown_whole_and_once_without_what_java_says_of_itself() -> None:

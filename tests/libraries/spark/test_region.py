@@ -27,8 +27,8 @@ from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
 from libraries.spark.dataflow import operators
-from libraries.spark.dataflow.left_out import LeftOut
 from libraries.spark.dataflow.placement import home, keys_of
+from libraries.spark.dataflow.skipped_runs import LeftOut
 from libraries.spark.files import manifest
 from libraries.spark.files import parquet as files
 from libraries.spark.files.manifest import Calendar, Manifest, ManifestEntry

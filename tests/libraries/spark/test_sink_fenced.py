@@ -22,7 +22,7 @@ from libraries.spark.dataflow.placement import home
 from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.files.parquet import input_stem, output_name, write_input
 from libraries.spark.files.schemas import write_schema
-from libraries.spark.process.host import Given
+from libraries.spark.host.host import Given
 from recovery.policy import Lazy
 from runtime.program import Program
 from runtime.run import run

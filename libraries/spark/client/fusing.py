@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
-from libraries.spark.process.access import group_of
+from libraries.spark.client.access import group_of
 
 _PASS = (
     *(

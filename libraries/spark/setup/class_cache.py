@@ -2,7 +2,7 @@
 
 Java spends most of a start of Spark on reading, checking and interpreting the same ten thousand classes. `record` has Spark
 start once, run a little of everything, and write down what Java has made of them (`python -m
-libraries.spark.process.class_cache` in a process of its own). Each Spark that is started later with the same Java and the same
+libraries.spark.setup.class_cache` in a process of its own). Each Spark that is started later with the same Java and the same
 pyspark maps that file. Java sees for itself that a file fits (the same jars, unchanged, in the same order), and does without
 one that does not. So the file's name tells what Java compares: a pyspark that is installed anew, in the same place, gets a new
 file for the former one.
@@ -19,8 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from libraries.spark.errors import SparkError
-from libraries.spark.process.java import Java, find_java, home_for_spark
-from libraries.spark.process.session import SparkOptions, environment, open_session, settings
+from libraries.spark.setup.java import Java, find_java, home_for_spark
+from libraries.spark.setup.options import SparkOptions, environment, open_session, settings
 from runtime.scratch import Scratch
 
 _AHEAD_OF_TIME = 25

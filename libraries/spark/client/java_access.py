@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from libraries.spark.client.access import group_of
+from libraries.spark.client.job_files import own_options, write_files
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.schemas import read_schema
-from libraries.spark.process.access import group_of
-from libraries.spark.process.own_files import own_options, write_files
-from libraries.spark.process.protocol import Frames, JavaUp, RunTask
-from libraries.spark.process.session import attach, is_local
+from libraries.spark.protocol import Frames, JavaUp, RunTask
+from libraries.spark.setup.options import attach, is_local
 from runtime.scratch import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from libraries.spark.process.queries import Publisher
+    from libraries.spark.client.queries import Publisher
 
 _ATTACH_SECONDS = 120.0
 """Seconds for a Java with earlier sessions to open one; otherwise it is killed.

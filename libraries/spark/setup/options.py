@@ -1,7 +1,7 @@
 """Creation of Spark sessions: options, process environment and settings.
 
 Nothing here starts a process. Whoever wants Spark sets `environment(...)` for a process and calls `open_session(...)` in it:
-regions do so in a child process of their own (`libraries.spark.process.host`), others may do it where they are.
+regions do so in a child process of their own (`libraries.spark.host.host`), others may do it where they are.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
 from libraries.spark.errors import SparkError
-from libraries.spark.process.defaults import LEVEL, holds, logs_by_itself, read_defaults
-from libraries.spark.process.fence import connections_of_others, end_what_others_began
-from libraries.spark.process.protocol import JavaUp
-from libraries.spark.process.submitted import held
-from libraries.spark.process.submitted import master as submitted_master
-from libraries.spark.process.submitted import settings as submitted_settings
+from libraries.spark.protocol import JavaUp
+from libraries.spark.setup.defaults import LEVEL, holds, logs_by_itself, read_defaults
+from libraries.spark.setup.fence import connections_of_others, end_what_others_began
+from libraries.spark.setup.submitted import held
+from libraries.spark.setup.submitted import master as submitted_master
+from libraries.spark.setup.submitted import settings as submitted_settings
 from timely.errors import at_line
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Connection of this process to the Spark daemon, started on demand.
 
-The daemon is `libraries.spark.process.keeper`.
+The daemon is `libraries.spark.daemon.daemon`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 import msgspec
 
 from libraries.spark.errors import SparkError
-from libraries.spark.process.class_cache import options_to_use
-from libraries.spark.process.java import find_java
-from libraries.spark.process.protocol import FOLDER, JavaOrders, Orders, SailOrders, ServerOrders
-from libraries.spark.process.sail import VARIABLE, sail_python
-from libraries.spark.process.session import SparkOptions, environment, python_path, session_settings, settings
+from libraries.spark.protocol import FOLDER, JavaOrders, Orders, SailOrders, ServerOrders
+from libraries.spark.setup.class_cache import options_to_use
+from libraries.spark.setup.java import find_java
+from libraries.spark.setup.options import SparkOptions, environment, python_path, session_settings, settings
+from libraries.spark.setup.sail import VARIABLE, sail_python
 from libraries.spark.versions import check_version, installed
 from runtime.scratch import OWNER, Scratch, for_sockets, job_folder
 from runtime.supervisor.forked import Forked, start_alone
 
-KEEPER = "libraries.spark.process.keeper"
+KEEPER = "libraries.spark.daemon.daemon"
 
 _START_SECONDS = 120.0
 _LOOK_SECONDS = 0.02

@@ -31,15 +31,15 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from libraries.spark.client.failures import told
+from libraries.spark.client.handover import Desk
+from libraries.spark.client.java_access import read_files, read_table_files
+from libraries.spark.client.job_files import own_options, write_files
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files.parquet import carried_schema, gathered, write_output
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.schemas import read_schema
-from libraries.spark.process.desk import Desk
-from libraries.spark.process.failures import told
-from libraries.spark.process.java_access import read_files, read_table_files
-from libraries.spark.process.own_files import own_options, write_files
-from libraries.spark.process.protocol import Frames, Release, RunTask, ServerOrders, ServerUp, session_id
+from libraries.spark.protocol import Frames, Release, RunTask, ServerOrders, ServerUp, session_id
 from libraries.spark.versions import arrow_schema, check_version
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from libraries.spark.process.queries import Publisher
+    from libraries.spark.client.queries import Publisher
 
 _CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # who failed to connect must not make others wait

@@ -1,7 +1,7 @@
 """Spark for a worker process: started on demand, supervised, killed, restarted.
 
 All regions of a worker process with equal options share one. It is started when it is first wanted, in the background. Its Java
-stays until the job ends (`libraries.spark.process.keeper`).
+stays until the job ends (`libraries.spark.daemon.daemon`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import msgspec
 
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files.small import Written
-from libraries.spark.process.keeping import connect, let_go
-from libraries.spark.process.protocol import (
+from libraries.spark.host.daemon_connection import connect, let_go
+from libraries.spark.host.retries import Losses, Tries
+from libraries.spark.protocol import (
     END,
     FROM_SPARK,
     LEAVE,
@@ -44,8 +45,7 @@ from libraries.spark.process.protocol import (
     Waits,
     encode,
 )
-from libraries.spark.process.session import SparkOptions, check_master, left_out
-from libraries.spark.process.tries import Losses, Tries
+from libraries.spark.setup.options import SparkOptions, check_master, left_out
 from runtime.control import receive_bytes, send_bytes
 
 _LOOK_SECONDS = 0.1

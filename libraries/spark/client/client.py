@@ -1,6 +1,6 @@
 """Client process of a worker for Spark, forked from the Spark daemon.
 
-The daemon is `libraries.spark.process.keeper`.
+The daemon is `libraries.spark.daemon.daemon`.
 
 It can die, or hang, while Spark lives on: then another one takes its place. It ends when the worker is gone, or the keeper;
 when Spark is gone it says so, and waits to be ended.
@@ -17,10 +17,12 @@ from contextlib import suppress
 
 from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
 
-from libraries.spark.process.access import Access
-from libraries.spark.process.failures import hopeless, told
-from libraries.spark.process.java_access import JavaAccess, lost_java
-from libraries.spark.process.protocol import (
+from libraries.spark.client.access import Access
+from libraries.spark.client.failures import hopeless, told
+from libraries.spark.client.java_access import JavaAccess, lost_java
+from libraries.spark.client.queries import Queries
+from libraries.spark.client.tasks import Tasks
+from libraries.spark.protocol import (
     ASKS,
     FROM_KEEPER,
     OPENS,
@@ -43,9 +45,7 @@ from libraries.spark.process.protocol import (
     Waits,
     encode,
 )
-from libraries.spark.process.queries import Queries
-from libraries.spark.process.session import secrets
-from libraries.spark.process.tasks import Tasks
+from libraries.spark.setup.options import secrets
 from runtime.control import receive_bytes, send_bytes
 
 _POLL_SECONDS = 1.0
@@ -117,7 +117,7 @@ class SparkChild:
 
     def _opened(self, up: JavaUp | ServerUp) -> Access:
         if isinstance(up, ServerUp):
-            from libraries.spark.process.connect import ConnectAccess
+            from libraries.spark.client.connect_access import ConnectAccess
 
             def opens() -> None:
                 self._news.send(OPENS)
@@ -232,7 +232,7 @@ def main(control: socket.socket | None, news: socket.socket) -> int:
         if isinstance(message, JavaUp):
             JavaAccess(message).warm()
         elif isinstance(message, Release):
-            from libraries.spark.process.connect import release
+            from libraries.spark.client.connect_access import release
 
             release(message)
     return 0

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from libraries.spark.client.access import Access
 from libraries.spark.errors import SparkError
-from libraries.spark.process.access import Access
 
 _thread = threading.local()
 

@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING
 import cloudpickle
 import pyarrow.parquet as pq
 
+from libraries.spark.client.access import Access
+from libraries.spark.client.job_files import write_files
+from libraries.spark.client.region_session import current
+from libraries.spark.client.streaming import has_read_all, noting_the_end
+from libraries.spark.client.tasks import call, check_types, described
 from libraries.spark.errors import SparkError, SparkLost
+from libraries.spark.files.batches import CHECKPOINT, batch_folder, last_batch, set_end, share_folder
 from libraries.spark.files.parquet import sync_folder
-from libraries.spark.process.access import Access
-from libraries.spark.process.batches import CHECKPOINT, batch_folder, last_batch, set_end, share_folder
-from libraries.spark.process.own_files import write_files
-from libraries.spark.process.protocol import Follow, QueryProgress
-from libraries.spark.process.query_end import has_read_all, noting_the_end
-from libraries.spark.process.region_session import current
-from libraries.spark.process.tasks import call, check_types, described
+from libraries.spark.protocol import Follow, QueryProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -167,7 +167,7 @@ def streaming(session: SparkSession, function: Callable[[SparkSession], DataFram
 def triggered(writer: DataStreamWriter, mode: str, now: bool, every: float | None) -> DataStreamWriter:
     """Writer of a streaming DataFrame with output mode and trigger set.
 
-    See `libraries.spark.process.protocol.Follow`.
+    See `libraries.spark.protocol.Follow`.
     """
     writer = writer.outputMode(mode)
     if now:

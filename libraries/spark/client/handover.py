@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from libraries.spark.process.queries import Publisher
+    from libraries.spark.client.queries import Publisher
 
 _LOOK_SECONDS = 0.02
 

@@ -1,6 +1,6 @@
 """Sparks owned by the Spark daemon: a Java, a Sail, or sessions on a server.
 
-The daemon is `libraries.spark.process.keeper`.
+The daemon is `libraries.spark.daemon.daemon`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from libraries.spark.process import sail_server
-from libraries.spark.process.java import Java, home_for_spark
-from libraries.spark.process.printed import Printed
-from libraries.spark.process.protocol import (
+from libraries.spark.daemon import sail_server
+from libraries.spark.daemon.output import Printed
+from libraries.spark.protocol import (
     FOLDER,
     FromKeeper,
     JavaOrders,
@@ -31,6 +30,7 @@ from libraries.spark.process.protocol import (
     ServerUp,
     SparkEnded,
 )
+from libraries.spark.setup.java import Java, home_for_spark
 from runtime.scratch import Scratch
 
 _CHUNK = 1 << 16

@@ -20,17 +20,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
+from libraries.spark.client.access import Access
+from libraries.spark.client.failures import own, told
+from libraries.spark.client.fusing import check, jobs, joined
+from libraries.spark.client.references import referenced
+from libraries.spark.client.region_session import current
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import pinned
 from libraries.spark.files.parquet import carried_schema, sound, write_output
 from libraries.spark.files.schemas import read_schema, write_schema
 from libraries.spark.files.small import SMALL, Written, packed
-from libraries.spark.process.access import Access
-from libraries.spark.process.failures import own, told
-from libraries.spark.process.fusing import check, jobs, joined
-from libraries.spark.process.protocol import Frames, Kind, Query, Read, RunTask
-from libraries.spark.process.references import referenced
-from libraries.spark.process.region_session import current
+from libraries.spark.protocol import Frames, Kind, Query, Read, RunTask
 from libraries.spark.versions import arrow_schema
 
 _TOO_MUCH = "spark.driver.maxResultSize"

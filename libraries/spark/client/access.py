@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from libraries.spark.client.queries import Publisher
     from libraries.spark.files.pinned_file import PinnedFile
-    from libraries.spark.process.protocol import Frames, RunTask
-    from libraries.spark.process.queries import Publisher
+    from libraries.spark.protocol import Frames, RunTask
 
 
 class Access(Protocol):
@@ -31,7 +31,7 @@ class Access(Protocol):
     own_options: dict[str, str]
     """Options of the files written by Spark for a job.
 
-    See `libraries.spark.process.own_files`.
+    See `libraries.spark.client.job_files`.
     """
 
     def new_session(self) -> SparkSession:

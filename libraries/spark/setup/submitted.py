@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from libraries.spark.process.defaults import holds
+from libraries.spark.setup.defaults import holds
 
 VARIABLE = "PYSPARK_GATEWAY_PORT"
 """Environment variable of such a program: the port of its Java."""

@@ -1,6 +1,6 @@
 """Spark daemon of a job: owns Java or server sessions, forks a client per worker.
 
-It is `python -m libraries.spark.process.keeper`, or forked. `keeping` starts it, and nobody else.
+It is `python -m libraries.spark.daemon.daemon`, or forked. `keeping` starts it, and nobody else.
 
     worker ── child, which the keeper has forked for it ── Java, which the keeper has started, or a server elsewhere
 
@@ -38,8 +38,8 @@ from pathlib import Path
 
 import msgspec
 
-from libraries.spark.process.kept import Kept, KeptJava, KeptSail, KeptServer, end_of
-from libraries.spark.process.protocol import (
+from libraries.spark.daemon.owned import Kept, KeptJava, KeptSail, KeptServer, end_of
+from libraries.spark.protocol import (
     ASKS,
     END,
     LEAVE,
@@ -55,10 +55,10 @@ from libraries.spark.process.protocol import (
 )
 from runtime.control import frame
 
-CHILD = "libraries.spark.process.child"
+CHILD = "libraries.spark.client.client"
 NAME, CHILDS_NAME = "keeper of Spark", "child for Spark"
 """Process names for the operating system, of at most 15 characters."""
-_CONNECT = "libraries.spark.process.connect"
+_CONNECT = "libraries.spark.client.connect_access"
 
 _TICK_SECONDS = 0.25
 """Seconds between two checks for the end of the job.
