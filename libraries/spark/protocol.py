@@ -184,7 +184,7 @@ class Orders(msgspec.Struct, frozen=True):
     """Orders of a Spark daemon, sent on its standard input.
 
     `address` is that of its socket, and the job is over when the file `owner` is not locked any more. What is kept is a
-    Java, which the keeper starts, or what others have on a Spark Connect server.
+    Java, which the daemon starts, or what others have on a Spark Connect server.
     """
 
     address: str
@@ -248,7 +248,7 @@ class JavaUp(msgspec.Struct, tag=True, frozen=True):
 class ServerUp(msgspec.Struct, tag=True, frozen=True):
     """From the daemon: address of the server; session ids derive from `root`.
 
-    See `session_id`. `pid` is the process of one that the keeper has started.
+    See `session_id`. `pid` is the process of one that the daemon has started.
     """
 
     server: ServerOrders
@@ -273,7 +273,7 @@ class SparkEnded(msgspec.Struct, tag=True, frozen=True):
 
 ToSpark = RunTask | Follow | Consumed | Cancel
 FromSpark = Ready | Waits | RunProgress | QueryProgress | Done | RunFailed | PrintedText
-FromKeeper = JavaUp | ServerUp | Release | SparkEnded | PrintedText
+FromDaemon = JavaUp | ServerUp | Release | SparkEnded | PrintedText
 
 
 def session_id(root: str, number: int) -> str:
@@ -284,4 +284,4 @@ def session_id(root: str, number: int) -> str:
 encode = msgspec.msgpack.Encoder().encode
 TO_SPARK: Typed[ToSpark] = Typed("what the job says to Spark's process", ToSpark)
 FROM_SPARK: Typed[FromSpark] = Typed("what Spark's process says", FromSpark)
-FROM_KEEPER: Typed[FromKeeper] = Typed("what the keeper of Java says", FromKeeper)
+FROM_DAEMON: Typed[FromDaemon] = Typed("what the daemon of Spark says", FromDaemon)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from libraries.spark.client.queries import Publisher
+    from libraries.spark.client.publisher import Publisher
     from libraries.spark.files.pinned_file import PinnedFile
     from libraries.spark.protocol import Frames, RunTask
 

@@ -2,7 +2,7 @@
 
 The daemon is `libraries.spark.daemon.daemon`.
 
-It can die, or hang, while Spark lives on: then another one takes its place. It ends when the worker is gone, or the keeper;
+It can die, or hang, while Spark lives on: then another one takes its place. It ends when the worker is gone, or the daemon;
 when Spark is gone it says so, and waits to be ended.
 """
 
@@ -18,13 +18,13 @@ from contextlib import suppress
 from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
 
 from libraries.spark.client.access import Access
-from libraries.spark.client.failures import hopeless, told
+from libraries.spark.client.failures import error_text, hopeless
 from libraries.spark.client.java_access import JavaAccess, lost_java
 from libraries.spark.client.queries import Queries
 from libraries.spark.client.tasks import Tasks
 from libraries.spark.protocol import (
     ASKS,
-    FROM_KEEPER,
+    FROM_DAEMON,
     OPENS,
     SETTLED,
     TO_SPARK,
@@ -60,7 +60,7 @@ _END_SECONDS = 1.0
 _PRINTED_SECONDS = 2.0
 
 
-class SparkChild:
+class SparkClient:
     """Client's side of its connections: to the worker, and to the Spark daemon."""
 
     def __init__(self, control: socket.socket, news: socket.socket) -> None:
@@ -68,7 +68,7 @@ class SparkChild:
         self._news = news
         self._sending = threading.Lock()
         self._up: JavaUp | ServerUp | None = None
-        self._heard = threading.Event()
+        self._settled = threading.Event()
         """Set once Spark is up, or has ended."""
         self._ended = False
         self._ending = threading.Lock()
@@ -82,7 +82,7 @@ class SparkChild:
         """Connect to Spark, then serve requests, each run in its own thread."""
         threading.Thread(target=self._read_news, daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
-        self._heard.wait()
+        self._settled.wait()
         if self._up is not None and self._open(self._up):
             assert self._tasks is not None
             assert self._queries is not None
@@ -106,7 +106,7 @@ class SparkChild:
             self._access = access = self._opened(up)
         except Exception as error:
             if not self._ended:
-                self.tell(RunFailed(-1, self._told(error), not hopeless(error), self._all_printed()))
+                self.tell(RunFailed(-1, self._error_text(error), not hopeless(error), self._all_printed()))
             return False
         self._tasks = Tasks(access)
         self._queries = Queries(access, lambda number, batches: self.tell(RunProgress(number, batches, 0)))
@@ -146,11 +146,11 @@ class SparkChild:
 
     def _read_news(self) -> None:
         while (data := receive_bytes(self._news)) is not None:
-            message = FROM_KEEPER.decode(data)
+            message = FROM_DAEMON.decode(data)
             match message:
                 case JavaUp() | ServerUp():
                     self._up = message
-                    self._heard.set()
+                    self._settled.set()
                 case PrintedText(text, kept=True):
                     self._printed = text
                     self._printed_came.set()
@@ -159,7 +159,7 @@ class SparkChild:
                 case SparkEnded(how, killed):
                     self._ended = True
                     self.tell(RunFailed(-1, how, True, self._printed, ended=True, lost=killed))
-                    self._heard.set()
+                    self._settled.set()
                 case Release():
                     raise AssertionError("a child is not told that: it is for one without a worker")
         if self._access is not None:
@@ -174,7 +174,7 @@ class SparkChild:
             self.tell(Done(task.number, *done))
         except Exception as error:
             if not self._is_gone(error):
-                self.tell(RunFailed(task.number, self._told(error), again=not hopeless(error)))
+                self.tell(RunFailed(task.number, self._error_text(error), again=not hopeless(error)))
 
     def _is_gone(self, error: Exception) -> bool:
         """True after an error due to the loss of Spark; the worker is notified."""
@@ -186,7 +186,7 @@ class SparkChild:
                 with self._ending:
                     if not self._ended:
                         self._ended = True
-                        text = f"the Spark Connect server does not answer any more: {self._told(error)}"
+                        text = f"the Spark Connect server does not answer any more: {self._error_text(error)}"
                         self.tell(RunFailed(-1, text, again=True, ended=True, lost=access.lost(error)))
         return self._ended
 
@@ -196,8 +196,8 @@ class SparkChild:
         while not self._ended and time.monotonic() < deadline:
             time.sleep(0.02)
 
-    def _told(self, error: Exception) -> str:
-        text = told(error)
+    def _error_text(self, error: Exception) -> str:
+        text = error_text(error)
         if isinstance(self._up, ServerUp) and isinstance(error, PySparkNotImplementedError | PySparkAttributeError):
             where = self._up.server.url.partition("/;")[0]
             asked = "sail=True" if self._up.server.sail else f"connect={where!r}"
@@ -226,9 +226,9 @@ def main(control: socket.socket | None, news: socket.socket) -> int:
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
     if control is not None:
-        SparkChild(control, news).serve()
+        SparkClient(control, news).serve()
     elif (data := receive_bytes(news)) is not None:
-        message = FROM_KEEPER.decode(data)
+        message = FROM_DAEMON.decode(data)
         if isinstance(message, JavaUp):
             JavaAccess(message).warm()
         elif isinstance(message, Release):

@@ -31,10 +31,9 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from libraries.spark.client.failures import told
-from libraries.spark.client.handover import Desk
-from libraries.spark.client.java_access import read_files, read_table_files
-from libraries.spark.client.job_files import own_options, write_files
+from libraries.spark.client.failures import error_text
+from libraries.spark.client.handover import Handover
+from libraries.spark.client.job_files import own_options, read_files, read_table_files, write_files
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files.parquet import carried_schema, gathered, write_output
 from libraries.spark.files.pinned_file import PinnedFile
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from libraries.spark.client.queries import Publisher
+    from libraries.spark.client.publisher import Publisher
 
 _CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # who failed to connect must not make others wait
@@ -128,7 +127,9 @@ class ConnectAccess:
             except Exception as error:
                 if _silent(error) or _stopping(error) or _status(error) in _REFUSED:
                     raise
-                raise SparkError(f"the setting {name!r} cannot be made over Spark Connect: {told(error)}") from error
+                raise SparkError(
+                    f"the setting {name!r} cannot be made over Spark Connect: {error_text(error)}"
+                ) from error
         return session
 
     def release(self, session: SparkSession) -> None:
@@ -214,8 +215,8 @@ class ConnectAccess:
                 "a streaming query keeps its checkpoint and its batches among the job's files, which the Spark Connect "
                 "server does not see: have both see one folder (FALKIRK_FILES), or take a Spark of the job's own"
             )
-        with Desk(publisher) as desk:
-            yield lambda writer: self._started(writer.foreachBatch(desk.function), publisher)
+        with Handover(publisher) as handover:
+            yield lambda writer: self._started(writer.foreachBatch(handover.function), publisher)
 
     def gone(self, error: BaseException) -> bool:
         if _stopping(error):
@@ -253,10 +254,10 @@ class ConnectAccess:
                 if isinstance(error, SparkError):
                     raise
                 if _status(error) in _REFUSED:
-                    raise SparkError(f"the Spark Connect server {where} refuses: {told(error)}") from error
+                    raise SparkError(f"the Spark Connect server {where} refuses: {error_text(error)}") from error
                 if not self.gone(error):
                     raise
-                text = f"the Spark Connect server {where} does not answer: {told(error)}"
+                text = f"the Spark Connect server {where} does not answer: {error_text(error)}"
                 if time.monotonic() > deadline:
                     raise SparkError(f"{text}; it was waited for, {self._server.seconds:g} s") from error
                 if not said:
@@ -292,7 +293,7 @@ class ConnectAccess:
             except Exception as error:
                 if _LATE not in str(error) or time.monotonic() > deadline:
                     raise
-                self._waits(f"the Spark Connect server is busy, and the query is tried again: {told(error)}")
+                self._waits(f"the Spark Connect server is busy, and the query is tried again: {error_text(error)}")
             if not publisher.pause(random.uniform(pause / 2, pause)):
                 raise SparkLost("nobody wants more of the query")
             pause = min(2 * pause, _MOST_BUSY_SECONDS)

@@ -63,7 +63,7 @@ _PASSING = (OSError, MemoryError, EOFError)
 _MOST_TEXT = 2000
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Error message in a few lines.
 
     Spark's messages can be as long as a page.

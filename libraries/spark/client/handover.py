@@ -1,11 +1,11 @@
 """Micro-batch handover from a Spark Connect server to the client, by files.
 
-The server writes rows; the child, which knows what has been read and makes batches durable, publishes them. Between them are
-empty files in a folder of the job's, the *desk*: the function asks whether a micro-batch may come, then says that its rows are
-written, and returns when they are published. When the desk is gone, the child is, too, or nobody
+The server writes rows; the client, which knows what has been read and makes batches durable, publishes them. Between them are
+empty files in a folder of the job's: the function asks whether a micro-batch may come, then says that its rows are
+written, and returns when they are published. When that folder is gone, the client is, too, or nobody
 wants more: then the function raises.
 
-    FOLDER/.desk-<unique>/<number>.asks  .goes  .wrote  .done        and the rows, in <number>.rows/
+    FOLDER/.handover-<unique>/<number>.asks  .goes  .wrote  .done        and the rows, in <number>.rows/
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from libraries.spark.client.queries import Publisher
+    from libraries.spark.client.publisher import Publisher
 
 _LOOK_SECONDS = 0.02
 
 
-class Desk:
+class Handover:
     """Handover folder for one attempt at a query; removes those of earlier attempts."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
-        for left in publisher.folder.glob(".desk-*"):
+        for left in publisher.folder.glob(".handover-*"):
             shutil.rmtree(left, ignore_errors=True)
-        self._folder = publisher.folder / f".desk-{uuid.uuid4().hex}"
+        self._folder = publisher.folder / f".handover-{uuid.uuid4().hex}"
         self._folder.mkdir()
         self._served: set[str] = set()
 
@@ -42,7 +42,7 @@ class Desk:
         """Function for the server to call with each micro-batch."""
         return on_the_server(str(self._folder), self._publisher.options, self._publisher.rows)
 
-    def __enter__(self) -> Desk:
+    def __enter__(self) -> Handover:
         threading.Thread(target=self._serve, daemon=True).start()
         return self
 
@@ -61,17 +61,17 @@ class Desk:
             self._publisher.error = error
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _answer(self, number: int, said: str) -> None:
+    def _answer(self, number: int, request: str) -> None:
         answer = ".done"
-        if said == ".wrote":
+        if request == ".wrote":
             self._publisher.publish(self._folder / f"{number}.rows", number)
         elif self._publisher.turn(number):
             answer = ".goes"
-        with suppress(FileNotFoundError):  # the desk was cleared meanwhile
+        with suppress(FileNotFoundError):  # the folder was removed meanwhile
             (self._folder / f"{number}{answer}").touch()
 
 
-def on_the_server(desk: str, options: dict[str, str], rows: int) -> Callable[[Any, int], None]:
+def on_the_server(folder: str, options: dict[str, str], rows: int) -> Callable[[Any, int], None]:
     """Self-contained function for the server, called by Spark with each micro-batch.
 
     falkirk need not be there.
@@ -82,20 +82,20 @@ def on_the_server(desk: str, options: dict[str, str], rows: int) -> Callable[[An
         import time
 
         def say(what: str) -> None:
-            open(f"{desk}/{number}.{what}", "w").close()
+            open(f"{folder}/{number}.{what}", "w").close()
 
         def wait(*answers: str) -> str:
             while True:
                 for each in answers:
-                    if os.path.exists(f"{desk}/{number}.{each}"):
+                    if os.path.exists(f"{folder}/{number}.{each}"):
                         return each
-                if not os.path.isdir(desk):
+                if not os.path.isdir(folder):
                     raise RuntimeError("nobody waits for this batch any more")
                 time.sleep(0.02)
 
         say("asks")
         if wait("goes", "done") == "goes":
-            frame.write.options(**options).option("maxRecordsPerFile", rows).parquet(f"{desk}/{number}.rows")
+            frame.write.options(**options).option("maxRecordsPerFile", rows).parquet(f"{folder}/{number}.rows")
             say("wrote")
             wait("done")
 

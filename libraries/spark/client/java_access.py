@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from libraries.spark.client.access import group_of
-from libraries.spark.client.job_files import own_options, write_files
+from libraries.spark.client.attach import attach
+from libraries.spark.client.job_files import own_options, read_files, read_table_files, write_files
 from libraries.spark.files.pinned_file import PinnedFile
-from libraries.spark.files.schemas import read_schema
 from libraries.spark.protocol import Frames, JavaUp, RunTask
-from libraries.spark.setup.options import attach, is_local
+from libraries.spark.setup.options import is_local
 from runtime.scratch import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from libraries.spark.client.queries import Publisher
+    from libraries.spark.client.publisher import Publisher
 
 _ATTACH_SECONDS = 120.0
 """Seconds for a Java with earlier sessions to open one; otherwise it is killed.
@@ -134,7 +132,7 @@ class JavaAccess:
         return lost_java(error)
 
     def lost(self, error: BaseException) -> bool:
-        return True  # the keeper says how Java has ended
+        return True  # the daemon says how Java has ended
 
     def intact(self, session: SparkSession) -> bool:
         return True  # it is lost with its Java only
@@ -143,20 +141,3 @@ class JavaAccess:
 def lost_java(error: BaseException) -> bool:
     """True for an error due to the loss of the connection to Java."""
     return isinstance(error, ConnectionError | EOFError) or type(error).__module__.startswith("py4j")
-
-
-def read_files(session: SparkSession, frames: Frames) -> DataFrame:
-    """The files of an input, read by Spark."""
-    schema = from_arrow_schema(read_schema(frames.schema), prefer_timestamp_ntz=True)
-    if not frames.files:
-        return session.createDataFrame([], schema)
-    return session.read.schema(schema).parquet(*frames.files)
-
-
-def read_table_files(session: SparkSession, files: Sequence[PinnedFile]) -> DataFrame:
-    """The files of a table, read by Spark."""
-    parts = []
-    for base in dict.fromkeys(file.base for file in files):
-        paths = [file.path for file in files if file.base == base]
-        parts.append(session.read.option("basePath", base).parquet(*paths))
-    return functools.reduce(DataFrame.unionByName, parts)

@@ -1,12 +1,17 @@
-"""Writing of a job's own Parquet files by Spark, with options of their own."""
+"""Parquet files of a job, read and written by Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from libraries.spark.files.pinned_file import PinnedFile
+from libraries.spark.files.schemas import read_schema
+from libraries.spark.protocol import Frames
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _CODEC = "spark.sql.parquet.compression.codec"
 
@@ -29,3 +34,24 @@ def write_files(frame: DataFrame, output: str, rows: int, options: Mapping[str, 
     0 stands for any number of rows.
     """
     frame.write.options(**options).option("maxRecordsPerFile", rows).parquet(output)
+
+
+def read_files(session: SparkSession, frames: Frames) -> DataFrame:
+    """The files of an input, read by Spark."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(read_schema(frames.schema), prefer_timestamp_ntz=True)
+    if not frames.files:
+        return session.createDataFrame([], schema)
+    return session.read.schema(schema).parquet(*frames.files)
+
+
+def read_table_files(session: SparkSession, files: Sequence[PinnedFile]) -> DataFrame:
+    """The files of a table, read by Spark."""
+    from pyspark.sql import DataFrame
+
+    parts = []
+    for base in dict.fromkeys(file.base for file in files):
+        paths = [file.path for file in files if file.base == base]
+        parts.append(session.read.option("basePath", base).parquet(*paths))
+    return functools.reduce(DataFrame.unionByName, parts)

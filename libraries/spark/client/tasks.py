@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import threading
@@ -17,11 +16,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as t
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from libraries.spark.client.access import Access
-from libraries.spark.client.failures import own, told
+from libraries.spark.client.failures import error_text
+from libraries.spark.client.functions import call, check_types, invoke, requested
 from libraries.spark.client.fusing import check, jobs, joined
 from libraries.spark.client.references import referenced
 from libraries.spark.client.region_session import current
@@ -41,15 +39,6 @@ _WRITING_SECONDS = 30.0
 
 _PACKED = 4
 """Approximate ratio of bytes in memory to bytes in files."""
-
-_CARRIED = (
-    *(t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType),
-    *(t.StringType, t.CharType, t.VarcharType, t.BinaryType, t.DateType, t.TimestampType, t.TimestampNTZType),
-)
-"""Column types preserved by Spark's files.
-
-Intervals would come as numbers, and variants as what they are stored in.
-"""
 
 
 class Tasks:
@@ -82,7 +71,7 @@ class Tasks:
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
-        with self._alone(task) if task.kind == "sink" else nullcontext():
+        with self._exclusive(task) if task.kind == "sink" else nullcontext():
             read: dict[str, frozenset[str]] = {}
             written = self._run(task, read)
         return written, tuple((name, tuple(sorted(columns))) for name, columns in read.items())
@@ -115,7 +104,7 @@ class Tasks:
             intact = self._access.intact(session)
             self._access.release(session)
             if not intact:
-                raise SparkLost(f"Spark has lost the session of the run: {told(error)}") from error
+                raise SparkLost(f"Spark has lost the session of the run: {error_text(error)}") from error
             raise
         finally:
             with self._lock:
@@ -170,7 +159,7 @@ class Tasks:
                 yield number, *now
 
     @contextmanager
-    def _alone(self, task: RunTask) -> Iterator[None]:
+    def _exclusive(self, task: RunTask) -> Iterator[None]:
         """Exclude concurrent runs of a sink: wait for the end of a cancelled one.
 
         Both would write in one place.
@@ -386,7 +375,7 @@ def _answer(
     assert query.function is not None
     function = cloudpickle.loads(query.function)
     given = [session] if kind == "source" else list(frames.values())
-    asked = tables | _asked(function, len(given), {"epoch": task.epoch, "attempt": task.attempt})
+    asked = tables | requested(function, len(given), {"epoch": task.epoch, "attempt": task.attempt})
     return (invoke if kind == "sink" else call)(function, *given, **asked)
 
 
@@ -400,38 +389,6 @@ def _bound(session: SparkSession, query: Query, frame: DataFrame) -> DataFrame:
     for each in (*(inner for inner, _ in query.inputs), *query.tables):
         session.catalog.dropTempView(each)
     return session.table(name)
-
-
-def _asked(function: Any, given: int, known: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by name for the parameters after those passed by position."""
-    try:
-        parameters = list(inspect.signature(function).parameters)[given:]
-    except (TypeError, ValueError):  # it does not say
-        return {}
-    return {name: value for name, value in known.items() if name in parameters}
-
-
-def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
-    """DataFrame returned by a user's function; SparkError for anything else.
-
-    Also for an error of its own.
-    """
-    frame = invoke(function, *arguments, **named)
-    if not isinstance(frame, DataFrame):
-        raise SparkError(
-            f"{described(function)} returned {frame!r:.100} ({type(frame).__name__}), not a Spark DataFrame"
-        )
-    return frame
-
-
-def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
-    """Call a user's function; SparkError for a permanent error of its own."""
-    try:
-        return function(*arguments, **named)
-    except Exception as error:
-        if own(error):
-            raise SparkError(told(error)) from error
-        raise
 
 
 def _steps(task: RunTask) -> tuple[Query, ...]:
@@ -454,42 +411,3 @@ def _made_by(function: Any, session: SparkSession, name: str) -> DataFrame:
     if not isinstance(made, DataFrame):
         raise SparkError(f"the function for the table {name!r} returned {type(made).__name__}, not a Spark DataFrame")
     return made
-
-
-def check_types(frame: DataFrame) -> None:
-    """Refuse column types not preserved by files, and duplicate names."""
-    twice = [name for name in frame.columns if frame.columns.count(name) > 1]
-    if twice:
-        raise SparkError(f"column {twice[0]!r} comes out twice: rename one of them, with .alias(...)")
-    for field in frame.schema.fields:
-        lost = _lost(field.dataType)
-        if lost is not None:
-            inside = "" if lost is field.dataType else f", with {lost.simpleString()} in it"
-            raise SparkError(
-                f"column {field.name!r} is of type {field.dataType.simpleString()}{inside}, which does not come back "
-                "from Spark as it was: cast it, for example to string"
-            )
-
-
-def _lost(type_: DataType) -> DataType | None:
-    """Type not preserved by files: this one, or one inside it; else None."""
-    match type_:
-        case ArrayType():
-            return _lost(type_.elementType)
-        case MapType():
-            return _lost(type_.keyType) or _lost(type_.valueType)
-        case StructType():
-            return next((lost for field in type_.fields if (lost := _lost(field.dataType)) is not None), None)
-        case UserDefinedType():
-            return _lost(type_.sqlType())  # it comes as what it is stored as
-        case _:
-            return None if isinstance(type_, _CARRIED) else type_
-
-
-def described(function: Any) -> str:
-    """Function's name and place, for error messages."""
-    try:
-        code = inspect.unwrap(function).__code__
-        return f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
-    except AttributeError:
-        return repr(function)

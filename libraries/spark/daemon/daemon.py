@@ -1,20 +1,20 @@
 """Spark daemon of a job: owns Java or server sessions, forks a client per worker.
 
-It is `python -m libraries.spark.daemon.daemon`, or forked. `keeping` starts it, and nobody else.
+It is `python -m libraries.spark.daemon.daemon`, or forked. `libraries.spark.host.daemon_connection` starts it, and nobody else.
 
-    worker ── child, which the keeper has forked for it ── Java, which the keeper has started, or a server elsewhere
+    worker ── client, which the daemon has forked for it ── Java, which the daemon has started, or a server elsewhere
 
-Java takes long to start, so it outlives those who use it: a worker that is killed, and the child by which it speaks to Java.
-Who connects to the keeper's socket is given a child: a fork of the keeper, that has PySpark imported, and so is there in
+Java takes long to start, so it outlives those who use it: a worker that is killed, and the client by which it speaks to Java.
+Who connects to the daemon's socket is given a client: a fork of the daemon, that has PySpark imported, and so is there in
 milliseconds. When a Java has died that somebody used, another one is started at once; with a *spare* there is one by then.
 
-On a Spark Connect server a child has sessions. It tells the keeper of each before it opens it, and the keeper knows its id. So
-when a child has ended, in whatever way, the keeper has another one release them: what ran in them ends on the server. No
-child is told of the server until that is done.
+On a Spark Connect server a client has sessions. It tells the daemon of each before it opens it, and the daemon knows its id. So
+when a client has ended, in whatever way, the daemon has another one release them: what ran in them ends on the server. No
+client is told of the server until that is done.
 
-The keeper ends with the job. Nobody who is killed can tell it, so it looks: the owner of the folder with its socket holds
-a lock, and the system lets go of a lock when its process ends. Java ends with the keeper, which holds its standard input open.
-The folder is open to this user only. For Java's own port a secret is needed, that the keeper and its children know.
+The daemon ends with the job. Nobody who is killed can tell it, so it looks: the owner of the folder with its socket holds
+a lock, and the system lets go of a lock when its process ends. Java ends with the daemon, which holds its standard input open.
+The folder is open to this user only. For Java's own port a secret is needed, that the daemon and its clients know.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pathlib import Path
 
 import msgspec
 
-from libraries.spark.daemon.owned import Kept, KeptJava, KeptSail, KeptServer, end_of
+from libraries.spark.daemon.owned import Owned, OwnedJava, OwnedSail, ServerSessions, end_of
 from libraries.spark.protocol import (
     ASKS,
     END,
@@ -46,7 +46,7 @@ from libraries.spark.protocol import (
     OPENS,
     SERVE,
     SETTLED,
-    FromKeeper,
+    FromDaemon,
     JavaOrders,
     Orders,
     PrintedText,
@@ -55,8 +55,8 @@ from libraries.spark.protocol import (
 )
 from runtime.control import frame
 
-CHILD = "libraries.spark.client.client"
-NAME, CHILDS_NAME = "keeper of Spark", "child for Spark"
+CLIENT = "libraries.spark.client.client"
+NAME, CLIENT_NAME = "Spark daemon", "Spark client"
 """Process names for the operating system, of at most 15 characters."""
 _CONNECT = "libraries.spark.client.connect_access"
 
@@ -85,14 +85,14 @@ Both at once would take twice as long.
 
 
 @dataclass(eq=False, slots=True)
-class _Child:
+class _Client:
     """Forked client process, and the connection for messages to it."""
 
     pid: int
     news: socket.socket
     ended: int | None
     """Descriptor, readable after its end; None if the system has none."""
-    kept: Kept
+    spark: Owned
     root: str
     sessions: int = 0
     """Number of sessions it has opened on a server."""
@@ -106,7 +106,7 @@ class _Child:
     """True for the client process of a worker."""
     unsent: bytearray = field(default_factory=bytearray)
 
-    def tell(self, *messages: FromKeeper) -> None:
+    def tell(self, *messages: FromDaemon) -> None:
         """Send messages without blocking; unsent bytes are buffered."""
         for message in messages:
             self.unsent += frame(encode(message))
@@ -114,7 +114,7 @@ class _Child:
             while self.unsent:
                 del self.unsent[: self.news.send(self.unsent)]
 
-    def heard(self) -> bytes:
+    def receive(self) -> bytes:
         """Bytes received from it; empty at its end, BlockingIOError if nothing has come."""
         data = self.news.recv(64)
         self.sessions += data.count(OPENS)
@@ -127,10 +127,10 @@ class _Child:
             os.close(self.ended)
 
 
-class Keeper:
+class Daemon:
     """Spark daemon: owns Spark and forks client processes.
 
-    `lock` is the file by which no other keeper has this address.
+    `lock` is the file by which no other daemon has this address.
     """
 
     def __init__(self, orders: Orders, lock: int) -> None:
@@ -143,55 +143,55 @@ class Keeper:
         self._listener.listen(64)
         self._asking: list[socket.socket] = []
         """Connections without a request so far."""
-        self._children: list[_Child] = []
-        self._kept = self._begun()
-        self._spare: Kept | None = None
+        self._clients: list[_Client] = []
+        self._spark = self._begun()
+        self._spare: Owned | None = None
         self._spare_at = math.inf
         """Time for the start of a spare Java."""
         self._shown = 0.0
         self._wanted = True
-        import_module(CHILD)  # while Java starts
+        import_module(CLIENT)  # while Java starts
         if not isinstance(orders.what, JavaOrders):
             import_module(_CONNECT)
         gc.collect()
         gc.freeze()
 
-    def keep(self) -> None:
+    def serve(self) -> None:
         """Serve until the job is over."""
         while self._wanted and not self._over():
-            heard: list[socket.socket | int] = [
+            files: list[socket.socket | int] = [
                 self._listener,
                 *self._asking,
-                *(child.news for child in self._children),
+                *(client.news for client in self._clients),
             ]
-            heard += [file for kept in self._all_kept() for file in kept.files]
-            heard += [child.ended for child in self._children if child.ended is not None]
-            for each in select.select(heard, [], [], self._patience())[0]:
+            files += [file for spark in self._sparks() for file in spark.files]
+            files += [client.ended for client in self._clients if client.ended is not None]
+            for each in select.select(files, [], [], self._patience())[0]:
                 if isinstance(each, int):
                     continue  # all that it may tell of is looked at below
                 self._hear(each)
                 if not self._wanted:
                     return
-            for child in list(self._children):
-                if os.waitpid(child.pid, os.WNOHANG) != (0, 0):
-                    self._bury(child)
+            for client in list(self._clients):
+                if os.waitpid(client.pid, os.WNOHANG) != (0, 0):
+                    self._bury(client)
             self._look()
 
     def close(self) -> None:
         """End all client processes and Spark; repeatable."""
         self._listener.close()
-        for child in [child for child in self._children if not child.cleans]:
-            self._end(child)
+        for client in [client for client in self._clients if not client.cleans]:
+            self._end(client)
         deadline = time.monotonic() + _RELEASE_SECONDS
-        while self._children:  # those who clean up
-            for child in list(self._children):
+        while self._clients:  # those who clean up
+            for client in list(self._clients):
                 if time.monotonic() > deadline:
-                    os.kill(child.pid, signal.SIGKILL)
-                if os.waitpid(child.pid, os.WNOHANG) != (0, 0):
-                    self._children.remove(child)
+                    os.kill(client.pid, signal.SIGKILL)
+                if os.waitpid(client.pid, os.WNOHANG) != (0, 0):
+                    self._clients.remove(client)
             time.sleep(_SHORT_SECONDS / 2)
-        for kept in self._all_kept():
-            kept.end()
+        for spark in self._sparks():
+            spark.end()
         for name in (self._orders.address, f"{self._orders.address}.lock", f"{self._orders.address}.log"):
             Path(name).unlink(missing_ok=True)
         with suppress(OSError):  # its owner was killed
@@ -199,8 +199,8 @@ class Keeper:
 
     def _patience(self) -> float:
         """Seconds to wait for a descriptor before the next check."""
-        awaited = any(kept.starts for kept in self._all_kept())
-        awaited |= any(child.unsent or child.ended is None for child in self._children)
+        awaited = any(spark.starts for spark in self._sparks())
+        awaited |= any(client.unsent or client.ended is None for client in self._clients)
         return _SHORT_SECONDS if awaited else _TICK_SECONDS
 
     def _over(self) -> bool:
@@ -212,32 +212,32 @@ class Keeper:
             return not os.path.exists(self._orders.owner)
         return True
 
-    def _begun(self) -> Kept:
+    def _begun(self) -> Owned:
         match self._orders.what:
             case JavaOrders() as java:
-                return KeptJava(java)
+                return OwnedJava(java)
             case SailOrders() as sail:
-                return KeptSail(sail)
+                return OwnedSail(sail)
             case server:
-                return KeptServer(server)
+                return ServerSessions(server)
 
-    def _all_kept(self) -> list[Kept]:
-        return [self._kept] if self._spare is None else [self._kept, self._spare]
+    def _sparks(self) -> list[Owned]:
+        return [self._spark] if self._spare is None else [self._spark, self._spare]
 
-    def _end(self, child: _Child) -> None:
+    def _end(self, client: _Client) -> None:
         with suppress(OSError):
-            os.kill(child.pid, signal.SIGKILL)
-            os.waitpid(child.pid, 0)
-        self._bury(child)
+            os.kill(client.pid, signal.SIGKILL)
+            os.waitpid(client.pid, 0)
+        self._bury(client)
 
-    def _bury(self, child: _Child) -> None:
+    def _bury(self, client: _Client) -> None:
         """Forget a dead client process, and fork another one to clean up after it."""
         with suppress(OSError):
-            while child.heard():
+            while client.receive():
                 pass
-        child.let_go()
-        self._children.remove(child)
-        farewell = child.kept.farewell(child.root, child.sessions)
+        client.let_go()
+        self._clients.remove(client)
+        farewell = client.spark.farewell(client.root, client.sessions)
         if farewell is not None:
             self._fork(None, farewell)
 
@@ -252,79 +252,83 @@ class Keeper:
                 if wanted == SERVE:
                     self._fork(each)
                 elif wanted == END:
-                    self._kept.end()
+                    self._spark.end()
                 elif wanted == LEAVE:
                     self._wanted = False
                     self.close()  # before the connection, by whose end that is known
         else:
-            child = next((child for child in self._children if child.news is each), None)
-            if child is None:  # it was ended a moment ago
+            client = next((client for client in self._clients if client.news is each), None)
+            if client is None:  # it was ended a moment ago
                 return
             with suppress(OSError):
-                data = child.heard()
+                data = client.receive()
                 what = self._orders.what
                 if SETTLED in data and isinstance(what, JavaOrders) and what.spare and self._spare is None:
                     self._spare_at = time.monotonic() + _SPARE_SECONDS
                 if ASKS in data:
-                    child.kept.look()
-                    child.tell(PrintedText(child.kept.printed.kept, kept=True))
+                    client.spark.look()
+                    client.tell(PrintedText(client.spark.printed.last_lines, kept=True))
                 elif not data:
-                    os.kill(child.pid, signal.SIGKILL)  # it closes this only by its end
+                    os.kill(client.pid, signal.SIGKILL)  # it closes this only by its end
 
     def _look(self) -> None:
         """Send client processes the state of their Spark, and its output."""
-        lived = not self._kept.ended
-        cleaning = any(child.cleans for child in self._children)  # what others had a server do may not be over yet
-        for kept in self._all_kept():
-            kept.look()
+        lived = not self._spark.ended
+        cleaning = any(client.cleans for client in self._clients)  # what others had a server do may not be over yet
+        for spark in self._sparks():
+            spark.look()
         show = time.monotonic() > self._shown + _SHOW_SECONDS
         if show:
             self._shown = time.monotonic()
-        printed = self._kept.printed.take() if show else ""
-        for child in self._children:
-            kept = child.kept
-            if not (child.knows or cleaning) and (greeting := kept.greeting(child.root)) is not None:
-                child.knows = True
-                child.tell(greeting)
-            if printed and kept is self._kept and len(child.unsent) < _CHUNK:  # who does not read misses something
-                child.tell(PrintedText(printed, kept=False))
-            if kept.ended and not child.bereft:
-                child.bereft = True
-                child.tell(PrintedText(kept.printed.kept, kept=True), kept.how_it_ended())
-            child.tell()
-        if lived and self._kept.ended and any(child.knows and child.kept is self._kept for child in self._children):
+        printed = self._spark.printed.take() if show else ""
+        for client in self._clients:
+            spark = client.spark
+            if not (client.knows or cleaning) and (greeting := spark.greeting(client.root)) is not None:
+                client.knows = True
+                client.tell(greeting)
+            if printed and spark is self._spark and len(client.unsent) < _CHUNK:  # who does not read misses something
+                client.tell(PrintedText(printed, kept=False))
+            if spark.ended and not client.bereft:
+                client.bereft = True
+                client.tell(PrintedText(spark.printed.last_lines, kept=True), spark.how_it_ended())
+            client.tell()
+        if (
+            lived
+            and self._spark.ended
+            and any(client.knows and client.spark is self._spark for client in self._clients)
+        ):
             self._replace()
         if self._spare is not None and self._spare.ended:
             self._spare.clear()
             self._spare = None  # it is not tried again before it is needed
         if self._spare is None and time.monotonic() > self._spare_at:
             self._spare_at = math.inf
-            self._spare = self._kept.again()
+            self._spare = self._spark.again()
             self._fork(None)
 
     def _replace(self) -> None:
         """Replace an ended Java, by the spare one if there is one."""
-        ended = self._kept
-        self._kept = self._spare if self._spare is not None and not self._spare.ended else ended.again()
+        ended = self._spark
+        self._spark = self._spare if self._spare is not None and not self._spare.ended else ended.again()
         self._spare = None
         ended.clear()  # last, as it takes its time
 
-    def _fork(self, connection: socket.socket | None, farewell: FromKeeper | None = None) -> None:
+    def _fork(self, connection: socket.socket | None, farewell: FromDaemon | None = None) -> None:
         """Fork a process: a worker's client, or, without a connection, a helper.
 
         It cleans up after another one, or has the spare Java open a session. With a connection it is the only one that has
         one, and that uses this Spark: the worker of a former one is gone, and that may be at a standstill, and go on beside it.
         """
-        for each in self._all_kept():
+        for each in self._sparks():
             each.look()
-        if connection is not None and self._kept.ended:
+        if connection is not None and self._spark.ended:
             self._replace()
         if connection is not None:
-            for former in [child for child in self._children if child.serves or child.kept is self._kept]:
+            for former in [client for client in self._clients if client.serves or client.spark is self._spark]:
                 if not former.cleans:
                     self._end(former)
         spares = connection is None and farewell is None and self._spare is not None
-        kept = self._spare if spares and self._spare is not None else self._kept
+        spark = self._spare if spares and self._spare is not None else self._spark
         mine, theirs = socket.socketpair()
         with warnings.catch_warnings():
             warnings.simplefilter(
@@ -335,36 +339,36 @@ class Keeper:
             code = 1
             try:
                 mine.close()
-                self._become_child(kept)
-                code = import_module(CHILD).main(connection, theirs)
+                self._become_client(spark)
+                code = import_module(CLIENT).main(connection, theirs)
             finally:
                 os._exit(code)
         theirs.close()
         mine.setblocking(False)
-        child = _Child(pid, mine, end_of(pid), kept, str(uuid.uuid4()), serves=connection is not None)
-        self._children.append(child)
+        client = _Client(pid, mine, end_of(pid), spark, str(uuid.uuid4()), serves=connection is not None)
+        self._clients.append(client)
         if farewell is not None:
-            child.knows = child.bereft = child.cleans = True
-            child.tell(farewell)
+            client.knows = client.bereft = client.cleans = True
+            client.tell(farewell)
 
-    def _become_child(self, kept: Kept) -> None:
-        """Close the daemon's own files in the child.
+    def _become_client(self, spark: Owned) -> None:
+        """Close the daemon's own files in the client.
 
-        By some of them the end of the keeper is known.
+        By some of them the end of the daemon is known.
         """
-        _take_name(CHILDS_NAME)
-        if not kept.ended:
+        _take_name(CLIENT_NAME)
+        if not spark.ended:
             for standard in (1, 2):
-                os.dup2(kept.input, standard)
+                os.dup2(spark.input, standard)
         os.close(self._lock)
         os.close(self._owner)
         for each in (self._listener, *self._asking):
             each.close()
-        for child in self._children:
-            child.let_go()
-        for each_kept in self._all_kept():
-            if not each_kept.ended:
-                each_kept.let_go()
+        for client in self._clients:
+            client.let_go()
+        for spark in self._sparks():
+            if not spark.ended:
+                spark.let_go()
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         random.seed()
         import_module("numpy").random.seed()
@@ -390,11 +394,11 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0  # another one is there
-    keeper = Keeper(orders, lock)
+    daemon = Daemon(orders, lock)
     try:
-        keeper.keep()
+        daemon.serve()
     finally:
-        keeper.close()
+        daemon.close()
     return 0
 
 

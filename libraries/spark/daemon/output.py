@@ -9,7 +9,7 @@ LINES_AT_ONCE = 20
 """Most lines shown at once; the rest is counted."""
 
 _LONGEST = 300
-_KEPT_LINES = 400
+_MOST_LINES = 400
 _UNFINISHED = 1 << 16
 
 _TRACE = re.compile(r"\s+at |\s+\.\.\. \d+ (more|common frames)")
@@ -20,14 +20,14 @@ _NOISE = re.compile(
 """Pattern of Java's messages about itself."""
 
 
-class Printed:
+class Output:
     """Buffer of output, split into lines."""
 
     def __init__(self) -> None:
         self._unfinished = b""
         self._shown: list[str] = []
-        self._left_out = 0
-        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._omitted = 0
+        self._last_lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def add(self, data: bytes) -> None:
         """Add output."""
@@ -44,21 +44,21 @@ class Printed:
         Empty if there is nothing to show.
         """
         lines, self._shown = self._shown, []
-        if self._left_out:
-            lines.append(f"... and {self._left_out} more lines")
-            self._left_out = 0
+        if self._omitted:
+            lines.append(f"... and {self._omitted} more lines")
+            self._omitted = 0
         return "\n".join(lines)
 
     @property
-    def kept(self) -> str:
+    def last_lines(self) -> str:
         """Last lines of the unfiltered output."""
-        return "\n".join([*self._kept, self._unfinished.decode(errors="replace")]).strip()
+        return "\n".join([*self._last_lines, self._unfinished.decode(errors="replace")]).strip()
 
     def _add(self, line: str) -> None:
-        self._kept.append(line[: 4 * _LONGEST])
+        self._last_lines.append(line[: 4 * _LONGEST])
         if not line or _TRACE.match(line) or _NOISE.match(line):
             return
         if len(self._shown) < LINES_AT_ONCE:
             self._shown.append(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ...")
         else:
-            self._left_out += 1
+            self._omitted += 1

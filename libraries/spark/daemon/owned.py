@@ -18,10 +18,10 @@ from typing import NamedTuple
 import msgspec
 
 from libraries.spark.daemon import sail_server
-from libraries.spark.daemon.output import Printed
+from libraries.spark.daemon.output import Output
 from libraries.spark.protocol import (
     FOLDER,
-    FromKeeper,
+    FromDaemon,
     JavaOrders,
     JavaUp,
     Release,
@@ -39,11 +39,11 @@ _SIGNALS = 128
 """Offset in a shell's exit code, added to the signal number of a killed command."""
 
 
-class Kept:
+class Owned:
     """Spark owned by the daemon, with the output of its processes."""
 
     def __init__(self) -> None:
-        self.printed = Printed()
+        self.printed = Output()
         self._output, self.input = os.pipe()
         os.set_blocking(self._output, False)
         with suppress(OSError, AttributeError):
@@ -60,15 +60,15 @@ class Kept:
         """True while it starts up, without a descriptor for the event."""
         return False
 
-    def again(self) -> Kept:
+    def again(self) -> Owned:
         """Replacement of the same kind."""
         raise NotImplementedError
 
-    def greeting(self, root: str) -> FromKeeper | None:
+    def greeting(self, root: str) -> FromDaemon | None:
         """Message with its address for a client with this root; None while it is not up."""
         raise NotImplementedError
 
-    def farewell(self, root: str, count: int) -> FromKeeper | None:
+    def farewell(self, root: str, count: int) -> FromDaemon | None:
         """Message for the cleanup of sessions after a client; None if there are none.
 
         The client has opened `count` sessions.
@@ -101,7 +101,7 @@ class Kept:
 
 
 def end_of(pid: int) -> int | None:
-    """Descriptor, readable after the end of this child process; None if unsupported."""
+    """Descriptor, readable after the end of this client process; None if unsupported."""
     return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
 
 
@@ -119,7 +119,7 @@ class Start(NamedTuple):
         except OSError:
             return None
         _, *arguments = (os.fsdecode(each).replace(folder, FOLDER) for each in texts[0].split(b"\0")[:-1])
-        if not arguments or not arguments[0].startswith("-"):  # it is a script, which has Java as a child
+        if not arguments or not arguments[0].startswith("-"):  # it is a script, which has Java as a client
             return None
         pairs = (os.fsdecode(each).replace(folder, FOLDER).partition("=") for each in texts[1].split(b"\0")[:-1])
         return cls(arguments, {name: value for name, _, value in pairs})
@@ -130,30 +130,30 @@ class Start(NamedTuple):
         return [java, *arguments], {name: value.replace(FOLDER, folder) for name, value in self.environment.items()}
 
 
-class KeptServer(Kept):
+class ServerSessions(Owned):
     """Sessions of this job on a Spark Connect server; up from the start.
 
-    Children wait for the server.
+    Clients wait for the server.
     """
 
     def __init__(self, orders: ServerOrders) -> None:
         super().__init__()
         self._orders = orders
 
-    def again(self) -> Kept:
-        return KeptServer(self._orders)
+    def again(self) -> Owned:
+        return ServerSessions(self._orders)
 
-    def greeting(self, root: str) -> FromKeeper | None:
+    def greeting(self, root: str) -> FromDaemon | None:
         return ServerUp(self._orders, root)
 
-    def farewell(self, root: str, count: int) -> FromKeeper | None:
+    def farewell(self, root: str, count: int) -> FromDaemon | None:
         return Release(self._orders, root, count) if count else None
 
     def how_it_ended(self) -> SparkEnded:
         return SparkEnded("the connection to the Spark Connect server was ended", killed=True)
 
 
-class KeptProcess(Kept):
+class OwnedProcess(Owned):
     """Process started by the daemon, with a folder; it ends with its standard input."""
 
     called: str
@@ -212,7 +212,7 @@ class KeptProcess(Kept):
         return SparkEnded(f"{self.called} has ended with code {code}")
 
 
-class KeptSail(KeptProcess):
+class OwnedSail(OwnedProcess):
     """Sail process, with the sessions of this job on it."""
 
     called = "Sail's process"
@@ -225,8 +225,8 @@ class KeptSail(KeptProcess):
         del environment["PYTHONPATH"]  # its Python may be another one
         self._run([orders.python, str(Path(sail_server.__file__)), str(self._port)], environment)
 
-    def again(self) -> Kept:
-        return KeptSail(self._orders)
+    def again(self) -> Owned:
+        return OwnedSail(self._orders)
 
     def look(self) -> None:
         if self._up is None and self._port.exists():
@@ -234,16 +234,16 @@ class KeptSail(KeptProcess):
             self._up = ServerUp(msgspec.structs.replace(self._orders.server, url=url), "", self.process.pid)
         super().look()
 
-    def greeting(self, root: str) -> FromKeeper | None:
+    def greeting(self, root: str) -> FromDaemon | None:
         return None if self._up is None else msgspec.structs.replace(self._up, root=root)
 
-    def farewell(self, root: str, count: int) -> FromKeeper | None:
+    def farewell(self, root: str, count: int) -> FromDaemon | None:
         if self.ended or not count or not isinstance(self._up, ServerUp):
             return None
         return Release(self._up.server, root, count)
 
 
-class KeptJava(KeptProcess):
+class OwnedJava(OwnedProcess):
     """Java process with Spark, started as by PySpark's `launch_gateway`.
 
     PySpark starts a shell, and that a Java that says how the one of Spark is to be started. One in the place of another, whose
@@ -265,9 +265,9 @@ class KeptJava(KeptProcess):
         home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder, installed=own)
         spark = find_spec("pyspark")
         root = os.environ.get("SPARK_HOME") or os.path.dirname((spark and spark.origin) or "")
-        told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        command, environment = [f"{root}/bin/spark-submit", *told, *arguments], {**os.environ, "SPARK_HOME": root}
+        command, environment = [f"{root}/bin/spark-submit", *options, *arguments], {**os.environ, "SPARK_HOME": root}
         if start is not None:
             command, environment = start.in_folder(f"{home}/bin/java", str(folder))
         own_variables = {
@@ -278,8 +278,8 @@ class KeptJava(KeptProcess):
         self._run(command, environment | own_variables)
         self._settings = settings
 
-    def again(self) -> Kept:
-        return KeptJava(self._orders, self._start if self._up is not None else None)
+    def again(self) -> Owned:
+        return OwnedJava(self._orders, self._start if self._up is not None else None)
 
     def look(self) -> None:
         if self._up is None and self._gateway.exists():
@@ -290,7 +290,7 @@ class KeptJava(KeptProcess):
             self._start = self._start or Start.of(self.process.pid, str(self._scratch.path))
         super().look()
 
-    def greeting(self, root: str) -> FromKeeper | None:
+    def greeting(self, root: str) -> FromDaemon | None:
         if self._up is None:
             return None
         used, self._used = self._used, True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from libraries.spark.files import parquet as files
-from libraries.spark.files.deliveries import Consumer, hand_on
+from libraries.spark.files.deliveries import Consumer, pass_on
 from libraries.spark.files.manifest import Calendar, Manifested, ManifestEntry
 from libraries.spark.files.sweeping import Sweep, last_epoch
 from timely.data.batch import Batch
@@ -35,11 +35,11 @@ class HandOn(Operator):
         assert isinstance(batch, list)
         epoch, worker, upto = time[0], ctx.worker, self._upto
         for run in batch:
-            ctx.start(lambda context, run=run: self._hand_on(context, epoch, worker, run, upto), context=True)
+            ctx.start(lambda context, run=run: self._pass_on(context, epoch, worker, run, upto), context=True)
 
-    def _hand_on(self, context: JobContext, epoch: int, worker: int, run: Manifested, upto: int) -> list[ManifestEntry]:
+    def _pass_on(self, context: JobContext, epoch: int, worker: int, run: Manifested, upto: int) -> list[ManifestEntry]:
         """Pass the files of a run on, in a thread of the driver."""
-        entries = hand_on(context, self._consumer, epoch, worker, run)
+        entries = pass_on(context, self._consumer, epoch, worker, run)
         if context.durable:
             safe = Sweep(upto, self._calendar.needed_after(upto) if upto >= 0 else 0, None)
             files.sweep_inputs(context.folder(f"{self._region}/in"), [safe])

@@ -10,7 +10,7 @@ from timely.state.interface import Rows
 from timely.time import INF, Frontier, Time
 
 
-class LeftOut:
+class SkippedRuns:
     """For each time the last skipped run not made up for yet, to run in the end.
 
     A time's run of the state holds the run that was left out, or nothing where one was done; the latest time counts.

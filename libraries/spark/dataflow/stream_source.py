@@ -123,13 +123,13 @@ class Stream:
 
     def streaming(self, session: SparkSession) -> DataFrame:
         """Its DataFrame in a session; SparkError if that is not streaming."""
-        from libraries.spark.client.queries import streaming
+        from libraries.spark.client.streaming import streaming
 
         return streaming(session, self._what, self._sql)
 
     def triggered(self, writer: DataStreamWriter) -> DataStreamWriter:
         """Writer of a streaming DataFrame with this source's output mode and trigger."""
-        from libraries.spark.client.queries import triggered
+        from libraries.spark.client.streaming import triggered
 
         return triggered(writer, self._mode, self._now, self._every)
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from libraries.spark.client.queries import sync_tree
+from libraries.spark.client.publisher import sync_tree
 from libraries.spark.engine.compatibility import KeptProgram, read_program
 from libraries.spark.engine.compiler import Compiled, Kept, Streamed
 from libraries.spark.files.parquet import sync_folder, write_once

@@ -29,7 +29,7 @@ from libraries.spark.versions import check_version, installed
 from runtime.scratch import OWNER, Scratch, for_sockets, job_folder
 from runtime.supervisor.forked import Forked, start_alone
 
-KEEPER = "libraries.spark.daemon.daemon"
+DAEMON = "libraries.spark.daemon.daemon"
 
 _START_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
@@ -51,7 +51,7 @@ def connect(options: SparkOptions, wanted: bytes, start: bool = True) -> socket.
     folder = _folder()
     address = folder / f"spark-{hashlib.sha256(repr(astuple(options)).encode()).hexdigest()[:12]}"
     deadline = time.monotonic() + _START_SECONDS
-    keeper: Forked | subprocess.Popen[bytes] | None = None
+    daemon: Forked | subprocess.Popen[bytes] | None = None
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -62,17 +62,17 @@ def connect(options: SparkOptions, wanted: bytes, start: bool = True) -> socket.
             sock.close()
             if not start:
                 raise
-        if keeper is None or keeper.poll() == 0:  # the one before was not gone yet
-            keeper = _start(options, folder, address)
-        elif keeper.poll() is not None or time.monotonic() > deadline:
+        if daemon is None or daemon.poll() == 0:  # the one before was not gone yet
+            daemon = _start(options, folder, address)
+        elif daemon.poll() is not None or time.monotonic() > deadline:
             with suppress(OSError):
-                keeper.kill()
-            said = Path(f"{address}.log").read_text(errors="replace").strip().splitlines()[-5:]
-            raise SparkError("a process for Spark could not be started: " + "\n  ".join(said))
+                daemon.kill()
+            lines = Path(f"{address}.log").read_text(errors="replace").strip().splitlines()[-5:]
+            raise SparkError("a process for Spark could not be started: " + "\n  ".join(lines))
         time.sleep(_LOOK_SECONDS)
 
 
-def let_go() -> None:
+def end_daemons() -> None:
     """End the Spark daemons of this process, when it ends."""
     with _lock:
         while _own:
@@ -96,23 +96,23 @@ def _start(options: SparkOptions, folder: Path, address: Path) -> Forked | subpr
     orders = Orders(address=str(address), owner=str(folder / OWNER), nice=options.nice, what=what)
     reads, writes = os.pipe()
     try:
-        with open(writes, "wb") as told:
-            with open(reads, "rb") as heard, Path(f"{address}.log").open("ab") as log:
-                keeper = _started((heard.fileno(), log.fileno(), log.fileno()), variables)
-            told.write(msgspec.msgpack.encode(orders))
+        with open(writes, "wb") as sent:
+            with open(reads, "rb") as received, Path(f"{address}.log").open("ab") as log:
+                daemon = _started((received.fileno(), log.fileno(), log.fileno()), variables)
+            sent.write(msgspec.msgpack.encode(orders))
     except OSError as error:
         raise SparkError(f"a process for Spark could not be started: {error}") from error
-    return keeper
+    return daemon
 
 
 def _started(standard: tuple[int, int, int], variables: dict[str, str]) -> Forked | subprocess.Popen[bytes]:
     """Start the daemon: forked from a preloaded process if there is one."""
-    forked = start_alone(KEEPER, standard, variables)
+    forked = start_alone(DAEMON, standard, variables)
     if forked is not None:
         return forked
-    heard, log, _ = standard
-    command = [sys.executable, "-m", KEEPER]
-    return subprocess.Popen(command, stdin=heard, stdout=log, stderr=log, env=variables, start_new_session=True)
+    orders, log, _ = standard
+    command = [sys.executable, "-m", DAEMON]
+    return subprocess.Popen(command, stdin=orders, stdout=log, stderr=log, env=variables, start_new_session=True)
 
 
 def _java(options: SparkOptions) -> tuple[JavaOrders, dict[str, str]]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -20,9 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
 from libraries.spark.errors import SparkError
-from libraries.spark.protocol import JavaUp
 from libraries.spark.setup.defaults import LEVEL, holds, logs_by_itself, read_defaults
-from libraries.spark.setup.fence import connections_of_others, end_what_others_began
 from libraries.spark.setup.submitted import held
 from libraries.spark.setup.submitted import master as submitted_master
 from libraries.spark.setup.submitted import settings as submitted_settings
@@ -203,7 +199,7 @@ def settings(options: SparkOptions, folder: Path, level: str = "ERROR") -> dict[
     return made
 
 
-def left_out(options: SparkOptions) -> list[str]:
+def ignored_settings(options: SparkOptions) -> list[str]:
     """User's Spark settings without effect on a Spark with these options."""
     made = settings(options, Path())
     found = {**read_defaults(_conf_folder(os.environ)), **submitted_settings()}
@@ -317,38 +313,6 @@ def open_session(made: Mapping[str, str]) -> SparkSession:
     for name, value in made.items():
         conf.set(name, value)
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
-    return session
-
-
-def attach(up: JavaUp, seconds: float) -> SparkSession:
-    """Session in this process on a running Java; earlier clients' work there is ended.
-
-    A Java on which there is a Spark already, and which does not answer, or goes on with that, for so many seconds, is killed.
-    """
-    from pyspark.conf import SparkConf
-    from pyspark.core.context import DEFAULT_CONFIGS, SparkContext
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-
-    os.environ |= {"PYSPARK_GATEWAY_PORT": str(up.port), "PYSPARK_GATEWAY_SECRET": up.secret}
-    gateway = launch_gateway()  # type: ignore[no-untyped-call]
-    del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
-    watch = threading.Timer(seconds, os.kill, (up.pid, signal.SIGKILL))
-    watch.daemon = True
-    others = []
-    if up.used:
-        watch.start()
-        others = connections_of_others(gateway.jvm)
-    conf = SparkConf(_jvm=gateway.jvm)
-    for name, value in (DEFAULT_CONFIGS | up.settings).items():
-        conf.set(name, value)
-    context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate(conf._jconf)
-    java = gateway.jvm.JavaSparkContext.fromSparkContext(context)
-    session = SparkSession(SparkContext(conf=conf, gateway=gateway, jsc=java))
-    if up.used:
-        end_what_others_began(session, others)
-        session.catalog.clearCache()
-    watch.cancel()
     return session
 
 

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from libraries.spark.client.failures import hopeless, own, raised_in
-from libraries.spark.client.tasks import invoke
+from libraries.spark.client.functions import invoke
 from libraries.spark.errors import SparkError, SparkLost
 
 connect = pytest.importorskip("pyspark.errors.exceptions.connect", reason="the extra falkirk[connect] is not installed")

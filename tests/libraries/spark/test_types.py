@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from libraries.spark.client.tasks import check_types
+from libraries.spark.client.functions import check_types
 from libraries.spark.errors import SparkError
 
 INTERVAL, MONTHS = t.DayTimeIntervalType(), t.YearMonthIntervalType()

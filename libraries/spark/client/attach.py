@@ -1,4 +1,4 @@
-"""Fencing of Spark: wait for the end of work begun by earlier clients on a Java.
+"""Session on a running Java, after the end of the work that earlier clients began.
 
 The Java of a child that has died goes on with the call that it is in. If that is about to write, after it has planned for
 seconds, there is no job to be cancelled yet, and the write would come later, beside that of the next attempt. So a child that
@@ -11,8 +11,13 @@ which Py4J lets go of Java's objects.
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Any
+
+from libraries.spark.protocol import JavaUp
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +36,39 @@ One that takes longer may not commit any more: its stage is over.
 """
 
 
-def connections_of_others(java: Any) -> list[int]:
+def attach(up: JavaUp, seconds: float) -> SparkSession:
+    """Session in this process on a running Java; earlier clients' work there is ended.
+
+    A Java on which there is a Spark already, and which does not answer, or goes on with that, for so many seconds, is killed.
+    """
+    from pyspark.conf import SparkConf
+    from pyspark.core.context import DEFAULT_CONFIGS, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(up.port), "PYSPARK_GATEWAY_SECRET": up.secret}
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    watch = threading.Timer(seconds, os.kill, (up.pid, signal.SIGKILL))
+    watch.daemon = True
+    others = []
+    if up.used:
+        watch.start()
+        others = _connections_of_others(gateway.jvm)
+    conf = SparkConf(_jvm=gateway.jvm)
+    for name, value in (DEFAULT_CONFIGS | up.settings).items():
+        conf.set(name, value)
+    context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate(conf._jconf)
+    java = gateway.jvm.JavaSparkContext.fromSparkContext(context)
+    session = SparkSession(SparkContext(conf=conf, gateway=gateway, jsc=java))
+    if up.used:
+        _end_earlier_work(session, others)
+        session.catalog.clearCache()
+    watch.cancel()
+    return session
+
+
+def _connections_of_others(java: Any) -> list[int]:
     """Java threads of other clients' connections.
 
     The caller has no other connection yet.
@@ -44,7 +81,7 @@ def connections_of_others(java: Any) -> list[int]:
     return found
 
 
-def end_what_others_began(session: SparkSession, connections: list[int]) -> None:
+def _end_earlier_work(session: SparkSession, connections: list[int]) -> None:
     """Stop all work on a Spark, and wait for its end and that of these connections.
 
     What cannot be stopped is waited for: whoever does not want to wait for ever has Java killed.
