@@ -12,7 +12,7 @@ import pytest
 from libraries import spark
 from libraries.spark.setup import submitted
 from libraries.spark.setup.java import find_java, home_for_spark
-from libraries.spark.setup.options import environment, left_out, settings
+from libraries.spark.setup.options import environment, ignored_settings, settings
 from tests.libraries.spark.standalone import standalone_cluster
 
 GIVEN = {
@@ -43,7 +43,7 @@ def test_options_are_those_of_the_submitted_program() -> None:
     assert made["spark.app.name"] == "falkirk"
     assert "spark.submit.deployMode" not in made
     assert "spark.sql.ansi.enabled" not in made
-    assert left_out(options) == ["spark.sql.ansi.enabled"]
+    assert ignored_settings(options) == ["spark.sql.ansi.enabled"]
 
 
 @pytest.mark.usefixtures("given")
