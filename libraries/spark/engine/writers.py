@@ -1,4 +1,4 @@
-"""Sinks and captures of a program whose rows come from Spark."""
+"""Sinks and captures of a program, with rows from Spark."""
 
 from __future__ import annotations
 
