@@ -22,7 +22,7 @@ import polars as pl
 
 import falkirk
 from falkirk import Limits
-from libraries.spark.process.host import host_of
+from libraries.spark.host.host import host_of
 from runtime.job import Result
 from runtime.program import Program
 from timely.errors import FalkirkError

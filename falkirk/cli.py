@@ -304,7 +304,7 @@ def _load_beside(workers: int) -> None:
 def stop(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
 ) -> None:
-    """Stop the job that uses a store, cleanly: run again with that store, it goes on."""
+    """Stop the job of a store, cleanly: run again with that store, it goes on."""
     from runtime.supervisor.starting import starts
 
     try:
@@ -333,7 +333,7 @@ def inspect(
         typer.Option(metavar="ADDRESS", help="For whom: other than loopback, the address has a token that lets in."),
     ] = "127.0.0.1",
 ) -> None:
-    """Serve the page of a job that has ended, or was killed, from its store; nothing there is changed."""
+    """Serve the page of an ended or killed job from its store, without a change."""
 
     def look() -> int:
         from contextlib import closing
@@ -372,7 +372,7 @@ def whatif(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, as the page gets it.")] = False,
 ) -> None:
-    """Ask what a failure would cost, without any: where each operator would go back to, what would be done again."""
+    """Estimate the cost of a failure: rollback of each operator, work done again."""
     from falkirk.what_if_view import what_if_command
 
     _guarded(lambda: what_if_command(target, kill or [], as_json), traceback=False)
@@ -388,7 +388,7 @@ def monitor_apart(
         ),
     ] = None,
 ) -> None:
-    """Be the monitor of the jobs that use a store, as a process apart: falkirk run --store DIR --monitor DIR."""
+    """Monitor jobs from a process apart: falkirk run --store DIR --monitor DIR."""
 
     def watch() -> int:
         from falkirk.run_program import say
@@ -430,7 +430,7 @@ def graph(
     schemas: Annotated[bool, typer.Option("--schemas", help="With the columns of streams, and their types.")] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Show the dataflow that a program builds, without running it."""
+    """Show the dataflow of a program, without running it."""
     if tree + mermaid + as_json > 1:
         raise typer.BadParameter("--tree, --mermaid and --json exclude each other")
     arguments = parse_arguments(arg or [])
@@ -448,7 +448,7 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Say what failures can do to each output of a program that runs with a store, why, and what would mend it."""
+    """Explain the guarantee of each output under failures, with reason and remedy."""
     arguments = parse_arguments(arg or [])
 
     def show() -> int:
@@ -483,7 +483,7 @@ def simulate(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but failures.")] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Run a program under seeded failures in one process, and compare its outputs with a run without any."""
+    """Run a program under seeded failures, and compare its outputs with a safe run."""
     kept = None if keep is None else [] if keep == "none" else keep.split(",")
     if kept is not None and (seeds != 1 or not all(number.strip().isdecimal() for number in kept)):
         raise typer.BadParameter("goes with --seeds 1, and is a list of numbers such as 0,3", param_hint="--keep")
@@ -510,7 +510,7 @@ def demo(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show the verdict only.")] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Run the demo: a year of flights, with a page; a worker is killed midway, and nobody can tell from the result."""
+    """Run the demo: a year of flights, with a page, and a worker killed midway."""
     _load_beside(workers)
     from falkirk.demo import run_demo
 
@@ -547,7 +547,7 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """Check that this machine has all that Falkirk needs, and say what to do where it has not."""
+    """Check this machine for all needs of Falkirk, with a remedy for each lack."""
     if job is not None:
         if not os.path.isdir(job):
             raise typer.BadParameter(f"there is no store {job}", param_hint="--run")
@@ -562,7 +562,7 @@ def doctor(
 
 @app.command()
 def prepare() -> None:
-    """Record what Java loads for Spark, once on a machine, in a minute and 200 MB: Spark then starts in half the time."""
+    """Record Java's classes for Spark, for starts in half the time; needs 200 MB."""
     from falkirk.prepare_spark import prepare_spark
 
     _guarded(prepare_spark, traceback=False)

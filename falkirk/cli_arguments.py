@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from libraries.spark.process.session import SparkOptions
+    from libraries.spark.setup.options import SparkOptions
 
 
 MOST_WORKERS = 1024
@@ -39,7 +39,7 @@ def finite(seconds: float | None) -> float | None:
 
 def spark_options(master: str, settings: list[str], start_limit: float | None = None) -> SparkOptions:
     """Spark options from `--on`, `--spark-conf KEY=VALUE` and `--start-limit`."""
-    from libraries.spark.process.session import SparkOptions
+    from libraries.spark.setup.options import SparkOptions
 
     pairs = [setting.partition("=") for setting in settings]
     for name, equals, _ in pairs:

@@ -245,8 +245,8 @@ def numba_cache() -> Finding:
 
 def java() -> Finding:
     """Java installation for Spark regions."""
-    from libraries.spark.process.class_cache import cache_file
-    from libraries.spark.process.java import OLDEST, look_for_java
+    from libraries.spark.setup.class_cache import cache_file
+    from libraries.spark.setup.java import OLDEST, look_for_java
 
     found = look_for_java()
     wrong = "; ".join(found.passed_over)
@@ -266,7 +266,7 @@ def java() -> Finding:
 
 def sail() -> Finding:
     """Sail installation for Spark regions with `sail=True`."""
-    from libraries.spark.process.sail import look_for_sail
+    from libraries.spark.setup.sail import look_for_sail
 
     good, text = look_for_sail()
     if good is False:

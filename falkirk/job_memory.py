@@ -22,13 +22,13 @@ from runtime.scratch import OWNER
 from timely.errors import FalkirkError
 
 _PROCESSES = Path("/proc")
-_KEEPER = "libraries.spark.process.keeper"
+_KEEPER = "libraries.spark.daemon.daemon"
 _NAMES = {
     "runtime.processes.fork_server": "fork server",
     "runtime.processes.worker": "worker",
     "runtime.processes.monitor": "monitor",
     "runtime.page.process": "page",
-    _KEEPER: "keeper of Spark",
+    _KEEPER: "Spark daemon",
 }
 """Display names of processes by Python module."""
 
@@ -142,7 +142,7 @@ def _name(pid: int, root: int, known: dict[int, list[str]], parents: dict[int, i
         return "Python of Spark"
     if command == known.get(parents[pid]):
         if module == _KEEPER:
-            return "child for Spark"
+            return "Spark client"
         with suppress(OSError):
             return (_PROCESSES / str(pid) / "comm").read_text().strip()
     return _NAMES.get(module, " ".join(command)[:60])

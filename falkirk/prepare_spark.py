@@ -6,8 +6,8 @@ import time
 
 from rich.console import Console
 
-from libraries.spark.process.class_cache import cache_file, record
-from libraries.spark.process.java import find_java
+from libraries.spark.setup.class_cache import cache_file, record
+from libraries.spark.setup.java import find_java
 
 
 def prepare_spark() -> int:

@@ -31,9 +31,9 @@ from common import arguments, report
 
 import falkirk
 from falkirk import Batch, Dataflow, Parquet, spark
-from libraries.spark.process.class_cache import options_to_use
-from libraries.spark.process.java import find_java, home_for_spark
-from libraries.spark.process.session import environment, open_session, settings
+from libraries.spark.setup.class_cache import options_to_use
+from libraries.spark.setup.java import find_java, home_for_spark
+from libraries.spark.setup.options import environment, open_session, settings
 
 FILES, CUSTOMERS = 10, 100_000
 OPTIONS = spark.SparkOptions(nice=0)

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from common import arguments, percentile, report
 
 from falkirk import Batch, Dataflow, Session, spark
-from libraries.spark.process.java import find_java, home_for_spark
-from libraries.spark.process.session import environment, open_session, settings
+from libraries.spark.setup.java import find_java, home_for_spark
+from libraries.spark.setup.options import environment, open_session, settings
 
 KEYS = 10_000
 WARM, ROUNDS = 3, 9

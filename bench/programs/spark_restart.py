@@ -21,7 +21,7 @@ from common import arguments, report
 
 import falkirk
 from falkirk import Batch, Batches, Dataflow, spark
-from libraries.spark.process.host import host_of
+from libraries.spark.host.host import host_of
 
 VICTIMS = ("child", "worker", "java")
 """By the epoch in whose run they are killed, after one that warms up."""

@@ -139,7 +139,7 @@ def bench_command(
         typer.Option("--only", help="Measure this system, or part, alone. May be given several times."),
     ] = None,
 ) -> None:
-    """Measure Falkirk beside what one would otherwise use, on the same input and for the same output."""
+    """Measure Falkirk beside its alternatives, on the same input, for the same output."""
     try:
         rows = main(name, workers, peers, json, size, runs, peers_python, only=only or ())
     except FalkirkError as error:

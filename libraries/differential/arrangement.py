@@ -128,7 +128,7 @@ class SharedTrace:
         """Do nothing: the arrangement has the change already."""
 
     def named(self) -> I64:
-        """Empty array: the view keeps no codes."""
+        """Value codes in use: none, since a view reads those of its trace."""
         return np.zeros(0, np.int64)
 
     def compact(self, frontier: Frontier) -> None:

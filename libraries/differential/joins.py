@@ -205,7 +205,7 @@ class Join(InParts):
     # One by one
 
     def _few(self, ctx: Context, time: Time, left: Few, right: Few, pended: Sequence[int]) -> bool:
-        """Do the work of a time by record; False, with nothing done, if it is too much."""
+        """Join the changes of a time record by record; False without effect if too many."""
         lefts, rights = self._sides
         later: dict[Time, set[int]] = {}
         out: list[Meeting] = []

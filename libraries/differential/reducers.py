@@ -39,7 +39,7 @@ class Reducer:
     columnar = True
     """True if `many` is implemented."""
     early = True
-    """True if it may be evaluated before all input of a time is there: no user code."""
+    """True for a reducer free of user code: partial input of a time may be reduced."""
     greatest: bool | None = None
     """Order of reading values: True greatest first, False least first; None: all."""
 
@@ -52,7 +52,7 @@ class Reducer:
         raise NotImplementedError
 
     def many(self, columns: Columns) -> Columns:
-        """Output of many keys, for integers."""
+        """Output of many keys at once, for reducers of integers."""
         raise NotImplementedError
 
     def grown(self, before: Columns, new: Columns) -> Columns | None:

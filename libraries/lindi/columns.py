@@ -160,7 +160,7 @@ class Table(Base[Columns]):
         return self._both("join", name, other, (_by(*on), _by(*on)), meet)
 
     def order_by(self, *columns: str, descending: bool = False, name: str | None = None) -> Table:
-        """Rows sorted by `columns`, then by all others, at one worker.
+        """Rows on one worker, sorted by `columns` and then by all other columns.
 
         One batch a time. Null is before all, as in Polars' `sort`.
 

@@ -247,7 +247,7 @@ class Query(Base[Stream]):
         return self._each_time("top", name, _by(_one_place, choose), choose)
 
     def count(self, name: str | None = None) -> Query:
-        """The number of records, at each time at which there are any.
+        """Number of records at each time; no output for a time without records.
 
         >>> from falkirk import lindi
         >>> flow = falkirk.Dataflow()

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from libraries.spark.dataflow.table import write
     from libraries.spark.dataflow.views import view
     from libraries.spark.errors import SparkError
-    from libraries.spark.process.host import stop
-    from libraries.spark.process.session import SparkOptions
+    from libraries.spark.host.host import stop
+    from libraries.spark.setup.options import SparkOptions
 
 __all__ = ["SparkError", "SparkOptions", "Stream", "batch", "register", "sink", "source", "stop", "view", "write"]
 
 _HOMES = {
     "SparkError": "errors",
-    "SparkOptions": "process.session",
+    "SparkOptions": "setup.options",
     "Stream": "dataflow.stream_source",
     "batch": "dataflow.region",
     "register": "data_source",
     "sink": "dataflow.ends",
     "source": "dataflow.ends",
-    "stop": "process.host",
+    "stop": "host.host",
     "view": "dataflow.views",
     "write": "dataflow.table",
 }

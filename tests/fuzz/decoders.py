@@ -32,13 +32,13 @@ import zmq
 from msgspec.structs import replace
 
 from libraries.differential.rows import rows_of
+from libraries.spark import protocol as spark
 from libraries.spark.cluster.attempt import read_ending
-from libraries.spark.engine.going_on import KeptProgram, read_program
+from libraries.spark.engine.compatibility import KeptProgram, read_program
+from libraries.spark.files import batches as spark_batches
 from libraries.spark.files import pinned, published, reads
 from libraries.spark.files.manifest import ManifestEntry, entries_of
 from libraries.spark.files.schemas import read_schema, write_schema
-from libraries.spark.process import batches as spark_batches
-from libraries.spark.process import protocol as spark
 from monitor.coordination import records as kept
 from monitor.coordination import supervision
 from monitor.coordination.handshake import refusal
@@ -390,7 +390,7 @@ OUTCOMES: list[Any] = [
     published.Outcome(True, [(7, "", b"rows")]),
     published.Outcome(True, [(7, "a.parquet", b"")], [[ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]]),
 ]
-FROM_KEEPER: list[Any] = [
+FROM_DAEMON: list[Any] = [
     spark.JavaUp(1, 2, "secret", {"spark.ui.enabled": "false"}, True),
     spark.ServerUp(spark.ServerOrders("sc://host:1", 3.0, {"spark.x": "1"}, None), "root"),
     spark.Release(spark.ServerOrders("sc://host:1", 3.0, {}, True), "root", 2),
@@ -1021,7 +1021,7 @@ TARGETS = {
         Target("from page", all_packed(FROM_PAGE), plain(page.FROM_PAGE.decode), msgpack=True),
         Target("to spark", all_packed(TO_SPARK), plain(spark.TO_SPARK.decode), msgpack=True),
         Target("from spark", all_packed(FROM_SPARK), plain(spark.FROM_SPARK.decode), msgpack=True),
-        Target("from keeper", all_packed(FROM_KEEPER), plain(spark.FROM_KEEPER.decode), msgpack=True),
+        Target("from daemon of Spark", all_packed(FROM_DAEMON), plain(spark.FROM_DAEMON.decode), msgpack=True),
         Target("files of tables", all_packed(NOTED), plain(pinned._NOTED.decode), msgpack=True),
         Target("columns that are read", all_packed(READS), plain(reads._NOTE.decode), msgpack=True),
         Target("outcome of a run", all_packed(OUTCOMES), plain(published._OUTCOME.decode), msgpack=True),

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from libraries.spark.cluster.session import SparkCluster, said_by_java
+from libraries.spark.cluster.session import SparkCluster, message_of_java
 from libraries.spark.errors import SparkError
 
 _LOOK_SECONDS = 0.1
@@ -108,7 +108,7 @@ class StageAttempt:
 
 def ending_of(error: Exception) -> Ending | None:
     """Spark's reason for a job failure; None if the error is not from Spark."""
-    said = said_by_java(error)
+    said = message_of_java(error)
     return None if said is None else read_ending(said)
 
 

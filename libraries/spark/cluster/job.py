@@ -22,9 +22,9 @@ from msgspec.msgpack import encode
 
 from libraries.spark.cluster.attempt import StageAttempt
 from libraries.spark.cluster.calls import Calls
-from libraries.spark.cluster.meeting import begin
 from libraries.spark.cluster.session import On, SparkCluster
-from libraries.spark.cluster.task import Keeping, as_task
+from libraries.spark.cluster.start import begin
+from libraries.spark.cluster.task import TaskOrders, as_task
 from libraries.spark.cluster.worker import PATIENCE, StageTask
 from libraries.spark.errors import SparkError
 from monitor.coordination.supervision import Lost
@@ -122,7 +122,7 @@ class BarrierStage:
         self._needed: set[int] = set()
         """Workers requested by the monitor since an attempt failed."""
         self._failed_at = 0.0
-        self._called = False
+        self._connected = False
         """True once a process of this attempt has connected."""
         self._said: deque[str] = deque()
         """Notices of the attempt for the user, until they are passed on."""
@@ -159,7 +159,7 @@ class BarrierStage:
     def needed(self, worker: int) -> None:
         """Begin a worker for the monitor: in its task, or with all others in a new stage."""
         if worker in self._begun:
-            return  # its process is on the way: the monitor was replaced, and has not heard of it
+            return  # its process is on the way: the monitor was replaced, and has not reports of it
         task = self.tasks.get(worker)
         if self._attempt is None or task is None:
             self._needed.add(worker)
@@ -236,7 +236,7 @@ class BarrierStage:
 
     def _submit(self) -> None:
         self.attempts += 1
-        self._called = False
+        self._connected = False
         self._raised_at = None
         workers = self._task.workers
         self._first = tuple(self._task.incarnation() for _ in range(workers))
@@ -248,7 +248,7 @@ class BarrierStage:
         beat = children.beat_seconds
         stage = StageTask(every, self._source, self._first, beat, (host, self._calls.port), self.token)
         group = f"falkirk-{secrets.token_hex(4)}"
-        work = partial(begin, stage.driver, stage.token, packed(stage), encode(Keeping(self._first, beat)))
+        work = partial(begin, stage.driver, stage.token, packed(stage), encode(TaskOrders(self._first, beat)))
         self._attempt = StageAttempt(self._cluster, work, workers, group, self._cluster.patience, self._said.append)
 
     def _meet(self) -> None:
@@ -263,7 +263,7 @@ class BarrierStage:
             if task:
                 self.tasks[here.worker] = child
             else:
-                self._called = True
+                self._connected = True
                 self.processes[child] = here
 
     def _dismiss(self, child: Child) -> None:
@@ -307,7 +307,12 @@ class BarrierStage:
             return self._ended(attempt, now)
         while self._said:
             self._note(self._said.popleft())
-        if not self.tasks and not self._called and attempt.began is not None and now > attempt.began + _LAUNCH_SECONDS:
+        if (
+            not self.tasks
+            and not self._connected
+            and attempt.began is not None
+            and now > attempt.began + _LAUNCH_SECONDS
+        ):
             raise SparkError(
                 f"Spark has not launched the {self._task.workers} workers within {now - attempt.began:.0f} s: is the "
                 "cluster busy with something else?"
@@ -323,7 +328,7 @@ class BarrierStage:
             self._raised_at = self._raised_at or now
             if self.processes and now < self._raised_at + _LAST_WORDS_SECONDS:
                 return []
-            if not self._called:
+            if not self._connected:
                 raise SparkError(
                     f"the workers could not begin on the cluster: {ending.reason}\nExecutors need the Python and the "
                     "packages that this process has (PYSPARK_PYTHON says which Python they use), and must be able to reach "

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import timely
-from libraries.spark.cluster import meeting
+from libraries.spark.cluster import meeting, start
 from libraries.spark.errors import SparkError
-from libraries.spark.process.class_cache import options_to_use
-from libraries.spark.process.java import find_java, home_for_spark
-from libraries.spark.process.session import SparkOptions, check_master, environment, open_session, settings
-from libraries.spark.process.submitted import submitted
+from libraries.spark.setup.class_cache import options_to_use
+from libraries.spark.setup.java import find_java, home_for_spark
+from libraries.spark.setup.options import SparkOptions, check_master, environment, open_session, settings
+from libraries.spark.setup.submitted import submitted
 from libraries.spark.versions import check_version, installed
 from runtime.scratch import Scratch
 from timely.errors import PACKAGES
@@ -160,14 +160,14 @@ def _opened(options: SparkOptions, made: dict[str, str]) -> SparkSession:
         return found[0]
     why = f"nothing came within {options.start_limit or math.inf:g} s"
     if errors:
-        why = " ".join((said_by_java(errors[0]) or f"{type(errors[0]).__name__}: {errors[0]}").split())
+        why = " ".join((message_of_java(errors[0]) or f"{type(errors[0]).__name__}: {errors[0]}").split())
     raise SparkError(
         f"no session could be opened on the Spark master {options.master}: {why}. Is it a master of the same version of Spark, "
         "and can it reach this machine?"
     )
 
 
-def said_by_java(error: Exception) -> str | None:
+def message_of_java(error: Exception) -> str | None:
     """Message of the Java exception behind `error`; None without one, or without Java."""
     java = getattr(error, "java_exception", None)
     try:
@@ -209,7 +209,8 @@ def _ship(context: SparkContext) -> None:
                     archive.write(path, path.relative_to(root))
     context.addPyFile(str(file))
     # What begins before the rest is loaded.
-    cloudpickle.register_pickle_by_value(meeting)  # type: ignore[no-untyped-call]
+    for module in (meeting, start):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     _shipped[context] = file
 
 

@@ -38,7 +38,7 @@ _NEEDED = ("cloudpickle", "msgspec", "numpy", "polars", "pyarrow", "zmq")
 _END_SECONDS = 5.0
 
 
-class Keeping(msgspec.Struct, frozen=True):
+class TaskOrders(msgspec.Struct, frozen=True):
     """Orders of a task: the first incarnations, and the heartbeat interval."""
 
     incarnations: tuple[int, ...]
@@ -46,7 +46,7 @@ class Keeping(msgspec.Struct, frozen=True):
     beat_seconds: float
 
 
-class Kept(msgspec.Struct, frozen=True):
+class ProcessInput(msgspec.Struct, frozen=True):
     """Input file of each process of worker `index`: the stage, and all workers' keys.
 
     The task hands it over beside the socket at which the process listens.
@@ -70,7 +70,7 @@ def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.s
 
     Args:
         stage: a `libraries.spark.cluster.worker.StageTask`, packed.
-        orders: a `Keeping`, in MessagePack.
+        orders: a `TaskOrders`, in MessagePack.
         index: of the worker.
         cores: that Spark gives it.
         sock: the connection to whoever runs the job.
@@ -88,18 +88,18 @@ def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.s
     prepare(variables)  # what processes are forked from loads while the tasks meet
     tune(sock)
     channel = SupervisorChannel(sock)
-    keeping = msgspec.msgpack.decode(orders, type=Keeping)
-    channel.tell(Here(index, as_task(keeping.incarnations[index]), socket.gethostname(), os.getpid()))
-    Heartbeat(channel, keeping.beat_seconds)
+    task_orders = msgspec.msgpack.decode(orders, type=TaskOrders)
+    channel.tell(Here(index, as_task(task_orders.incarnations[index]), socket.gethostname(), os.getpid()))
+    Heartbeat(channel, task_orders.beat_seconds)
     with ExitStack() as resources:
         met = meeting.wait()
         resources.callback(met.listener.close)
-        kept = Kept(stage, index, met.addresses, met.public, met.secret)
-        keeper = _Keeper(resources, channel, Control(sock, TO_CHILD), met.listener, kept, variables)
-        keeper.run(keeping.incarnations[index])
+        given = ProcessInput(stage, index, met.addresses, met.public, met.secret)
+        runner = _ProcessRunner(resources, channel, Control(sock, TO_CHILD), met.listener, given, variables)
+        runner.run(task_orders.incarnations[index])
 
 
-class _Keeper:
+class _ProcessRunner:
     """Starts a worker's process, and replacements on request.
 
     What it opens goes with `resources`.
@@ -111,20 +111,20 @@ class _Keeper:
         channel: SupervisorChannel,
         control: Control[ToChild],
         listener: socket.socket,
-        kept: Kept,
+        given: ProcessInput,
         variables: Mapping[str, str],
     ) -> None:
         self._channel, self._control, self._listener = channel, control, listener
-        self._index, self._variables = kept.index, variables
+        self._index, self._variables = given.index, variables
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         resources.callback(self._file.close)
-        self._file.write(msgspec.msgpack.encode(kept))
+        self._file.write(msgspec.msgpack.encode(given))
         self._file.flush()
         self._private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
         self._process: Forked | subprocess.Popen[bytes] | None = None
-        self._heard: Control[FromChild] | None = None
+        self._reports: Control[FromChild] | None = None
         """Connection from the process; closed when the process ends."""
-        self._called = False
+        self._connected = False
         """True once a process has connected to the driver."""
         resources.callback(self._end)
 
@@ -132,11 +132,11 @@ class _Keeper:
         """Run processes one after the other, until success or the loss of the driver."""
         self._start(incarnation)
         while not self._control.ended:
-            files = [self._control.sock, *([] if self._heard is None else [self._heard.sock])]
+            files = [self._control.sock, *([] if self._reports is None else [self._reports.sock])]
             ready = select.select(files, [], [])[0]
-            if self._heard is not None and self._heard.sock in ready:
-                self._called = any(isinstance(said, Here) for said in self._heard.read()) or self._called
-                if self._heard.ended and self._end() == 0:
+            if self._reports is not None and self._reports.sock in ready:
+                self._connected = any(isinstance(said, Here) for said in self._reports.read()) or self._connected
+                if self._reports.ended and self._end() == 0:
                     return
             for message in self._control.read() if self._control.sock in ready else ():
                 if isinstance(message, Begin):
@@ -149,26 +149,26 @@ class _Keeper:
             files = [theirs.fileno(), self._file.fileno(), self._listener.fileno()]
             arguments: list[str | int] = [0, "0", self._private, 1, 2, str(incarnation)]
             self._process = start(PROCESS, arguments, files, self._variables)
-        self._heard = Control(mine, FROM_CHILD)
+        self._reports = Control(mine, FROM_CHILD)
 
     def _end(self) -> int | None:
         """Kill the process if it runs, report a failure; its exit code, None without one."""
-        process, heard = self._process, self._heard
-        self._process = self._heard = None
-        if process is None or heard is None:
+        process, reports = self._process, self._reports
+        self._process = self._reports = None
+        if process is None or reports is None:
             return None
-        if not heard.ended:
+        if not reports.ended:
             process.kill()
         try:
             code = process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             code = process.wait()
-        heard.close()
-        if heard.ended and code != 0:
+        reports.close()
+        if reports.ended and code != 0:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             text = f"process {process.pid} of worker {self._index} on {socket.gethostname()} {how}"
-            if not self._called:
+            if not self._connected:
                 raise ChildProcessError(f"{text}; what it said is in the log of the executor")
             with suppress(OSError):
                 self._channel.tell(Note(text))

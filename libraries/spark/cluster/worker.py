@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from libraries.spark.cluster.task import Kept
+from libraries.spark.cluster.task import ProcessInput
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreError, StoreGone
 from recovery.store.local import LocalStore
@@ -75,9 +75,9 @@ def main() -> int:
     gc.set_threshold(SELDOM)
     adopt_path()
     with os.fdopen(int(sys.argv[4]), "rb") as file:
-        kept = msgspec.msgpack.decode(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0), type=Kept)
-    stage: StageTask = unpacked(kept.stage)
-    here = Here(kept.index, incarnation, socket.gethostname(), os.getpid())
+        given = msgspec.msgpack.decode(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0), type=ProcessInput)
+    stage: StageTask = unpacked(given.stage)
+    here = Here(given.index, incarnation, socket.gethostname(), os.getpid())
     with connect(stage.driver) as sock:
         sock.sendall(stage.token)
         tune(sock)
@@ -91,13 +91,13 @@ def main() -> int:
             listener = socket.socket(fileno=int(sys.argv[5]))
             assert stage.task.store is not None
             silence = PATIENCE * stage.task.store.patience
-            again = incarnation != stage.incarnations[kept.index]
+            again = incarnation != stage.incarnations[given.index]
             _work(
                 stage,
-                Begin(kept.index, incarnation, ()),
+                Begin(given.index, incarnation, ()),
                 channel,
                 control,
-                partial(_link, kept, listener, again, silence),
+                partial(_link, given, listener, again, silence),
             )
         except BaseException as error:
             channel.confess(error)
@@ -136,15 +136,15 @@ def _end_with(control: Control[ToChild], left: threading.Event) -> None:
             os._exit(1)
 
 
-def _link(kept: Kept, listener: socket.socket, again: bool, silence: float) -> ZmqLink | None:
+def _link(given: ProcessInput, listener: socket.socket, again: bool, silence: float) -> ZmqLink | None:
     """Link to the other workers; None for a single worker.
 
     `again`: the other workers are at work, or are being replaced as well. `silence`: see `Timing`.
     """
-    if len(kept.addresses) == 1:
+    if len(given.addresses) == 1:
         return None
-    keys = Keys(kept.secret, kept.public)
-    link = ZmqLink(kept.index, kept.addresses, keys, timing=Timing(silence=silence), listener=listener, survives=True)
+    keys = Keys(given.secret, given.public)
+    link = ZmqLink(given.index, given.addresses, keys, timing=Timing(silence=silence), listener=listener, survives=True)
     try:
         link.meet(b"falkirk", lambda worker, greeting: None)  # the monitor compares what they have built
     except BaseException as error:

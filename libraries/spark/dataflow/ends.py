@@ -11,7 +11,7 @@ from libraries.spark.dataflow.partitioned_query import PartitionedQuery
 from libraries.spark.dataflow.region import batch
 from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.files.manifest import Over
-from libraries.spark.process.session import SparkOptions
+from libraries.spark.setup.options import SparkOptions
 from recovery.policy import Every
 from timely.dataflow.changes import Changes
 from timely.dataflow.columns import Columns

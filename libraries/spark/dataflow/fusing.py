@@ -1,7 +1,7 @@
 """Fusion of regions: a region with a single consumer runs within its query.
 
 All processors of both regions are there, with their names. In the place of its *compute* the first has *hand on*
-(`libraries.spark.dataflow.handing_on`), which gives the files of a run to the gather behind, in the place of those that would
+(`libraries.spark.dataflow.passing`), which gives the files of a run to the gather behind, in the place of those that would
 have come of the run; and the run of the second does the steps of both. Which steps are fused is known when the graph is whole:
 when the factories of its operators are called.
 """
@@ -16,7 +16,7 @@ from libraries.spark.dataflow.views import View, Viewed
 from libraries.spark.files.deliveries import Consumer, Deliveries, Delivering
 from libraries.spark.files.manifest import Calendar
 from libraries.spark.files.reads import Reads
-from libraries.spark.process.session import SparkOptions
+from libraries.spark.setup.options import SparkOptions
 from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Graph, Region
 

@@ -27,8 +27,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from libraries.spark.dataflow.left_out import LeftOut
 from libraries.spark.dataflow.placement import home, keys_of
+from libraries.spark.dataflow.skipped_runs import SkippedRuns
 from libraries.spark.errors import SparkError
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer, hand_over, write_for
@@ -304,7 +304,7 @@ class Compute(Operator):
         self._busy = False
         self._named = Named()
         self._upto = -1
-        self._left_out = LeftOut() if period is not None else None
+        self._left_out = SkippedRuns() if period is not None else None
         self.state = self._left_out
 
     def on_watermark(self, frontier: Frontier) -> None:

@@ -2,7 +2,7 @@
 
     FOLDER/whole/                        what Spark has written, durable before any of it is read, less what was dealt out
     FOLDER/dealt-<number>/               a batch that is being made of it
-    FOLDER/batch-<number>/w<worker>/     a batch, which never changes: see `libraries.spark.process.batches`
+    FOLDER/batch-<number>/w<worker>/     a batch, which never changes: see `libraries.spark.files.batches`
     FOLDER/end                           the last one
 
 Where a file goes follows from its name alone. So who died in the midst of that is followed by somebody who does the rest, and
@@ -26,9 +26,9 @@ from libraries.spark.dataflow.placement import home
 from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.dataflow.stream_source import StreamShare
 from libraries.spark.errors import SparkError
+from libraries.spark.files.batches import batch_folder, end, last_batch, set_end, share_folder
 from libraries.spark.files.parquet import FILE_ROWS, named_by, output_name, sync_folder, write_output
-from libraries.spark.process.batches import batch_folder, end, last_batch, set_end, share_folder
-from libraries.spark.process.session import SparkOptions
+from libraries.spark.setup.options import SparkOptions
 from timely.data.codec.tables import read_table
 from timely.errors import SourceError
 from timely.io.interface import Files, Partition

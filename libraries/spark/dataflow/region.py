@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from libraries.spark.dataflow.fusing import Reading, Step
-from libraries.spark.dataflow.handing_on import HandOn
 from libraries.spark.dataflow.operators import Compute, Gather, Read, Runner, Spill
+from libraries.spark.dataflow.passing import HandOn
 from libraries.spark.dataflow.placement import HOME
 from libraries.spark.dataflow.views import View, Viewed, take_apart
 from libraries.spark.errors import SparkError
@@ -23,7 +23,7 @@ from libraries.spark.files.parquet import carried_schema
 from libraries.spark.files.pinned import local_path
 from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import write_schema
-from libraries.spark.process.session import SparkOptions
+from libraries.spark.setup.options import SparkOptions
 from recovery.policy import Batch, Every, Lazy, interval
 from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Graph, Input, Output

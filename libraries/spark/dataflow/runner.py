@@ -25,9 +25,9 @@ from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import read_schema
 from libraries.spark.files.small import Written
-from libraries.spark.process.host import SparkHost, host_of
-from libraries.spark.process.protocol import Frames, Kind, Query, Read, RunTask
-from libraries.spark.process.session import SparkOptions
+from libraries.spark.host.host import SparkHost, host_of
+from libraries.spark.protocol import Frames, Kind, Query, Read, RunTask
+from libraries.spark.setup.options import SparkOptions
 from timely.operators.base import JobContext
 
 _packing = threading.Lock()

@@ -1,7 +1,7 @@
 """`Stream`: a streaming query of Spark as a source, one epoch a micro-batch.
 
 Spark's process publishes each micro-batch as a folder of files, in which every worker has its share
-(`libraries.spark.process.queries` says how that is exactly once). Here they are read. The worker on which regions on Spark are,
+(`libraries.spark.client.queries` says how that is exactly once). Here they are read. The worker on which regions on Spark are,
 too, has the query run.
 """
 
@@ -20,12 +20,12 @@ import pyarrow as pa
 from libraries.spark.dataflow.placement import home
 from libraries.spark.dataflow.runner import pack
 from libraries.spark.errors import SparkError
+from libraries.spark.files.batches import end, forget, last_batch, share_files
 from libraries.spark.files.parquet import FILE_ROWS, carried_schema, read_output
 from libraries.spark.files.schemas import read_schema, write_schema
-from libraries.spark.process.batches import end, forget, last_batch, share_files
-from libraries.spark.process.host import SparkHost, host_of
-from libraries.spark.process.protocol import Follow
-from libraries.spark.process.session import SparkOptions
+from libraries.spark.host.host import SparkHost, host_of
+from libraries.spark.protocol import Follow
+from libraries.spark.setup.options import SparkOptions
 from timely.errors import SourceError, at_line, shown
 from timely.io.interface import Chunk, End, Files, Partition, Position, Wait
 
@@ -123,13 +123,13 @@ class Stream:
 
     def streaming(self, session: SparkSession) -> DataFrame:
         """Its DataFrame in a session; SparkError if that is not streaming."""
-        from libraries.spark.process.queries import streaming
+        from libraries.spark.client.streaming import streaming
 
         return streaming(session, self._what, self._sql)
 
     def triggered(self, writer: DataStreamWriter) -> DataStreamWriter:
         """Writer of a streaming DataFrame with this source's output mode and trigger."""
-        from libraries.spark.process.queries import triggered
+        from libraries.spark.client.streaming import triggered
 
         return triggered(writer, self._mode, self._now, self._every)
 

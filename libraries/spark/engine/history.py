@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from libraries.spark.client.publisher import sync_tree
+from libraries.spark.engine.compatibility import KeptProgram, read_program
 from libraries.spark.engine.compiler import Compiled, Kept, Streamed
-from libraries.spark.engine.going_on import KeptProgram, read_program
 from libraries.spark.files.parquet import sync_folder, write_once
-from libraries.spark.process.queries import sync_tree
 from runtime.scratch import Scratch
 from runtime.supervisor.store import ALONE, JobStore
 from timely.dataflow.fingerprint import outline

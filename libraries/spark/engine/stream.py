@@ -19,14 +19,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from libraries.spark.client.functions import check_types
+from libraries.spark.client.streaming import has_read_all, reporting_end
 from libraries.spark.dataflow.stream_source import Stream
 from libraries.spark.engine.compiler import Compiled, Kept, Streamed, compile_for_spark
 from libraries.spark.engine.history import History, InAStore, OfARun
-from libraries.spark.engine.run import SETTINGS, Writers, explained, rows_of
+from libraries.spark.engine.rows import SETTINGS, explained, rows_of
 from libraries.spark.engine.types import EPOCH, quoted
 from libraries.spark.engine.windows import BATCH
-from libraries.spark.process.query_end import has_read_all, noting_the_end
-from libraries.spark.process.tasks import check_types
+from libraries.spark.engine.writers import Writers
 from libraries.spark.versions import arrow_schema
 from runtime.supervisor.store import JobStore
 from timely.data.batch import as_polars
@@ -132,7 +133,7 @@ class MicroBatches:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
         writer = stream.source.triggered(stream.frame.writeStream)
         writer = writer.option("checkpointLocation", self._history.checkpoint).foreachBatch(self)
-        with noting_the_end(stream.frame.sparkSession) if stream.source.ends else nullcontext():
+        with reporting_end(stream.frame.sparkSession) if stream.source.ends else nullcontext():
             query = writer.start()
         try:
             while not query.awaitTermination(_LOOK_SECONDS):

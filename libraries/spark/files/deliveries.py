@@ -185,7 +185,7 @@ def hand_over(
         return [_handed(context, each, epoch, worker, opened, schema) for each in consumers]
 
 
-def hand_on(context: JobContext, consumer: Consumer, epoch: int, worker: int, run: Manifested) -> list[ManifestEntry]:
+def pass_on(context: JobContext, consumer: Consumer, epoch: int, worker: int, run: Manifested) -> list[ManifestEntry]:
     """Pass a run's input files to the fused `consumer`; its entries for them.
 
     The run's input `name` is `INPUT_name` there, `INPUT` being the consumer's. Entries without a path tell the columns of those

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from libraries.spark.process.class_cache import options_to_use
-from libraries.spark.process.java import find_java, home_for_spark
-from libraries.spark.process.session import SparkOptions, environment
+from libraries.spark.setup.class_cache import options_to_use
+from libraries.spark.setup.java import find_java, home_for_spark
+from libraries.spark.setup.options import SparkOptions, environment
 from tests.libraries.spark.standalone import started_program, until
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"

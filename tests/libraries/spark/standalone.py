@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyspark
 
-from libraries.spark.process.class_cache import options_to_use
-from libraries.spark.process.java import find_java, home_for_spark
-from libraries.spark.process.session import SparkOptions, environment
+from libraries.spark.setup.class_cache import options_to_use
+from libraries.spark.setup.java import find_java, home_for_spark
+from libraries.spark.setup.options import SparkOptions, environment
 
 _HOME = Path(pyspark.__file__).parent
 _SECONDS = 120.0

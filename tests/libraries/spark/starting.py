@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from libraries.spark.process.host import SparkHost
+from libraries.spark.host.host import SparkHost
 from tests.support.processes import children, parent
 
 _SECONDS = 180.0

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from libraries.spark.process import class_cache
-from libraries.spark.process.class_cache import cache_file, options_to_use, record
-from libraries.spark.process.host import SparkHost
-from libraries.spark.process.java import Java, find_java
-from libraries.spark.process.session import SparkOptions, environment
+from libraries.spark.host.host import SparkHost
+from libraries.spark.setup import class_cache
+from libraries.spark.setup.class_cache import cache_file, options_to_use, record
+from libraries.spark.setup.java import Java, find_java
+from libraries.spark.setup.options import SparkOptions, environment
 from tests.libraries.spark.starting import started
 
 OPTIONS = SparkOptions(master="local[1]", memory="512m", nice=0)

@@ -27,7 +27,7 @@ from libraries.spark.cluster.session import SparkCluster
 from libraries.spark.cluster.worker import check_shared
 from libraries.spark.dataflow.placement import home
 from libraries.spark.errors import SparkError
-from libraries.spark.process.session import SparkOptions
+from libraries.spark.setup.options import SparkOptions
 from monitor.coordination.supervision import Note
 from recovery.store.identity import make_store_id
 from recovery.store.interface import StoreGone

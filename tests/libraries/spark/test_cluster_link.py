@@ -7,7 +7,7 @@ import threading
 
 import zmq
 
-from libraries.spark.cluster.task import Kept
+from libraries.spark.cluster.task import ProcessInput
 from libraries.spark.cluster.worker import PATIENCE, _link
 
 
@@ -18,7 +18,7 @@ def test_a_worker_that_answers_late_is_not_lost_before_it_is_given_up_by_who_run
     links = {}
 
     def meet(index: int) -> None:
-        kept = Kept(b"", index, addresses, public, secret[index])
+        kept = ProcessInput(b"", index, addresses, public, secret[index])
         links[index] = _link(kept, listeners[index], False, PATIENCE * 40.0)
 
     threads = [threading.Thread(target=meet, args=(index,)) for index in range(2)]

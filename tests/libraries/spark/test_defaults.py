@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from libraries import spark
-from libraries.spark.process.defaults import logs_by_itself
-from libraries.spark.process.session import left_out, settings
+from libraries.spark.setup.defaults import logs_by_itself
+from libraries.spark.setup.options import ignored_settings, settings
 from runtime.run import run
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
@@ -49,10 +49,10 @@ def test_all_hold_but_those_that_answers_rest_on_and_where_spark_runs(conf: Path
     given = {name: value for name, _, value in (line.partition(" ") for line in lines if line)}
     for name, value in given.items():
         assert (made.get(name) == value.strip()) == (name not in LEFT), name
-    assert left_out(spark.SparkOptions()) == LEFT
-    assert left_out(spark.SparkOptions(config=(("spark.sql.ansi.enabled", "false"),))) == [LEFT[0], *LEFT[2:]]
+    assert ignored_settings(spark.SparkOptions()) == LEFT
+    assert ignored_settings(spark.SparkOptions(config=(("spark.sql.ansi.enabled", "false"),))) == [LEFT[0], *LEFT[2:]]
     (conf / "spark-defaults.conf").write_text("spark.sql.session.timeZone UTC\n")
-    assert left_out(spark.SparkOptions()) == [], "it is what it says"
+    assert ignored_settings(spark.SparkOptions()) == [], "it is what it says"
 
 
 def test_level_of_what_spark_logs_is_the_users_if_there_is_one(conf: Path) -> None:

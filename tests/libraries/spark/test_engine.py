@@ -30,10 +30,10 @@ from libraries.spark.cluster.session import driver
 from libraries.spark.engine.history import InAStore
 from libraries.spark.engine.queries import query_of
 from libraries.spark.engine.refused import Refused
-from libraries.spark.engine.run import private
+from libraries.spark.engine.rows import private
 from libraries.spark.engine.types import EPOCH, arrow_schema
-from libraries.spark.process.java import find_java, home_for_spark
-from libraries.spark.process.session import SparkOptions, environment
+from libraries.spark.setup.java import find_java, home_for_spark
+from libraries.spark.setup.options import SparkOptions, environment
 from runtime.supervisor.stop import stop_job
 from runtime.supervisor.store import ALONE
 from tests.libraries.spark.standalone import standalone_cluster

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from libraries.spark.client.failures import hopeless, own, raised_in
+from libraries.spark.client.functions import invoke
 from libraries.spark.errors import SparkError, SparkLost
-from libraries.spark.process.failures import hopeless, own, raised_in
-from libraries.spark.process.tasks import invoke
 
 connect = pytest.importorskip("pyspark.errors.exceptions.connect", reason="the extra falkirk[connect] is not installed")
 

@@ -17,9 +17,9 @@ from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
 from libraries.spark.dataflow.fusing import Reading
-from libraries.spark.dataflow.handing_on import HandOn
+from libraries.spark.dataflow.passing import HandOn
 from libraries.spark.files.pinned_file import PinnedFile
-from libraries.spark.process.host import SparkHost, host_of
+from libraries.spark.host.host import SparkHost, host_of
 from recovery.policy import Batch
 from runtime.run import run
 from runtime.workspace import RunningJob

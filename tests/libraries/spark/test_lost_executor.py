@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from libraries import spark
-from libraries.spark.process.host import host_of
+from libraries.spark.host.host import host_of
 from runtime.run import run
 from tests.support.beside import run_beside
 from timely.data.batch import as_polars

@@ -11,7 +11,7 @@ import pytest
 
 from libraries import spark
 from libraries.spark.dataflow.stream_source import StreamShare
-from libraries.spark.process.batches import batch_folder, batches, forget, set_end, share_folder
+from libraries.spark.files.batches import batch_folder, batches, forget, set_end, share_folder
 from runtime.workspace import Workspace
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow

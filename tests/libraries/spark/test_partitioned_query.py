@@ -17,7 +17,7 @@ import pytest
 from libraries import spark
 from libraries.spark.dataflow.partitioned_query import deal_out
 from libraries.spark.errors import SparkError
-from libraries.spark.process.batches import end, share_files
+from libraries.spark.files.batches import end, share_files
 from recovery.policy import Lazy
 from runtime.program import Program
 from runtime.run import run

@@ -113,8 +113,8 @@ def struck(seed: int, tmp_path: Path, flow: Any, server: ConnectServer | None) -
             child, java = map(int, (tmp_path / "now").read_text().split())
             if number == 1:
                 names = {each.pid: each.name for each in job_processes(tmp_path / "store")}
-                assert names[child] == "child for Spark"
-                assert {"the command", "fork server", "worker", "monitor", "keeper of Spark"} < set(names.values())
+                assert names[child] == "Spark client"
+                assert {"the command", "fork server", "worker", "monitor", "Spark daemon"} < set(names.values())
                 assert (names[java] if java else None) == ("Java of Spark" if java else None)
             here = home(2)
             try:

@@ -10,21 +10,21 @@ import pytest
 
 import falkirk
 from libraries import spark
-from libraries.spark.process.printed import LINES_AT_ONCE, Printed
+from libraries.spark.daemon.output import LINES_AT_ONCE, Output
 
 
 def test_lines_are_shown_whole_and_once_without_what_java_says_of_itself() -> None:
-    printed = Printed()
+    printed = Output()
     printed.add(b"one\ntw")
     assert printed.take() == "one"
     printed.add("o Ω\nWARNING: sun.misc.Unsafe::allocateMemory\nERROR bad\n\tat a.b.C\n\t... 12 more\n\n".encode())
     assert printed.take() == "two Ω\nERROR bad"
     assert printed.take() == ""
-    assert "\tat a.b.C" in printed.kept.splitlines()
+    assert "\tat a.b.C" in printed.last_lines.splitlines()
 
 
 def test_however_much_is_printed_little_is_shown_and_kept() -> None:
-    printed = Printed()
+    printed = Output()
     for number in range(100_000):
         printed.add(b"%d\n" % number)
     lines = printed.take().splitlines()
@@ -32,8 +32,8 @@ def test_however_much_is_printed_little_is_shown_and_kept() -> None:
     printed.add(b"x" * 1_000_000)
     printed.add(b"\n")
     assert len(printed.take()) < 10_000
-    assert len(printed.kept) < 100_000
-    assert "99999" in printed.kept
+    assert len(printed.last_lines) < 100_000
+    assert "99999" in printed.last_lines
 
 
 @pytest.mark.spark

@@ -14,7 +14,7 @@ from libraries.spark.files import deliveries
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer
 from libraries.spark.files.reads import Reads
-from libraries.spark.process.host import host_of
+from libraries.spark.host.host import host_of
 from runtime.session import Session
 from tests.libraries.spark.test_deliveries import Context
 from timely.dataflow.dataflow import Dataflow

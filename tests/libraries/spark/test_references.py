@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from libraries.spark.process.java import find_java
-from libraries.spark.process.references import referenced
+from libraries.spark.client.references import referenced
+from libraries.spark.setup.java import find_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.check]
 

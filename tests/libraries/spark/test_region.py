@@ -27,8 +27,8 @@ from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
 from libraries.spark.dataflow import operators
-from libraries.spark.dataflow.left_out import LeftOut
 from libraries.spark.dataflow.placement import home, keys_of
+from libraries.spark.dataflow.skipped_runs import SkippedRuns
 from libraries.spark.files import manifest
 from libraries.spark.files import parquet as files
 from libraries.spark.files.manifest import Calendar, Manifest, ManifestEntry
@@ -580,7 +580,7 @@ RUN_7, RUN_9 = ((first, [ManifestEntry("in", f"file {first}", 1, 1, b"")], [("in
 
 
 def test_run_that_was_left_out_is_known_as_of_each_bound() -> None:
-    kept = LeftOut()
+    kept = SkippedRuns()
     kept.note((6,), None)
     kept.note((7,), RUN_7)
     saved = kept.snapshot(Frontier.lexicographic((7,)), Frontier.empty(1))
@@ -593,7 +593,7 @@ def test_run_that_was_left_out_is_known_as_of_each_bound() -> None:
     assert kept.last() is None
     kept.keep(Frontier.lexicographic((7,)))
     assert kept.last() == RUN_7
-    again = LeftOut()
+    again = SkippedRuns()
     for runs, last, first in [(saved, RUN_7, 5), (saved + more, RUN_9, 5), ([], None, INF)]:
         again.restore(reversed(runs))
         assert (again.last(), again.first()) == (last, first)

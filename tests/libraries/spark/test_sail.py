@@ -19,8 +19,8 @@ import falkirk
 from falkirk.doctor import Verdict, sail
 from libraries import spark
 from libraries.spark.errors import SparkError
-from libraries.spark.process.host import SparkHost, host_of
-from libraries.spark.process.sail import VARIABLE, look_for_sail, sail_python
+from libraries.spark.host.host import SparkHost, host_of
+from libraries.spark.setup.sail import VARIABLE, look_for_sail, sail_python
 from recovery.policy import Batch
 from runtime.run import run
 from tests.support.beside import run_beside
@@ -203,7 +203,7 @@ def test_options_that_do_not_go_with_sail_are_refused() -> None:
 @pytest.mark.spark
 def test_python_without_sail_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "libraries.spark.process.sail.find_spec", lambda name: None if name == "pysail" else find_spec(name)
+        "libraries.spark.setup.sail.find_spec", lambda name: None if name == "pysail" else find_spec(name)
     )
     monkeypatch.delenv(VARIABLE, raising=False)
     options = spark.SparkOptions(sail=True, retries=2, config=(("a", "b"),))
@@ -232,6 +232,6 @@ def test_doctor_tells_of_a_sail_that_cannot_start(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv(VARIABLE, str(tmp_path / "none"))
     assert sail().verdict is Verdict.NOTE
     monkeypatch.delenv(VARIABLE)
-    monkeypatch.setattr("libraries.spark.process.sail.find_spec", lambda _: None)
+    monkeypatch.setattr("libraries.spark.setup.sail.find_spec", lambda _: None)
     assert sail().verdict is Verdict.GOOD
     assert "falkirk[sail]" in sail().text

@@ -22,7 +22,7 @@ from libraries.spark.dataflow.placement import home
 from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.files.parquet import input_stem, output_name, write_input
 from libraries.spark.files.schemas import write_schema
-from libraries.spark.process.host import Given
+from libraries.spark.host.client_process import NotWanted
 from recovery.policy import Lazy
 from runtime.program import Program
 from runtime.run import run
@@ -220,7 +220,7 @@ def give_up_and_do_it_again(tmp_path: Path, connect: str | None) -> None:
         time.sleep(0.1)
         given_up.set()
 
-    with pytest.raises(Given):
+    with pytest.raises(NotWanted):
         run_beside(lambda: attempt(given_up.is_set), give_up)
     attempt(lambda: False)
 

@@ -11,7 +11,7 @@ import pytest
 from libraries.spark.cluster import attempt
 from libraries.spark.cluster.attempt import StageAttempt
 from libraries.spark.cluster.session import SparkCluster
-from libraries.spark.process.session import SparkOptions
+from libraries.spark.setup.options import SparkOptions
 
 
 class Cluster:

@@ -20,8 +20,8 @@ import pytest
 
 from libraries import spark
 from libraries.spark.files import parquet as files
-from libraries.spark.process import keeping
-from libraries.spark.process.host import SparkHost, host_of
+from libraries.spark.host import daemon_connection
+from libraries.spark.host.host import SparkHost, host_of
 from recovery.policy import Batch
 from runtime.job import Result
 from runtime.run import run
@@ -600,7 +600,7 @@ def test_what_leads_to_spark_is_closed_to_other_users(one_spark: SparkHost) -> N
     one_spark.warm()
     wait_for(lambda: one_spark.pid)
     assert one_spark.pid is not None
-    folder = keeping._own[0].path
+    folder = daemon_connection._own[0].path
     assert list(folder.glob("spark-*"))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     told = [

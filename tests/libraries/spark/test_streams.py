@@ -16,7 +16,7 @@ import pytest
 
 from libraries import spark
 from libraries.spark.dataflow.placement import home
-from libraries.spark.process.host import SparkHost, host_of
+from libraries.spark.host.host import SparkHost, host_of
 from recovery.policy import Lazy
 from runtime.job import Result
 from runtime.program import Program

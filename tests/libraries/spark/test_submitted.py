@@ -10,9 +10,9 @@ import pyspark
 import pytest
 
 from libraries import spark
-from libraries.spark.process import submitted
-from libraries.spark.process.java import find_java, home_for_spark
-from libraries.spark.process.session import environment, left_out, settings
+from libraries.spark.setup import submitted
+from libraries.spark.setup.java import find_java, home_for_spark
+from libraries.spark.setup.options import environment, ignored_settings, settings
 from tests.libraries.spark.standalone import standalone_cluster
 
 GIVEN = {
@@ -43,7 +43,7 @@ def test_options_are_those_of_the_submitted_program() -> None:
     assert made["spark.app.name"] == "falkirk"
     assert "spark.submit.deployMode" not in made
     assert "spark.sql.ansi.enabled" not in made
-    assert left_out(options) == ["spark.sql.ansi.enabled"]
+    assert ignored_settings(options) == ["spark.sql.ansi.enabled"]
 
 
 @pytest.mark.usefixtures("given")
@@ -63,7 +63,7 @@ def test_the_spark_that_pyspark_comes_from_stays(tmp_path: Path, monkeypatch: py
     module = home / "python" / "lib" / "pyspark.zip" / "pyspark" / "__init__.py"
     for at, stays in ((module, True), (tmp_path / "site-packages" / "pyspark" / "__init__.py", False)):
         spec = type("Spec", (), {"origin": str(at)})()
-        monkeypatch.setattr("libraries.spark.process.session.find_spec", lambda _, spec=spec: spec)
+        monkeypatch.setattr("libraries.spark.setup.options.find_spec", lambda _, spec=spec: spec)
         made = environment(spark.SparkOptions(), tmp_path, {"SPARK_HOME": str(home)})
         assert ("SPARK_HOME" in made) == stays
 

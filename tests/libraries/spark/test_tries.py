@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from libraries.spark.errors import SparkError
-from libraries.spark.process.tries import MOST_LOSSES, Losses, Tries
+from libraries.spark.host.retries import MOST_LOSSES, Losses, Tries
 
 
 def lose(tries: Tries, processes: range) -> None:

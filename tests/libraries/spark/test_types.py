@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
+from libraries.spark.client.functions import check_types
 from libraries.spark.errors import SparkError
-from libraries.spark.process.tasks import check_types
 
 INTERVAL, MONTHS = t.DayTimeIntervalType(), t.YearMonthIntervalType()
 

@@ -131,14 +131,14 @@ def test_failed_attempt_is_told_on_the_console_on_the_page_and_in_the_events_and
         assert done.returncode == 0, done.stderr
         rows = [each.split(None, 5) for each in done.stdout.splitlines()[1:-1]]
         names = {int(pid): name for pid, _, _, _, _, name in rows}
-        (keeper,) = [pid for pid, name in names.items() if name == "keeper of Spark"]
+        (keeper,) = [pid for pid, name in names.items() if name == "Spark daemon"]
         assert set(names) == {job.pid, keeper, *below({job.pid, keeper})}
         assert {
             "the command",
             "worker",
             "monitor",
             "page",
-            "child for Spark",
+            "Spark client",
             "Java of Spark",
             "Python of Spark",
         } < set(names.values())

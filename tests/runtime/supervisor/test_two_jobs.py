@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 import falkirk
-from libraries.spark.engine.run import Writers
+from libraries.spark.engine.writers import Writers
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import PER_EPOCH, expected, word
