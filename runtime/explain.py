@@ -52,7 +52,8 @@ def explain(worker: Worker, node: Node) -> list[Hold]:
         if owner is None:
             what = "message in flight"
         elif owner.kind in ("source", "input"):
-            what = "the position"
+            first = min(at for at, held in worker.tracker.outstanding(place).items() if held > 0)
+            what = "the position" if time == first else "a later epoch"
         elif owner.kind == "gate":
             what = "what waits until it is durable"
         else:

@@ -67,7 +67,9 @@ Sending them costs a quarter of that, or less.
 class InputHandle:
     """Handle for feeding one `Dataflow.input` of this worker.
 
-    Where the input is in a nested scope, its times are tuples, of the epoch and a number for each scope.
+    Where the input is in a nested scope, its times are (slow, fast), with a coordinate for each scope. It goes through them in
+    order: all fast epochs of a slow one, then the next slow one. At (s, f) may still come what is at (s, f) or later within s,
+    and all from (s + 1, 0) on: the frontier is {(s, f), (s + 1, 0)}.
 
     >>> flow = falkirk.Dataflow()
     >>> seen = flow.input("numbers").map(abs).capture("out")
@@ -81,6 +83,20 @@ class InputHandle:
     ...     session.captured("out")
     (3,)
     [((0,), [4])]
+
+    >>> flow = falkirk.Dataflow()
+    >>> seen = flow.input("clicks", flow.scope("hours")).capture("out")
+    >>> with falkirk.Session(flow) as session:
+    ...     clicks = session.input("clicks")
+    ...     clicks.send(["a"])
+    ...     clicks.advance_to((0, 5))
+    ...     clicks.send(["b"])
+    ...     clicks.advance_to((1, 0))
+    ...     clicks.send(["c"])
+    ...     clicks.close()
+    ...     session.run()
+    ...     session.captured("out")
+    [((0, 0), ['a']), ((0, 5), ['b']), ((1, 0), ['c'])]
     """
 
     __slots__ = ("_node", "_times", "_worker", "gathered")
@@ -128,6 +144,8 @@ class InputHandle:
 
     def advance_to(self, time: int | Time) -> None:
         """Promise to send at `time` or later only; an int is an epoch of the root scope.
+
+        In a nested scope `time` is (slow, fast): from (0, 5) the next may be (0, 6), and (1, 0) ends all of slow epoch 0.
 
         Raises:
             OperatorError: `time` is before that of the input, or has another number of coordinates; the input is closed.

@@ -11,7 +11,7 @@ from timely.dataflow.columns import Columns
 from timely.dataflow.draw import mermaid
 from timely.dataflow.graph import Graph, Output, Region, Scope
 from timely.dataflow.stream import Stream, view
-from timely.dataflow.wire import add_feedback, check_reason
+from timely.dataflow.wire import add_feedback, add_input, check_reason
 from timely.errors import GraphError, user_site
 from timely.io.interface import Source
 
@@ -90,10 +90,10 @@ class Dataflow:
     def input(self, name: str, scope: Scope | None = None) -> Stream:
         """Stream fed by hand, through `Session.input(name)`.
 
-        Inside `scope` its times have that scope's coordinates.
+        In a nested scope its times have a coordinate for each scope, the slow epoch first: (slow, fast).
 
         Raises:
-            GraphError: the name is taken, or `scope` is none.
+            GraphError: the name is taken, or `scope` is none, or in a loop.
 
         >>> flow = falkirk.Dataflow()
         >>> doubled = flow.input("numbers").map(lambda n: 2 * n).capture("doubled")
@@ -113,7 +113,7 @@ class Dataflow:
                 "records, or columns(name, ...)"
             )
         scope = scope or self.graph.root
-        node = self.graph.add_node("input", scope, name, inputs=0)
+        node = add_input(self.graph, scope, name)
         return Stream(self.graph, scope, (Output(node.index),))
 
     def scope(self, name: str | None = None, parent: Scope | None = None) -> Scope:

@@ -785,8 +785,22 @@ def add_feedback(graph: Graph, scope: Scope, limit: int | None, name: str | None
             f"{user_site()}: a loop's delay is a number of iterations from 1 up, by which what goes round is later, not "
             f"{delay!r}"
         )
+    for fed in graph.of_kind("input"):
+        if scope in fed.scope.path():
+            raise GraphError(f"{user_site()}: no loop can be in {scope}, where the {fed} is: {_FEED_OUTSIDE}")
     shift = Summary.feedback(scope.depth, delay)
     return graph.add_node("feedback", scope, name, shift=shift, factory=lambda: Feedback(limit, delay))
+
+
+_FEED_OUTSIDE = "times in a loop count its iterations, so feed it from outside, by enter(scope)"
+
+
+def add_input(graph: Graph, scope: Scope, name: str) -> Node:
+    """A new input in `scope`; GraphError if that is in a loop."""
+    for loop in graph.of_kind("feedback"):
+        if loop.scope in scope.path():
+            raise GraphError(f"{user_site()}: the input {name!r} cannot be in the loop of the {loop}: {_FEED_OUTSIDE}")
+    return graph.add_node("input", scope, name, inputs=0)
 
 
 def _unchanged(batch: Batch) -> Batch:

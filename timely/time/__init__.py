@@ -9,7 +9,20 @@ Enters: tuples of natural numbers. Leaves: answers about their order. Import the
 
 from timely.time.frontier import Frontier
 from timely.time.summary import Summary, minimal_summaries
-from timely.time.times import END, FINITE, INF, Time, as_time, is_epoch, join, leq, maximal, minimal, visible
+from timely.time.times import (
+    END,
+    FINITE,
+    INF,
+    Time,
+    as_time,
+    is_epoch,
+    join,
+    leq,
+    maximal,
+    minimal,
+    not_before,
+    visible,
+)
 
 __all__ = [
     "END",
@@ -25,5 +38,6 @@ __all__ = [
     "maximal",
     "minimal",
     "minimal_summaries",
+    "not_before",
     "visible",
 ]

@@ -147,6 +147,20 @@ def minimal(times: Iterable[Time]) -> tuple[Time, ...]:
     return tuple(kept)
 
 
+def not_before(time: Time) -> tuple[Time, ...]:
+    """Minimal times from `time` on in lexicographic order, sorted.
+
+    An input that goes through its times in that order may still send at all that are not below one of these.
+
+    >>> not_before((2, 4)), not_before((2, 0)), not_before((7,))
+    (((2, 4), (3, 0)), ((2, 0),), ((7,),))
+    """
+    depth = len(time)
+    if depth == 1:
+        return (time,)
+    return minimal([time, *((*time[:i], time[i] + 1, *(0,) * (depth - i - 1)) for i in range(depth - 1))])
+
+
 def maximal(times: Iterable[Time]) -> tuple[Time, ...]:
     """Maximal elements of `times`, sorted and without duplicates.
 

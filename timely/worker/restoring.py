@@ -21,7 +21,7 @@ from timely.operators.base import Operator, give_back
 from timely.progress.line import tracker_for
 from timely.progress.tracker import order_key, reaches
 from timely.state.interface import Run, Runs, State
-from timely.time import FINITE, Frontier, Time, leq
+from timely.time import FINITE, Frontier, Time, leq, not_before
 from timely.worker.outbox import Has
 from timely.worker.processor import Letter, Runtime, acquaint, build_operator
 from timely.worker.recorder import Recorder
@@ -107,8 +107,8 @@ def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
         worker.input_times[node] = time
         place = worker.runtimes[worker.plan.of_node[node]].processor.place
         assert place is not None
-        if time is not None:
-            worker._count(place, time, +1)
+        for each in () if time is None else not_before(time):
+            worker._count(place, each, +1)
     local = _local_work(worker)
     for place, time in local:
         worker._count(place, time, +1)

@@ -29,7 +29,7 @@ from timely.errors import FalkirkError, OperatorError
 from timely.operators.base import Context
 from timely.progress.line import tracker_for
 from timely.progress.tracker import Antichain, order_key, reaches
-from timely.time import INF, Frontier, Time, as_time, is_epoch, leq
+from timely.time import FINITE, INF, Frontier, Time, as_time, is_epoch, not_before, visible
 from timely.worker.outbox import Outbox, decode_message
 from timely.worker.processor import Letter, Runtime, acquaint, build_operator, follow, no_such_output
 from timely.worker.recorder import Recorder
@@ -167,11 +167,10 @@ class Worker:
         current = self.input_times[node]
         if time is None:
             time = current
-        if current is None or time is None or not (time is current or leq(current, time)):
-            name = self.plan.graph.nodes[node].name
+        if current is None or time is None or not (time is current or current <= time):
             if time is None:
-                raise OperatorError(f"input {name!r} is closed")
-            raise OperatorError(f"input {name!r} cannot send at {time}: it is at {current if current else 'its end'}")
+                raise OperatorError(f"input {self.plan.graph.nodes[node].name!r} is closed")
+            raise self._passed(node, "send at", time)
         if len(batch):
             runtime = self._entrances[node]
             runtime.ctx.time = time
@@ -198,31 +197,46 @@ class Worker:
         )
 
     def advance(self, node: int, time: Time | None) -> None:
-        """Advance source or input `node` to `time`; None closes it."""
+        """Advance source or input `node` to `time`; None closes it.
+
+        In a nested scope it goes through its times in lexicographic order.
+        """
         current = self.input_times[node]
         if time == current:
             return
-        if time is not None and current is not None and not (len(current) == 1 and is_epoch(time)):
+        if time is not None and current is not None and not (len(current) == 1 and is_epoch(time) and time[0] < FINITE):
             try:
                 time = as_time(time, len(current))
+                if max(time) >= FINITE:
+                    raise ValueError("END comes when the input is closed; close() it")
             except ValueError as error:
                 name = self.plan.graph.nodes[node].name
-                raise OperatorError(f"input {name!r} cannot advance to {time!r}: {error}") from None
-        if current is None or not (time is None or leq(current, time)):
-            name = self.plan.graph.nodes[node].name
-            raise OperatorError(
-                f"input {name!r} cannot advance to {time}: it is at {current if current else 'its end'}"
-            )
+                shown = visible(time) if isinstance(time, tuple) else time
+                raise OperatorError(f"input {name!r} cannot advance to {shown!r}: {error}") from None
+        if current is None or not (time is None or current <= time):
+            raise self._passed(node, "advance to", time)
         place = self._entrances[node].processor.place
         assert place is not None
         self.input_times[node] = time
-        if time is None:
-            self._count(place, current, -1)
+        if time is None or len(time) > 1:
+            for each in not_before(time) if time is not None else ():
+                self._count(place, each, +1)
+            for each in not_before(current):
+                self._count(place, each, -1)
             return
         self.tracker.move(place, current, time)
         if self._peers > 1:
             self._delta(place, time, +1)
             self._delta(place, current, -1)
+
+    def _passed(self, node: int, what: str, time: Time | None) -> OperatorError:
+        """Error of input `node`: it is past `time`, and cannot do `what` there."""
+        current = self.input_times[node]
+        at = "its end" if current is None else str(current)
+        if current is not None and len(current) > 1:
+            fast, slow = (*current[:-1], current[-1] + 1), (current[0] + 1, *(0,) * (len(current) - 1))
+            at += f", and times compare coordinate by coordinate, the first one first: go on to {fast}, or to {slow}"
+        return OperatorError(f"input {self.plan.graph.nodes[node].name!r} cannot {what} {time}: it is at {at}")
 
     def input_time(self, node: int) -> Time | None:
         """Current time of source or input `node` on this worker; None if ended."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.time import INF, Time, join, leq, maximal, minimal
+from timely.time import INF, Time, join, leq, maximal, minimal, not_before
 
 depths = st.integers(1, 3)
 coordinates = st.integers(0, 4) | st.just(INF)
@@ -53,6 +53,14 @@ def test_minimal_and_maximal_are_those_with_nothing_beyond(given_times: list[Tim
     assert minimal(given_times) == tuple(sorted(lowest))
     assert maximal(given_times) == tuple(sorted(highest))
     assert minimal(iter(given_times)) == minimal(every)
+
+
+@given(same_depth(2))
+def test_not_before_bounds_the_times_that_come_in_lexicographic_order(pair: tuple[Time, Time]) -> None:
+    start, time = pair
+    bounds = not_before(start)
+    assert bounds == minimal(bounds)
+    assert any(leq(least, time) for least in bounds) == (time >= start)
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -55,6 +55,8 @@ class Oracle:
             for node, time in worker.input_times.items():
                 if time is not None:
                     yield node, time, "input", None
+                    for nth, at in enumerate(time[:-1]):  # it may go on there, whatever the coordinates behind
+                        yield node, (*time[:nth], at + 1, *[0] * len(time[nth + 1 :])), "input", None
             for processor, time in worker.pending():
                 yield plan.processors[processor].node.index, time, "notification", None
             for runtime in worker.runtimes:

@@ -501,3 +501,22 @@ def test_capabilities_are_told_in_the_order_of_processors_and_times() -> None:
     worker, _, _ = one_exchange()
     worker.held = {(2, (1,)): 1, (1, (5,)): 2, (1, (4,)): 1}
     assert restoring.holding(worker) == [(1, (4,)), (1, (5,)), (2, (1,))]
+
+
+def test_an_input_in_a_scope_is_seeded_with_all_that_it_may_still_send() -> None:
+    flow = Dataflow()
+    flow.input("in", flow.scope("parts")).exchange(abs).capture()
+    plan = compile_plan(flow.graph, 2)
+    first, second = Worker(plan, 0), Worker(plan, 1)
+    node = plan.graph.node_named("in").index
+    orders = [Orders(1, {}, lambda *_: True, {node: time}) for time in ((1, 2), None)]
+    seeds = [restoring.rewind(worker, each) for worker, each in zip((first, second), orders, strict=True)]
+    assert sorted((time, count) for _, time, count in seeds[0][1].progress) == [((1, 2), 1), ((2, 0), 1)]
+    assert not seeds[1][0].progress
+    second.receive(seeds[0][1])
+    first.receive(seeds[1][0])
+    first.advance(node, (2, 3))
+    first.advance(node, None)
+    second.receive(first.take_frames(quiet=True)[1])
+    assert first.done
+    assert second.done
