@@ -1,4 +1,4 @@
-"""State of the coordinator that its decisions rest on, and its invariants look at."""
+"""State of the coordinator under its decisions, read by its invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Garbage collection and release of a worker: low-watermarks, and commits that nothing can take back."""
+"""Garbage collection and release by low-watermarks and final commits."""
 
 from __future__ import annotations
 

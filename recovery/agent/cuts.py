@@ -1,4 +1,4 @@
-"""Cuts of a worker's groups: made piece by piece between turns, or at once in eager groups."""
+"""Cuts of a worker's groups, piece by piece, or at once in eager groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WorkerCuts:
         return sum(saved.size for _, saved, _ in self.draft.states) if self.draft is not None else 0
 
     def ask(self, cut: Cut) -> None:
-        """Take a cut that the monitor requests; those of other generations are void."""
+        """Take a requested cut; those of other generations are void."""
         if cut.generation == self._own.worker.generation and self._own.phase == WorkerPhase.RUNNING:
             self.due.append(cut)
             self._asked.setdefault(cut.group, self._own.now)
@@ -96,7 +96,7 @@ class WorkerCuts:
             self._end(self.draft)
 
     def drop(self) -> None:
-        """Drop the cuts that are not begun: a decision makes them void."""
+        """Drop cuts not begun: a decision makes them void."""
         self.due.clear()
         self._asked.clear()
 

@@ -13,7 +13,7 @@ from timely.dataflow.plan import Plan
 
 
 class AgentParts(AgentState):
-    """Shared state and the parts that work on it, each on those before it."""
+    """Shared state and the parts on it, each knowing those before it."""
 
     def __init__(self, plan: Plan, layout: Layout, index: int, incarnation: int, journal: Journal) -> None:
         super().__init__(plan, layout, index, incarnation, journal)

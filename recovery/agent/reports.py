@@ -1,4 +1,4 @@
-"""Reports of a worker to its monitor, and the segments of its journal that they wait for."""
+"""Reports of a worker to its monitor, and their journal segments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORT_SECONDS = 0.02
 
 
 class Reports:
-    """Reports of a worker; those of durable things wait until their segment is durable."""
+    """Reports of a worker; most wait until their segment is durable."""
 
     def __init__(self, own: AgentState) -> None:
         self._own = own
@@ -68,7 +68,7 @@ class Reports:
     # ------------------------------------------------------------------------------------------ completion
 
     def completed(self, quiet: bool) -> bool:
-        """Report completion after a turn, if it is time; True if the worker is quiet, and it is."""
+        """Report completion after a turn, if due; True if it is due and quiet."""
         waited = self._own.now - self._reported_at
         if quiet and (self._own.eager or waited >= REPORT_SECONDS):
             self._report_completed()
@@ -119,7 +119,7 @@ class Reports:
             self._send(gathered)
 
     def stored(self, name: str) -> list[Durable]:
-        """Take note of a durable segment: return its cuts, to be released before `send_sealed`."""
+        """Record a durable segment; return its cuts, to release before `send_sealed`."""
         self._own.effects += map(Delete, self._own.journal.stored(name))
         self._own.checkpoints.forget_decisions()
         return [report for report in self.sealed if isinstance(report, Durable)]

@@ -1,4 +1,4 @@
-"""Rounds of rollback on a worker: drain the links, report memory, carry out the decision."""
+"""Rounds of rollback on a worker: drain, report memory, carry out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timely.worker import restoring
 
 
 class Rounds:
-    """Rounds of rollback on a worker, and the frames that are not the engine's alone."""
+    """Rounds of rollback on a worker, and frames with a part for recovery."""
 
     def __init__(self, own: AgentState, reports: Reports, cuts: WorkerCuts, collection: Collection) -> None:
         self._own = own

@@ -1,4 +1,4 @@
-"""State of a worker's agent that all of its parts share."""
+"""State of a worker's agent, shared by its parts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def staged_nodes(layout: Layout, plan: Plan) -> frozenset[int]:
 
 
 class AgentState:
-    """Worker `index`, its recorder, checkpoints and journal, and its place in the rounds."""
+    """Worker `index` with recorder, checkpoints and journal; its place in rounds."""
 
     def __init__(self, plan: Plan, layout: Layout, index: int, incarnation: int, journal: Journal) -> None:
         self.plan = plan
@@ -63,7 +63,7 @@ class AgentState:
         self.alive = False
         """True since the first decision carried out: the process has memory."""
         self.begins = False
-        """True in a new generation that the engine has not begun.
+        """True in a new generation until the engine begins it.
 
         `GenerationBegun` must come before the worker is run.
         """
