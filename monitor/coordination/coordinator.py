@@ -16,14 +16,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from monitor.coordination.commit import GroupCommit
 from monitor.coordination.cuts import Cuts, cut_event
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Send
 from monitor.coordination.events import Asked, Began, Event, Heard, Stored, Ticked
 from monitor.coordination.handshake import another_program, refusal
 from monitor.coordination.intervals import Intervals
 from monitor.coordination.invariants import INVARIANTS
-from monitor.coordination.options import Options
 from monitor.coordination.records import (
     KeptDecision,
     KeptEvent,
@@ -36,6 +34,7 @@ from monitor.coordination.records import (
     Value,
 )
 from monitor.coordination.standstill import Standstill, stuck_event
+from monitor.coordination.state import JobState
 from monitor.coordination.supervision import (
     Busy,
     Fence,
@@ -48,7 +47,7 @@ from monitor.coordination.supervision import (
     Stopping,
     TimelineEvent,
 )
-from monitor.coordination.workers import JobPhase, Presence, WorkerStatus, WorkerTable
+from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
 from monitor.explain.verdict import OVER, Judge
 from monitor.explain.what_if import OpenQuestions
 from recovery.epoch_ends import KnownEnds
@@ -112,7 +111,7 @@ class Settings:
     """End of the replaced monitor of this run, in words; empty for the first one."""
 
 
-class Coordinator:
+class Coordinator(JobState):
     """State machine of the coordinator.
 
     See the module. Time is in seconds, from any start, and must not go back.
@@ -126,28 +125,13 @@ class Coordinator:
 
     def __init__(self, layout: Layout, saved: SavedJob | None, settings: Settings, now: float) -> None:
         saved = saved or SavedJob()
-        self.layout = layout
-        self.settings = settings
-        self.phase = JobPhase.ASSEMBLING
         self._wrong = another_program(saved.layout, layout, settings.accept)
         if self._wrong is not None:
             saved = SavedJob()
+        super().__init__(layout, saved, settings.awaited, now)
+        self.settings = settings
         self._saved = saved
         """Journal's content at the beginning."""
-        self.decision = saved.decision
-        """Last durable decision."""
-        self.generation = saved.decision.generation if saved.decision else 0
-        self.round = max(saved.rounds, self.generation)
-        """Newest round in use, above all rounds of earlier monitors."""
-        self.reserved = self.round
-        """Last reserved round: no later monitor uses numbers up to this one."""
-        self.workers = WorkerTable(layout.workers, settings.awaited, now)
-        self.options = Options(layout, saved.watermarks, saved.decision.bounds if saved.decision else None)
-        """Options of every processor."""
-        self.low_watermarks = self.options.watermarks
-        """Durable W, `[worker][processor]`, announced or about to be."""
-        self.cuts = Cuts(layout.groups, self.options.last_cuts(), now)
-        self.commit = GroupCommit()
         self.story = Story()
         self._intervals = Intervals(layout)
         self._questions = OpenQuestions()

@@ -7,18 +7,15 @@ or of *Falkirk Wheel*, by section. The simulator checks all of them after every 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from monitor.coordination.records import KeptDecision, KeptWatermarks
+from monitor.coordination.state import JobState
 from monitor.coordination.workers import JobPhase, Presence
 from recovery.metadata import Bound, inverse, project, within
 from recovery.protocol import LIVE
 
-if TYPE_CHECKING:
-    from monitor.coordination.coordinator import Coordinator
 
-
-def numbers_of_rounds_are_reserved(job: Coordinator) -> str | None:
+def numbers_of_rounds_are_reserved(job: JobState) -> str | None:
     """Numbers of rounds are durably reserved before use.
 
     No two monitors use one number for two rounds.
@@ -28,7 +25,7 @@ def numbers_of_rounds_are_reserved(job: Coordinator) -> str | None:
     return None
 
 
-def decisions_are_durable_first(job: Coordinator) -> str | None:
+def decisions_are_durable_first(job: JobState) -> str | None:
     """A decision is durable before anyone restores.
 
     Until then it is on its way, and the job waits for it.
@@ -41,7 +38,7 @@ def decisions_are_durable_first(job: Coordinator) -> str | None:
     return None
 
 
-def who_has_failed_does_not_stay(job: Coordinator) -> str | None:
+def who_has_failed_does_not_stay(job: JobState) -> str | None:
     """⊤ is for processes with their memory (section 4.4).
 
     A process that has failed is restored to what is persisted.
@@ -53,7 +50,7 @@ def who_has_failed_does_not_stay(job: Coordinator) -> str | None:
     return None
 
 
-def decisions_keep_what_was_promised(job: Coordinator) -> str | None:
+def decisions_keep_what_was_promised(job: JobState) -> str | None:
     """No failure takes a processor below W (section 4.2)."""
     if job.phase not in (JobPhase.DECIDING, JobPhase.RESTORING):
         return None
@@ -66,7 +63,7 @@ def decisions_keep_what_was_promised(job: Coordinator) -> str | None:
     return None
 
 
-def watermarks_are_durable_first(job: Coordinator) -> str | None:
+def watermarks_are_durable_first(job: JobState) -> str | None:
     """W is journaled before it is announced.
 
     What stateless processors reported lives nowhere else.
@@ -82,7 +79,7 @@ def watermarks_are_durable_first(job: Coordinator) -> str | None:
     return None
 
 
-def watermarks_can_be_restored(job: Coordinator) -> str | None:
+def watermarks_can_be_restored(job: JobState) -> str | None:
     """W(p) is in F*(p), once all workers are there (section 4.2).
 
     What is within it may be collected.
@@ -98,7 +95,7 @@ def watermarks_can_be_restored(job: Coordinator) -> str | None:
     return None
 
 
-def watermarks_are_consistent(job: Coordinator) -> str | None:
+def watermarks_are_consistent(job: JobState) -> str | None:
     """W is a solution on every edge (section 3.5).
 
     D̄(e, f(src)) ⊆ f(dst), and M̄(e, f(dst)) = f(dst) ⊆ φ(e)(f(src)).
@@ -117,7 +114,7 @@ def watermarks_are_consistent(job: Coordinator) -> str | None:
     return None
 
 
-def options_ascend(job: Coordinator) -> str | None:
+def options_ascend(job: JobState) -> str | None:
     """F*(p) is a chain, and D̄ is monotone in f (section 3.5).
 
     Otherwise the fixed point is wrong.
@@ -131,7 +128,7 @@ def options_ascend(job: Coordinator) -> str | None:
     return None
 
 
-def cuts_are_at_what_is_complete(job: Coordinator) -> str | None:
+def cuts_are_at_what_is_complete(job: JobState) -> str | None:
     """Cuts lie within the completed bound (section 3.5, the first constraint).
 
     Nothing may be restored to f while a message in f is still to come.
@@ -145,7 +142,7 @@ def cuts_are_at_what_is_complete(job: Coordinator) -> str | None:
     return None
 
 
-def nobody_waits_for_ever(job: Coordinator) -> str | None:
+def nobody_waits_for_ever(job: JobState) -> str | None:
     """Every step has a deadline.
 
     A worker that misses it is fenced, and counts as failed.
@@ -159,7 +156,7 @@ def nobody_waits_for_ever(job: Coordinator) -> str | None:
     return None
 
 
-def memory_counts_in_its_round(job: Coordinator) -> str | None:
+def memory_counts_in_its_round(job: JobState) -> str | None:
     """Ξ(p, ⊤) counts only in the round of its drained links.
 
     It is what a processor holds when links are drained: after the decision it may hold something else.
@@ -171,7 +168,7 @@ def memory_counts_in_its_round(job: Coordinator) -> str | None:
     return None
 
 
-def all_are_there_while_it_runs(job: Coordinator) -> str | None:
+def all_are_there_while_it_runs(job: JobState) -> str | None:
     """W rises only while all workers have restored the last decision.
 
     It rests on what every worker has.
@@ -183,7 +180,7 @@ def all_are_there_while_it_runs(job: Coordinator) -> str | None:
     return None
 
 
-def who_is_done_needs_nothing(job: Coordinator) -> str | None:
+def who_is_done_needs_nothing(job: JobState) -> str | None:
     """A worker is released only when W holds everything on it, the job when all are."""
     everything = tuple(info.everything for info in job.layout.processors)
     for status in job.workers:
@@ -194,7 +191,7 @@ def who_is_done_needs_nothing(job: Coordinator) -> str | None:
     return None
 
 
-def _decisions(job: Coordinator) -> list[KeptDecision]:
+def _decisions(job: JobState) -> list[KeptDecision]:
     """Last durable decision, and the one being journaled, if any."""
     known = [] if job.decision is None else [job.decision]
     return known + [record for record in job.commit.unwritten if isinstance(record, KeptDecision)]

@@ -6,26 +6,23 @@ or of *Falkirk Wheel*, by section. The simulator checks all of them after every 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from recovery.agent.parts import AgentParts
+from recovery.agent.state import WorkerPhase
 from recovery.metadata import NEVER, holds, within
 from recovery.protocol import Durable, Join, Restored
 
-if TYPE_CHECKING:
-    from recovery.agent.agent import Agent
 
-
-def memory_begins_with_a_decision(agent: Agent) -> str | None:
+def memory_begins_with_a_decision(agent: AgentParts) -> str | None:
     """A process has memory from the first decision on that it carries out.
 
     Before, it has not handled anything.
     """
-    if agent.alive != (agent.phase.name != "JOINING"):
+    if agent.alive != (agent.phase != WorkerPhase.JOINING):
         return f"it {agent.phase.value}, and is {'' if agent.alive else 'not '}alive"
     return None
 
 
-def one_generation(agent: Agent) -> str | None:
+def one_generation(agent: AgentParts) -> str | None:
     """Engine, checkpoints and journal have the last decision's generation.
 
     That is the last decision that was carried out.
@@ -39,22 +36,26 @@ def one_generation(agent: Agent) -> str | None:
     return None
 
 
-def reports_wait_for_their_segment(agent: Agent) -> str | None:
+def reports_wait_for_their_segment(agent: AgentParts) -> str | None:
     """Ξ is announced only after Ξ, S and L are durable.
 
     What waits for a segment waits while that is being written.
     """
-    if agent.sealed and agent.journal.in_flight is None:
-        return f"{agent.sealed} wait for a segment, and none is being written"
-    for report in agent.sealed + agent.gathered:
+    if agent.reports.sealed and agent.journal.in_flight is None:
+        return f"{agent.reports.sealed} wait for a segment, and none is being written"
+    for report in agent.reports.sealed + agent.reports.gathered:
         if isinstance(report, Durable) and report.generation > agent.checkpoints.generation:
             return f"{report} is of a generation to come"
     return None
 
 
-def decisions_are_noted_in_turn(agent: Agent) -> str | None:
+def decisions_are_noted_in_turn(agent: AgentParts) -> str | None:
     """A decision not yet in the store is on its way there, with the report of it."""
-    told = {report.generation for report in agent.gathered + agent.sealed if isinstance(report, Restored | Join)}
+    told = {
+        report.generation
+        for report in agent.reports.gathered + agent.reports.sealed
+        if isinstance(report, Restored | Join)
+    }
     generation = agent.checkpoints.generation
     if agent.noted != generation and not (agent.noted < generation and generation in told):
         return (
@@ -63,50 +64,50 @@ def decisions_are_noted_in_turn(agent: Agent) -> str | None:
     return None
 
 
-def cuts_fall_while_it_runs(agent: Agent) -> str | None:
+def cuts_fall_while_it_runs(agent: AgentParts) -> str | None:
     """Checkpoints fall between activations, and never while links are drained.
 
     Ξ(p, ⊤) comes after all that was announced.
     """
-    if agent.phase.name != "RUNNING" and (agent.draft is not None or agent.due):
-        return f"it {agent.phase.value}, and is to make {agent.draft or agent.due}"
+    if agent.phase != WorkerPhase.RUNNING and (agent.cuts.draft is not None or agent.cuts.due):
+        return f"it {agent.phase.value}, and is to make {agent.cuts.draft or agent.cuts.due}"
     return None
 
 
-def cuts_are_at_what_is_complete(agent: Agent) -> str | None:
+def cuts_are_at_what_is_complete(agent: AgentParts) -> str | None:
     """Cuts lie within the completed bound (section 3.5, the first constraint).
 
     Nothing may be restored to f while a message in f is still to come.
     """
-    for cut in agent.due:
+    for cut in agent.cuts.due:
         if agent.completion.reported is None or not within(cut.at, agent.completion.reported[cut.group]):
             return f"group {cut.group} is to be cut at {cut.at}, and is complete up to {agent.completion.reported}"
     return None
 
 
-def drained_is_durable(agent: Agent) -> str | None:
+def drained_is_durable(agent: AgentParts) -> str | None:
     """A drained worker has no reports left: its `Drained` report is complete.
 
     Its journal may still be cleaned.
     """
-    if agent.phase.name == "DRAINED":
-        for report in agent.gathered + agent.sealed:
+    if agent.phase == WorkerPhase.DRAINED:
+        for report in agent.reports.gathered + agent.reports.sealed:
             return f"it has said that it is drained, and {report} waits for the store"
     return None
 
 
-def early_frames_are_of_a_generation_to_come(agent: Agent) -> str | None:
+def early_frames_are_of_a_generation_to_come(agent: AgentParts) -> str | None:
     """Early frames are of a later generation.
 
     Frames of an old generation are dropped, those of this one are the engine's.
     """
-    for frame in agent.early:
+    for frame in agent.rounds.early:
         if agent.alive and frame.generation <= agent.worker.generation:
             return f"a frame of generation {frame.generation} waits, in generation {agent.worker.generation}"
     return None
 
 
-def what_came_back_is_complete(agent: Agent) -> str | None:
+def what_came_back_is_complete(agent: AgentParts) -> str | None:
     """Restored bounds lie within the bounds complete before this generation.
 
     A processor was complete, before this generation, at least up to the bound at which it came back from its store.
@@ -117,7 +118,7 @@ def what_came_back_is_complete(agent: Agent) -> str | None:
     return None
 
 
-def watermarks_can_be_restored(agent: Agent) -> str | None:
+def watermarks_can_be_restored(agent: AgentParts) -> str | None:
     """W(p) is in F*(p): all that W(p) rests on is still stored (section 4.2)."""
     if not agent.alive:
         return None
@@ -127,7 +128,7 @@ def watermarks_can_be_restored(agent: Agent) -> str | None:
     return None
 
 
-def logs_are_collected(agent: Agent) -> str | None:
+def logs_are_collected(agent: AgentParts) -> str | None:
     """Logs within W(dst(e)) are collected: they are never sent again (section 4.2).
 
     L(e, ·) goes within W(dst(e)).
@@ -142,7 +143,7 @@ def logs_are_collected(agent: Agent) -> str | None:
     return None
 
 
-def kept_messages_are_collected(agent: Agent) -> str | None:
+def kept_messages_are_collected(agent: AgentParts) -> str | None:
     """Sent messages are kept while receivers may need them, within a budget.
 
     Messages to other workers are kept while their receivers can go back before them, and no longer.
@@ -160,16 +161,16 @@ def kept_messages_are_collected(agent: Agent) -> str | None:
     return None
 
 
-def who_is_done_needs_nothing(agent: Agent) -> str | None:
+def who_is_done_needs_nothing(agent: AgentParts) -> str | None:
     """A worker is released only when W holds everything, on all workers.
 
     And nothing waits.
     """
-    if agent.phase.name == "RELEASED":
+    if agent.phase == WorkerPhase.RELEASED:
         if any(bound[0] < NEVER for bounds in agent.low for bound in bounds):
             return f"it is done, and W is {agent.low}"
-        if not agent.worker.done or agent.gathered:
-            return f"it is done, and {agent.gathered or 'its worker'} is not"
+        if not agent.worker.done or agent.reports.gathered:
+            return f"it is done, and {agent.reports.gathered or 'its worker'} is not"
     return None
 
 

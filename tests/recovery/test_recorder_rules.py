@@ -122,7 +122,7 @@ def history_within() -> Any:
     agent = agent_of(job("ordered", 1), 0)
     p = named(agent, "first")
     before = len(agent.recorder.histories[p])
-    agent._let_go(p, (2,))
+    agent.collection.let_go(p, (2,))
     return before > 0 and len(agent.recorder.histories[p]) == before
 
 

@@ -51,7 +51,7 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
         "recovery/rollback/orders.py",
         "RollbackPlanner.orders: None if known else checkpoint.positions if checkpoint is not None else () -> None",
     ): job("logged_exchange", 1),
-    ("recovery/agent/agent.py", "Agent._let_go: if self.alive -> if not self.alive"): job("logged_exchange", 2),
+    ("recovery/agent/collection.py", "Collection.let_go: if own.alive -> if not own.alive"): job("logged_exchange", 2),
     (
         "recovery/recorder.py",
         "LogEntry.content: self.batch if self.batch is not None else decode_batch(self.header, self.payload) -> self.batch",

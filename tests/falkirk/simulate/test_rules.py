@@ -21,6 +21,9 @@ from monitor.coordination.options import Options
 from monitor.coordination.topology import Topology
 from recovery.agent.agent import Agent
 from recovery.agent.completion import GroupInputs
+from recovery.agent.reports import Reports
+from recovery.agent.rounds import Rounds
+from recovery.agent.state import AgentState
 from recovery.checkpoint.applied import AppliedDecisions
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.processor_checkpoints import ProcessorCheckpoints
@@ -182,11 +185,11 @@ ROUNDS = {
     ),
     "announced again": rule(
         "durable Ξ ⊆ f(p) are announced again",
-        Change(Agent, "_joining", "self.checkpoints.durable()", "()"),
+        Change(Reports, "joining", "own.checkpoints.durable()", "()"),
     ),
     "Ξ before it is durable": rule(
         "Ξ is reported when it is durable",
-        Change(Agent, "_end_cut", "self.gathered.append(message)", "self._report(message)"),
+        Change(Reports, "gather", "self.gathered.append(message)", "self._own.report(message)"),
     ),
     "resent within the source": rule(
         "a logged message is resent if τ ∈ f(src)",
@@ -297,15 +300,15 @@ ROUNDS = {
     "all seeds": rule(
         "no event is delivered until all seeds are in",
         Change(Worker, "run", "self.awaited", "False"),
-        Change(Agent, "running", "not self.worker.awaited", GONE),
+        Change(AgentState, "running", "not self.worker.awaited", GONE),
     ),
     "frontiers wait for seeds": rule(
         "no frontier is computed until all seeds are in",
-        Change(Agent, "_on_turn", "not self.worker.awaited", GONE),
+        Change(Agent, "_on_turn", "self.running", "self.phase is WorkerPhase.RUNNING"),
     ),
     "early frames": rule(
         "the first progress message of a generation is the whole seed: it is not lost",
-        Change(Agent, "_on_frame", "self.early.append(...)", GONE),
+        Change(Rounds, "on_frame", "self.early.append(...)", GONE),
     ),
 }
 
@@ -416,7 +419,7 @@ EAGER = {
     ),
     "gates of what is taken back": rule(
         "a gate is shut for what is taken back",
-        Change(Agent, "_decide", "self._shut_gates(mine)", GONE),
+        Change(Rounds, "decide", "self._shut_gates(mine)", GONE),
     ),
     "outside at a gate": rule(
         "what waits in front of a gate is outstanding for those behind it",

@@ -185,7 +185,7 @@ class DrivenAgents:
     def feed(self, worker: int, epoch: int, records: Sequence[Any], name: str = "in") -> None:
         """A source has records in an epoch, which is over then."""
         agent = self.of[worker]
-        node = agent._plan.processors[self.named(name)].node.index
+        node = agent.plan.processors[self.named(name)].node.index
         time = agent.worker.input_time(node)
         assert time is not None
         if records:
@@ -195,7 +195,7 @@ class DrivenAgents:
     def end(self, name: str = "in") -> None:
         """A source has come to its end on all workers."""
         for agent in self.of:
-            agent.worker.advance(agent._plan.processors[self.named(name)].node.index, None)
+            agent.worker.advance(agent.plan.processors[self.named(name)].node.index, None)
 
     def epochs(self, count: int) -> None:
         """All workers read, and complete, so many epochs of eight records each."""

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from recovery.agent.agent import Agent, WorkerPhase
+from recovery.agent.collection import Collection
 from recovery.agent.completion import Completion, GroupInputs
+from recovery.agent.cuts import WorkerCuts
 from recovery.agent.effects import Acknowledge, Perform, Put, SendFrame
 from recovery.agent.events import Connected, Heard, PieceDue, Received, Stored, TurnEnded
+from recovery.agent.reports import Reports
+from recovery.agent.rounds import Rounds
+from recovery.agent.state import WorkerPhase
 from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.fixed_point.solve import LIVE
@@ -48,7 +52,7 @@ def pause() -> Any:
     """Worker 1 is told to pause while something waits to be sent to worker 0."""
     agent = agent_of(job("logs", 2), 1)
     source = named(agent, "in")
-    node = agent._plan.processors[source].node.index
+    node = agent.plan.processors[source].node.index
     at = agent.worker.input_time(node)
     assert at is not None
     agent.worker.feed(node, at, list(range(40)))
@@ -80,15 +84,15 @@ for _name, _says, _change in (
     (
         "stops",
         "every live worker stops scheduling",
-        Change(Agent, "_pause", "self.phase = WorkerPhase.DRAINING", GONE),
+        Change(Rounds, "pause", "own.phase = WorkerPhase.DRAINING", GONE),
     ),
     (
         "sends the rest",
         "everything goes out before the marker",
         Change(
-            Agent,
-            "_pause",
-            "self.worker.take_frames(quiet=restoring.quiet(self.worker)).items()",
+            Rounds,
+            "pause",
+            "own.worker.take_frames(quiet=restoring.quiet(own.worker)).items()",
             "()",
         ),
     ),
@@ -96,16 +100,16 @@ for _name, _says, _change in (
         "queues while it drains",
         "receivers queue all that comes before the marker",
         Change(
-            Agent,
-            "_on_frame",
-            "frame.generation == self.worker.generation",
-            "frame.generation == self.worker.generation and self.phase == WorkerPhase.RUNNING",
+            Rounds,
+            "on_frame",
+            "frame.generation == own.worker.generation",
+            "frame.generation == own.worker.generation and own.phase == WorkerPhase.RUNNING",
         ),
     ),
     (
         "waits for markers",
         "only then do they report Ξ(p, ⊤) and C(d)",
-        Change(Agent, "_report_drained", "any(...)", "False"),
+        Change(Rounds, "report_drained", "any(...)", "False"),
     ),
     (
         "what waits may still cause something",
@@ -124,20 +128,22 @@ def acted_on() -> Any:
     recorder.notified(first, (50,))
     recorder.notified(first, (40,))
     group = agent.layout.processors[second].group
-    agent.checkpoints.cut(group, (60,), agent._state, {p: () for p, _ in agent.checkpoints.sources(group, (60,))})
+    agent.checkpoints.cut(group, (60,), agent.cuts.state, {p: () for p, _ in agent.checkpoints.sources(group, (60,))})
     agent.completion.before[third] = (70,)
-    now = [agent._memory()[p].notified for p in (first, second, third)]
+    now = [agent.rounds.memory()[p].notified for p in (first, second, third)]
     recorder.restored(first, (45,), None)
     recorder.restored(second, (30,), (), ())
     return now, [recorder.notified_bound(p) for p in (first, second)]
 
 
 for _name, _change in {
-    "acted on": Instead(Agent, "_acted_on", lambda self, p, upto: (0,)),
+    "acted on": Instead(Rounds, "_acted_on", lambda self, p, upto: (0,)),
     "notified": Instead(WorkerRecorder, "notified", lambda self, processor, time: None),
     "cut": Instead(WorkerRecorder, "acted", lambda self, processor, bound: None),
-    "not lowered by what waits": Instead(Agent, "_acted_on", lambda self, p, upto: upto),
-    "never less than complete": Instead(Agent, "_acted_on", lambda self, p, upto: self.recorder.notified_bound(p)),
+    "not lowered by what waits": Instead(Rounds, "_acted_on", lambda self, p, upto: upto),
+    "never less than complete": Instead(
+        Rounds, "_acted_on", lambda self, p, upto: self._own.recorder.notified_bound(p)
+    ),
 }.items():
     _says = "N̄(p, ⊤) includes every frontier that it has acted on as complete"
     rule(_name, _says, acted_on, ([(51,), (60,), (70,)], [(45,), (30,)]), _change)
@@ -149,10 +155,10 @@ def complete_here() -> Any:
     p = named(agent, "first")
     worker, runtime = agent.worker, agent.worker.runtimes[p]
     worker._ready.clear()
-    worker.tracker = tracker_for(agent._plan.topology)
+    worker.tracker = tracker_for(agent.plan.topology)
     found = []
     agent.completion.before = [info.nothing for info in agent.layout.processors]
-    place = agent._plan.processors[named(agent, "in")].place
+    place = agent.plan.processors[named(agent, "in")].place
     assert place is not None
     worker.tracker.update(place, (7,), +1)
     found.append(agent.completion.at(p)[0] <= 7)
@@ -188,7 +194,7 @@ def frames_of_other_generations() -> Any:
     generation, messages = agent.worker.generation, [Message(1, 1, (5,), (5,), b"header", [b"payload"])]
     queued = agent.worker.queued_bytes
     tell(agent, Received(Frame(1, generation - 1, messages)), Received(Frame(1, generation + 1, messages)))
-    return agent.worker.queued_bytes - queued, len(agent.early)
+    return agent.worker.queued_bytes - queued, len(agent.rounds.early)
 
 
 rule(
@@ -197,10 +203,10 @@ rule(
     frames_of_other_generations,
     (0, 1),
     Change(
-        Agent,
-        "_on_frame",
-        "if frame.generation == self.worker.generation:\n    self.worker.receive(frame)",
-        "self.worker.receive(frame)",
+        Rounds,
+        "on_frame",
+        "if frame.generation == own.worker.generation:\n    own.worker.receive(frame)",
+        "own.worker.receive(frame)",
     ),
     Change(Worker, "receive", "frame.generation < self.generation", "False"),
 )
@@ -219,7 +225,7 @@ rule(
     "every live processor first applies it (idempotent)",
     twice,
     (0, False, WorkerPhase.RUNNING),
-    Change(Agent, "_decide", "decision.generation <= self.checkpoints.generation", "False"),
+    Change(Rounds, "decide", "decision.generation <= own.checkpoints.generation", "False"),
 )
 
 
@@ -230,7 +236,7 @@ def collected() -> Any:
     for receiver in (0, 1):
         entries = [LogEntry(edge.edge, receiver, n, (n,), (n,)) for n in range(100, 104)]
         agent.recorder.logs[edge.edge, receiver] = entries
-    agent._raise(((edge.source, 1, (103,)), (edge.target, 1, (102,))))
+    agent.collection.raise_low(((edge.source, 1, (103,)), (edge.target, 1, (102,))))
     return [[entry.number for entry in agent.recorder.logs[edge.edge, receiver]] for receiver in (0, 1)]
 
 
@@ -239,12 +245,12 @@ for _name, _change in {
     "log collected": Change(
         SavedEvents, "collect_log", "[entry for entry in entries if not holds(low, entry.time)]", "entries"
     ),
-    "log by the receiver's W": Change(Agent, "_raise", "edge.target", "edge.source"),
+    "log by the receiver's W": Change(Collection, "raise_low", "edge.target", "edge.source"),
     "log by the receiver's worker": Change(
-        Agent,
-        "_raise",
-        "self.checkpoints.collect_log(edge.edge, worker, bound)",
-        "self.checkpoints.collect_log(edge.edge, 0, bound)",
+        Collection,
+        "raise_low",
+        "own.checkpoints.collect_log(edge.edge, worker, bound)",
+        "own.checkpoints.collect_log(edge.edge, 0, bound)",
     ),
 }.items():
     rule(_name, LOGS, collected, [[100, 101, 102, 103], [102, 103]], _change)
@@ -259,20 +265,20 @@ def released() -> Any:
     agent.worker.take_effects()
     for epoch in range(100, 105):
         operator.on_batch(agent.worker.runtimes[p].ctx, 0, (epoch,), [epoch])
-    agent._let_go(p, (103,))
+    agent.collection.let_go(p, (103,))
     return [effect.time for effect in agent.worker.take_effects() if effect.time[0] >= 100]  # type: ignore[union-attr]
 
 
 SINK = "an exactly-once sink publishes t once its watermark contains t"
 for _name, _change in {
-    "released within W": Change(Agent, "_let_go", "to_frontier(base)", "to_frontier((bound[0] + 1,))"),
+    "released within W": Change(Collection, "let_go", "to_frontier(base)", "to_frontier((bound[0] + 1,))"),
     "staged": Change(
         StagedEnd,
         "on_batch",
         "self.state.add(time, batch)",
         "self.state.add(time, batch); self.on_watermark(Frontier.top(1))",
     ),
-    "released at all": Change(Agent, "_let_go", "operator.on_watermark(...)", GONE),
+    "released at all": Change(Collection, "let_go", "operator.on_watermark(...)", GONE),
 }.items():
     rule(_name, SINK, released, [(100,), (101,), (102,)], _change)
 
@@ -286,7 +292,7 @@ def compacted() -> Any:
     for epoch in range(100, 105):
         agent.worker.runtimes[p].ctx.time = (epoch,)
         state.write((epoch,), {"last": epoch})
-    agent._let_go(p, (102,))
+    agent.collection.let_go(p, (102,))
     agent.worker.runtimes[p].operator.state.keep(to_frontier((103,)))  # type: ignore[union-attr]
     return state.read((110,)).get("last")
 
@@ -297,8 +303,8 @@ rule(
     compacted,
     102,
     Change(
-        Agent,
-        "_let_go",
+        Collection,
+        "let_go",
         "to_frontier(base)",
         "to_frontier((10**6,))",
     ),
@@ -311,8 +317,8 @@ def idle_worker() -> Any:
     assert agent.completion.reported is not None
     before = agent.completion.reported
     world = agent.worker
-    source = next(node.index for node in agent._plan.graph.of_kind("source"))
-    place = agent._plan.processors[agent._plan.of_node[source]].place
+    source = next(node.index for node in agent.plan.graph.of_kind("source"))
+    place = agent.plan.processors[agent.plan.of_node[source]].place
     assert place is not None
     (time,) = world.tracker.leaving(place)
     tell(agent, Received(Frame(0, world.generation, [], [(place, (time[0] + 2,), 1), (place, time, -1)])))
@@ -327,7 +333,7 @@ rule(
     IDLE,
     idle_worker,
     True,
-    Change(Agent, "_on_turn", "quiet and (self.eager or self._now - self._reported_at >= REPORT_SECONDS)", "False"),
+    Change(Reports, "completed", "quiet and (self._own.eager or waited >= REPORT_SECONDS)", "False"),
 )
 
 
@@ -336,29 +342,29 @@ def late_cuts() -> Any:
     agent = agent_of(job("tight", 2), 0)
     generation = agent.worker.generation
     tell(agent, Heard(Cut(generation - 1, 0, (100,))))
-    found = [len(agent.due)]
+    found = [len(agent.cuts.due)]
     tell(agent, Heard(Cut(generation, 0, (100,))), Heard(Drain(agent.round + 1, (0, 1))))
-    found.append(len(agent.due))
+    found.append(len(agent.cuts.due))
     tell(agent, Heard(Cut(generation, 0, (100,))))
-    return *found, len(agent.due), len(agent.gathered)
+    return *found, len(agent.cuts.due), len(agent.reports.gathered)
 
 
 CUTS = "checkpoints fall between activations, of this generation, and not while links are drained"
 for _name, _old in {
-    "cuts of an old generation": "message.generation == self.worker.generation",
-    "cuts while links are drained": "self.phase == WorkerPhase.RUNNING",
+    "cuts of an old generation": "cut.generation == self._own.worker.generation",
+    "cuts while links are drained": "self._own.phase == WorkerPhase.RUNNING",
 }.items():
-    rule(_name, CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_on_heard", _old, GONE))
-rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_pause", "self.due.clear()", GONE))
+    rule(_name, CUTS, late_cuts, (0, 0, 0, 0), Change(WorkerCuts, "ask", _old, GONE))
+rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(Rounds, "pause", "self._cuts.due.clear()", GONE))
 
 
 def commits() -> Any:
     """A commit of a region that is fed, and one of a region that nothing comes to: what sources are told."""
     agent = agent_of(job("eagerly", 1), 0)
-    agent._effects.clear()
+    agent.effects.clear()
     for name in ("most", "in"):
-        agent._release(agent.layout.processors[named(agent, name)].group, (100,))
-    return [effect.epoch for effect in agent._effects if isinstance(effect, Acknowledge)]
+        agent.collection.release(agent.layout.processors[named(agent, name)].group, (100,))
+    return [effect.epoch for effect in agent.effects if isinstance(effect, Acknowledge)]
 
 
 rule(
@@ -366,7 +372,7 @@ rule(
     "what nothing can take back is acknowledged as soon as it is durable",
     commits,
     [100],
-    Change(Agent, "_release", "self._acknowledge_before(node, at[0])", GONE),
+    Change(Collection, "release", "self._acknowledge_before(node, at[0])", GONE),
 )
 
 
@@ -388,13 +394,13 @@ def saved_and_drained() -> Any:
 for _name, _changes in {
     "drained when it is durable": (
         Change(
-            Agent,
-            "_report_drained",
-            "self.phase != WorkerPhase.DRAINING or self.waits_for_store()",
-            "self.phase != WorkerPhase.DRAINING",
+            Rounds,
+            "report_drained",
+            "own.phase != WorkerPhase.DRAINING or self._reports.waits_for_store()",
+            "own.phase != WorkerPhase.DRAINING",
         ),
     ),
-    "what was begun is ended": (Change(Agent, "_pause", "self._finish_draft()", GONE),),
+    "what was begun is ended": (Change(Rounds, "pause", "self._cuts.finish()", GONE),),
 }.items():
     rule(
         _name,
@@ -409,12 +415,12 @@ def held_here() -> Any:
     """A worker, or another one, holds a capability at a processor: what is complete there, and in its group."""
     agent = agent_of(job("ordered", 2), 0)
     p = named(agent, "first")
-    place = agent._plan.processors[p].place
+    place = agent.plan.processors[p].place
     assert place is not None
     agent.completion.before = [info.nothing for info in agent.layout.processors]
     agent.completion.reported = None
     agent.worker.tracker.update(place, (2,), +1)
-    group = GroupInputs(agent._plan, agent.layout, agent.layout.processors[p].group)
+    group = GroupInputs(agent.plan, agent.layout, agent.layout.processors[p].group)
     return agent.completion.at(p)[0] <= 2, agent.completion.of_group(group, [])[0] <= 2
 
 
@@ -444,7 +450,7 @@ rule(
     "a living worker does not say less to a new monitor than it did: it would be given up for that",
     told_again,
     (True, True),
-    Change(Agent, "_join", "self._reported_at = float('-inf')", "self.completion.reported = None"),
+    Change(Reports, "join", "self._reported_at = float('-inf')", "own.completion.reported = None"),
 )
 
 
@@ -469,7 +475,7 @@ rule(
     "whoever joins names a decision that its store has: a monitor takes it for granted that the next process has it, too",
     told_when_noted,
     ([], True, True),
-    Change(Agent, "_join", "self.checkpoints.generation > self.noted", "False"),
+    Change(Reports, "join", "own.checkpoints.generation > own.noted", "False"),
 )
 
 
@@ -486,19 +492,19 @@ def released() -> Any:
     return [effect.time for each in of_kind(effects, Perform) for effect in each.effects]
 
 
-PLANNED = "RollbackPlanner(self._plan, self.layout, *parts, remembers=self.alive).orders(decision)"
+PLANNED = "RollbackPlanner(own.plan, own.layout, *parts, remembers=own.alive).orders(decision)"
 rule(
     "planned before W is applied",
     "what W released may have to be published again, so nothing is collected before the orders are made",
     released,
     [(0,), (1,)],
     Change(
-        Agent,
-        "_decide",
+        Rounds,
+        "decide",
         f"orders = {PLANNED}",
         f"""
         for w, lows in enumerate(decision.watermarks):
-            self._raise(tuple((p, w, low) for p, low in enumerate(lows)))
+            self._collection.raise_low(tuple((p, w, low) for p, low in enumerate(lows)))
         orders = {PLANNED}
         """,
     ),

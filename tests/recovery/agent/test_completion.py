@@ -84,7 +84,7 @@ def far(build: object, epoch: int = 5) -> DrivenAgents:
 def outside(agents: DrivenAgents, name: str, *times: Time) -> None:
     """Something at these times may still leave a processor, on whatever worker."""
     agent = agents.of[0]
-    place = agent._plan.processors[agents.named(name)].place
+    place = agent.plan.processors[agents.named(name)].place
     assert place is not None
     for time in times:
         agent.worker.tracker.update(place, time, +1)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from recovery.agent.agent import Agent, WorkerPhase
+from recovery.agent.agent import Agent
 from recovery.agent.events import Connected, Heard, Stored
 from recovery.agent.invariants import INVARIANTS
+from recovery.agent.state import WorkerPhase
 from recovery.metadata import at_epoch
 from recovery.protocol import Cut, Drain, Durable
 from recovery.recorder import LogEntry
@@ -29,12 +30,12 @@ def restores_without_a_decision(agent: Agent) -> None:
 
 def reports_without_a_segment(agent: Agent) -> None:
     assert agent.journal.in_flight is None
-    agent.sealed.append(Durable(agent.index, agent.checkpoints.generation, 0, (1,), ()))
+    agent.reports.sealed.append(Durable(agent.index, agent.checkpoints.generation, 0, (1,), ()))
 
 
 def keeps_a_cut_while_it_drains(agent: Agent) -> None:
     tell(agent, Heard(Drain(agent.round + 1, (agent.index, 1 - agent.index))))
-    agent.due.append(Cut(agent.worker.generation, 0, (1,)))
+    agent.cuts.due.append(Cut(agent.worker.generation, 0, (1,)))
 
 
 def cuts_too_late(agent: Agent) -> None:
@@ -42,12 +43,12 @@ def cuts_too_late(agent: Agent) -> None:
 
 
 def drains_too_early(agent: Agent) -> None:
-    agent.gathered.append(Durable(agent.index, agent.checkpoints.generation, 0, (1,), ()))
+    agent.reports.gathered.append(Durable(agent.index, agent.checkpoints.generation, 0, (1,), ()))
     agent.phase = WorkerPhase.DRAINED
 
 
 def keeps_old_frames(agent: Agent) -> None:
-    agent.early.append(Frame(1 - agent.index, agent.worker.generation))
+    agent.rounds.early.append(Frame(1 - agent.index, agent.worker.generation))
 
 
 def forgets_what_was_complete(agent: Agent) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from recovery.agent.agent import Agent, WorkerPhase
+from recovery.agent.agent import Agent
 from recovery.agent.invariants import INVARIANTS
+from recovery.agent.state import WorkerPhase
 from recovery.protocol import Cut, Durable, Restored
 from tests.recovery.agent.driven import DrivenAgents, counts
 from timely.data.messages import Frame
@@ -49,44 +50,44 @@ def round_is_older_than_the_generation(agent: Agent) -> None:
 
 
 def tells_of_a_generation_to_come(agent: Agent) -> None:
-    agent.gathered.append(durable(agent, agent.checkpoints.generation + 1))
+    agent.reports.gathered.append(durable(agent, agent.checkpoints.generation + 1))
 
 
 def knows_of_a_decision_that_it_has_not_carried_out(agent: Agent) -> None:
     agent.noted += 1
-    agent.gathered.append(Restored(agent.index, agent.checkpoints.generation))
+    agent.reports.gathered.append(Restored(agent.index, agent.checkpoints.generation))
 
 
 def will_tell_of_a_decision_only_as_of_a_cut(agent: Agent) -> None:
     agent.noted -= 1
-    agent.gathered.append(durable(agent, agent.checkpoints.generation))
+    agent.reports.gathered.append(durable(agent, agent.checkpoints.generation))
 
 
 def makes_a_cut_in_a_pause(agent: Agent) -> None:
-    agent.draft = agent.checkpoints.cut(0, (1,), lambda p: None, {})
+    agent.cuts.draft = agent.checkpoints.cut(0, (1,), lambda p: None, {})
     agent.phase = WorkerPhase.DRAINING
 
 
 def is_to_make_a_cut_in_a_pause(agent: Agent) -> None:
-    agent.due.append(Cut(1, 0, (1,)))
+    agent.cuts.due.append(Cut(1, 0, (1,)))
     agent.phase = WorkerPhase.DRAINING
 
 
 def cuts_before_it_has_said_what_is_complete(agent: Agent) -> None:
     agent.completion.reported = None
-    agent.due.append(Cut(1, 0, (1,)))
+    agent.cuts.due.append(Cut(1, 0, (1,)))
 
 
 def cuts_beyond_what_is_complete(agent: Agent) -> None:
-    agent.due.append(Cut(1, 0, (3,)))
+    agent.cuts.due.append(Cut(1, 0, (3,)))
 
 
 def keeps_a_frame_of_this_generation(agent: Agent) -> None:
-    agent.early.append(Frame(1, agent.worker.generation))
+    agent.rounds.early.append(Frame(1, agent.worker.generation))
 
 
 def keeps_a_frame_of_an_old_generation(agent: Agent) -> None:
-    agent.early.append(Frame(1, agent.worker.generation - 1))
+    agent.rounds.early.append(Frame(1, agent.worker.generation - 1))
 
 
 def w_is_below_everything_somewhere(agent: Agent) -> None:
@@ -94,7 +95,7 @@ def w_is_below_everything_somewhere(agent: Agent) -> None:
 
 
 def something_waits_at_the_end(agent: Agent) -> None:
-    agent.gathered.append(durable(agent, 1))
+    agent.reports.gathered.append(durable(agent, 1))
 
 
 def a_first_frame_is_awaited_at_the_end(agent: Agent) -> None:
@@ -133,11 +134,11 @@ def test_a_part_that_is_broken_is_found(name: str, breaks: Break) -> None:
 
 def test_what_only_looks_like_it_is_right() -> None:
     agent = running()
-    agent.early.append(Frame(1, agent.worker.generation + 1))  # the next generation has begun elsewhere
+    agent.rounds.early.append(Frame(1, agent.worker.generation + 1))  # the next generation has begun elsewhere
     agent.noted -= 1
-    agent.gathered.append(Restored(agent.index, agent.checkpoints.generation))
-    agent.due.append(Cut(1, 0, (2,)))
+    agent.reports.gathered.append(Restored(agent.index, agent.checkpoints.generation))
+    agent.cuts.due.append(Cut(1, 0, (2,)))
     agent.check()
     new = DrivenAgents(counts).of[0]
-    new.early.append(Frame(1, 0))  # it has not begun at all
+    new.rounds.early.append(Frame(1, 0))  # it has not begun at all
     new.check()

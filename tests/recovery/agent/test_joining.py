@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.agent.agent import WorkerPhase
 from recovery.agent.effects import Fail, Rewind, SendFrame
 from recovery.agent.events import Connected
+from recovery.agent.state import WorkerPhase
 from recovery.metadata import NEVER
 from recovery.protocol import Cut, Drain, Join, Refused, Released, Restored
 from tests.recovery.agent.driven import DrivenAgents, counts, of_kind, reported

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recovery.agent.agent import HEARTBEAT_SECONDS, ITERATION_SECONDS, REPORT_SECONDS
 from recovery.agent.events import Connected, TurnEnded
+from recovery.agent.reports import HEARTBEAT_SECONDS, ITERATION_SECONDS, REPORT_SECONDS
 from recovery.metadata import NEVER, everything
 from recovery.protocol import Completed, Cut, Durable, Released, Restored
 from tests.recovery.agent.driven import DrivenAgents, counts, eager, logged, looping, reported

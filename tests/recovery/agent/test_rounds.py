@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.agent.agent import WorkerPhase
 from recovery.agent.effects import Acknowledge, Perform, Rewind, SendFrame
 from recovery.agent.events import Connected, GenerationBegun, PieceDue, Received, TurnEnded
+from recovery.agent.state import WorkerPhase
 from recovery.protocol import (
     AskCost,
     AskMemory,
@@ -128,7 +128,7 @@ def test_cuts_that_were_asked_for_and_not_begun_are_void_in_a_round() -> None:
     agents.hear(0, Cut(1, 0, (1,)))
     assert agents.of[0].saving
     agents.drain(2)
-    assert agents.of[0].due == []
+    assert agents.of[0].cuts.due == []
     assert not agents.of[0].saving
 
 
@@ -300,10 +300,10 @@ def test_frames_of_a_generation_that_has_not_begun_here_wait_for_it() -> None:
         agents.deliver(worker)
     agents.hear(1, agents.decision(2))
     agents.deliver(1)  # worker 0 has not heard of the decision
-    assert [frame.generation for frame in agents.of[0].early] == [2]
+    assert [frame.generation for frame in agents.of[0].rounds.early] == [2]
     assert not agents.of[0].running
     agents.hear(0, agents.decision(2))
-    assert agents.of[0].early == []
+    assert agents.of[0].rounds.early == []
     assert agents.of[0].running  # all first frames were here
 
 
@@ -312,7 +312,7 @@ def test_frames_for_a_worker_without_memory_wait_for_its_first_decision() -> Non
     agents.tell(0, Connected())
     assert agents.of[0].concerns(Frame(1, 0))
     agents.tell(0, Received(Frame(1, 0)))
-    assert [frame.generation for frame in agents.of[0].early] == [0]
+    assert [frame.generation for frame in agents.of[0].rounds.early] == [0]
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,8 @@ def looping() -> Dataflow:
 
 def planner_of(agents: DrivenAgents) -> RollbackPlanner:
     agent = agents.of[0]
-    parts = agent._plan, agent.layout, agent.worker, agent.recorder, agent.checkpoints
-    return RollbackPlanner(*parts, agent._attributes, agent._operator_memory, True)
+    parts = agent.plan, agent.layout, agent.worker, agent.recorder, agent.checkpoints
+    return RollbackPlanner(*parts, agent.attributes, agent.operator_memory, True)
 
 
 def one(build: Any, epochs: int = 4, *cuts: int) -> DrivenAgents:
@@ -187,7 +187,7 @@ def goes_back(
     (rewind,) = of_kind(agents.hear(0, made), Rewind)
     agents.store_all()
     agents.settle()
-    return {agents.of[0]._plan.graph.nodes[node].name: order for node, order in rewind.sources.items()}
+    return {agents.of[0].plan.graph.nodes[node].name: order for node, order in rewind.sources.items()}
 
 
 def operator(agents: DrivenAgents, name: str) -> Any:

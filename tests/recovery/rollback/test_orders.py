@@ -47,13 +47,13 @@ def decision(agent: Agent, workers: int, failed: tuple[int, ...] = (), **bounds:
 
 def rollback(agent: Agent, remembers: bool = True) -> RollbackPlanner:
     parts = (
-        agent._plan,
+        agent.plan,
         agent.layout,
         agent.worker,
         agent.recorder,
         agent.checkpoints,
-        agent._attributes,
-        agent._operator_memory,
+        agent.attributes,
+        agent.operator_memory,
     )
     return RollbackPlanner(*parts, remembers)
 
@@ -77,7 +77,7 @@ def lower_again() -> Any:
     for generation, bound in ((99, agent.completion.at(count)), (100, last)):
         names = {f"{info.name}_0": bound for info in agent.layout.processors}
         tell(agent, Heard(msgspec.structs.replace(decision(agent, 1, **names), generation=generation)))
-    return bool(before), counted(last) == before, agent._memory()[count].since
+    return bool(before), counted(last) == before, agent.rounds.memory()[count].since
 
 
 rule(
@@ -272,7 +272,7 @@ def given_again() -> Any:
     number = agent.layout.processors[edge.target].group
     completed = tuple((1,) if n == number else (0,) for n in range(len(agent.layout.groups)))
     with patch.object(agent.completion, "of_groups", return_value=completed):
-        agent._report_completed()
+        agent.reports._report_completed()
     found: list[Any] = [agent.recorder.kept_bounds(edge.source)[0]]
     for back in ((2,), (1,)):
         made = decision(agent, 2, **{agent.layout.processors[edge.target].name + "_0": back})

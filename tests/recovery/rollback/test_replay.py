@@ -16,7 +16,7 @@ from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
-from recovery.agent.agent import Agent
+from recovery.agent.collection import Collection
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.metadata import at_epoch
 from recovery.policy import LogHistory
@@ -227,7 +227,7 @@ CHANGES = {
     "a living operator is replayed": Change(RollbackPlanner, "_restore", "p in self._operator_memory.of", GONE),
     "a snapshot only where it is all": Change(Checkpoints, "_replaces_history", "self._recorder.only_state(...)", GONE),
     "state is there as it was saved": Change(
-        Agent, "_let_go", "self.checkpoints.base(p, bound) if p in self._operator_memory.of else bound", "bound"
+        Collection, "let_go", "own.checkpoints.base(p, bound) if p in own.operator_memory.of else bound", "bound"
     ),
 }
 

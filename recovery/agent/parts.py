@@ -1,0 +1,23 @@
+"""Parts of a worker's agent, put together: what its invariants look at."""
+
+from __future__ import annotations
+
+from recovery.agent.collection import Collection
+from recovery.agent.cuts import WorkerCuts
+from recovery.agent.reports import Reports
+from recovery.agent.rounds import Rounds
+from recovery.agent.state import AgentState
+from recovery.layout import Layout
+from recovery.store.journal import Journal
+from timely.dataflow.plan import Plan
+
+
+class AgentParts(AgentState):
+    """Shared state and the parts on it, each knowing those before it."""
+
+    def __init__(self, plan: Plan, layout: Layout, index: int, incarnation: int, journal: Journal) -> None:
+        super().__init__(plan, layout, index, incarnation, journal)
+        self.reports = Reports(self)
+        self.cuts = WorkerCuts(self, self.reports)
+        self.collection = Collection(self)
+        self.rounds = Rounds(self, self.reports, self.cuts, self.collection)

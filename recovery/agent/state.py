@@ -1,0 +1,98 @@
+"""State of a worker's agent, shared by its parts."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from recovery.agent.completion import Completion
+from recovery.agent.effects import Effect, Perform, Report
+from recovery.checkpoint.attributes import Attributes
+from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.operator_memory import OperatorMemory
+from recovery.epoch_ends import KnownEnds
+from recovery.layout import Layout
+from recovery.metadata import Bound
+from recovery.policy.chosen import policy_of
+from recovery.protocol import ToMonitor
+from recovery.recorder import WorkerRecorder
+from recovery.store.journal import Journal
+from timely.dataflow.plan import Plan
+from timely.worker.worker import Worker
+
+
+class WorkerPhase(Enum):
+    """Phase of a worker in the rounds of rollback."""
+
+    JOINING = "waits for the first decision"
+    RUNNING = "runs"
+    DRAINING = "empties its links"
+    DRAINED = "waits for the decision"
+    RELEASED = "is done for good"
+
+
+def staged_nodes(layout: Layout, plan: Plan) -> frozenset[int]:
+    """Sinks and captures with output staged until the low-watermark, by node."""
+    return frozenset(
+        plan.processors[p].node.index for p, info in enumerate(layout.processors) if info.role in ("sink", "capture")
+    )
+
+
+class AgentState:
+    """Worker `index` with recorder, checkpoints and journal; its place in rounds."""
+
+    def __init__(self, plan: Plan, layout: Layout, index: int, incarnation: int, journal: Journal) -> None:
+        self.plan = plan
+        self.layout = layout
+        self.index = index
+        self.incarnation = incarnation
+        self.recorder = WorkerRecorder(layout, index)
+        self.worker = Worker(plan, index, self.recorder, staged=staged_nodes(layout, plan))
+        self.worker.awaited = {-1}
+        for runtime, processor in zip(self.worker.runtimes, plan.processors):
+            if policy_of(processor.node).by_time:
+                runtime.take_spans_back()
+        self.checkpoints = Checkpoints(layout, self.recorder, journal)
+        self.journal = journal
+        self.completion = Completion(plan, layout, self.worker)
+        self.attributes = Attributes(layout, self.worker, self.recorder)
+        self.operator_memory = OperatorMemory(layout, self.worker)
+        self.recorder.beside = self.operator_memory.watched()
+        self.phase = WorkerPhase.JOINING
+        self.round = 0
+        """Newest round received from the monitor."""
+        self.alive = False
+        """True since the first decision carried out: the process has memory."""
+        self.begins = False
+        """True in a new generation until the engine begins it.
+
+        `GenerationBegun` must come before the worker is run.
+        """
+        self.noted = 0
+        """Newest decision in the store, so known to this worker's next process."""
+        self.low: list[list[Bound]] = [[info.nothing for info in layout.processors] for _ in range(layout.workers)]
+        """Low-watermarks W of all processors: `low[worker][processor]`."""
+        self.known_ends = KnownEnds()
+        """Ends of epochs cut by a clock, on any worker."""
+        self.eager = tuple(number for number, group in enumerate(layout.groups) if group.eager)
+        """Groups cut by this worker on its own."""
+        self.effects: list[Effect] = []
+        """Effects of the present step."""
+        self.now = float("-inf")
+        """Time of the present step."""
+
+    @property
+    def running(self) -> bool:
+        """True if sources may be read and the worker run."""
+        return self.phase == WorkerPhase.RUNNING and not self.worker.awaited
+
+    def report(self, message: ToMonitor) -> None:
+        """Send a message to the monitor."""
+        self.effects.append(Report(message))
+
+    def perform(self) -> None:
+        """Emit operators' effects before writing the segment that records them as done.
+
+        Above all they release output.
+        """
+        if self.worker.effects:
+            self.effects.append(Perform(self.worker.take_effects()))
