@@ -2,12 +2,15 @@
 
 import { ask } from "./live.js";
 import { choose, state } from "./state.js";
-import { bound, bytes, count, html, seconds, some } from "./words.js";
+import { bound, bytes, count, html, seconds, some, wordsOf } from "./words.js";
 
 export class WhatIf {
+  /** @param {() => void} changed */
   constructor(changed) {
     this.changed = changed;
+    /** @type {Supposed | null} */
     this.answer = null;
+    /** @type {string | null} */
     this.error = null;
     this.number = 0;
     this.waiting = false;
@@ -40,11 +43,12 @@ export class WhatIf {
     this.waiting = true;
     this.changed();
     let answer = null;
+    /** @type {string | null} */
     let error = null;
     try {
       answer = await ask("api/whatif", { failed: this.failed });
     } catch (problem) {
-      error = problem.message;
+      error = wordsOf(problem);
     }
     if (number !== this.number) return;
     this.answer = answer;
@@ -53,13 +57,16 @@ export class WhatIf {
     this.changed();
   }
 
-  /** A verdict for each node of the drawing; see `Graph.verdicts`. */
-  verdicts(page, job) {
+  /**
+   * A verdict for each node of the drawing; see `Graph.verdicts`.
+   * @param {Picture} page
+   */
+  verdicts(page) {
     if (!this.on) return null;
     const names = new Set(this.failed);
     const list = page.nodes.map((node) => ({ text: "", failed: names.has(`operator:${node.key}`) && node.operator !== null }));
     if (!this.answer) return list;
-    const seen = page.nodes.map(() => ({ keep: 0, all: 0, least: null }));
+    const seen = page.nodes.map(() => ({ keep: 0, all: 0, least: /** @type {Bound | null} */ (null) }));
     for (const one of this.answer.processors) {
       const about = seen[page.of[one.operator]];
       about.all += 1;
@@ -74,7 +81,10 @@ export class WhatIf {
     return list;
   }
 
-  /** The panel. */
+  /**
+   * The panel.
+   * @param {Job} job
+   */
   panel(job) {
     const failed = new Set(this.failed);
     const chips = Array.from({ length: job.workers }, (_, worker) =>
@@ -89,20 +99,28 @@ export class WhatIf {
     ];
     if (this.error) parts.push(html("div", { class: "because" }, html("b", {}, "No answer"), this.error));
     else if (this.waiting && !this.answer) parts.push(html("p", { class: "soft" }, "Asking…"));
-    if (this.answer) parts.push(...this.result(job));
+    if (this.answer) parts.push(...this.result(job, this.answer));
     else if (!failed.size) parts.push(html("p", {}, "Nothing is marked yet."));
     return parts;
   }
 
+  /**
+   * @param {Supposed["processors"]} processors
+   * @param {number} worker
+   */
   sentence(processors, worker) {
     const mine = processors.filter((one) => one.worker === worker && !one.keeps);
     if (!mine.length) return `Worker ${worker} keeps everything.`;
-    const least = mine.reduce((best, one) => (best === null || less(one.to, best) ? one.to : best), null);
+    const least = mine.map((one) => one.to).reduce((best, to) => (best === null || less(to, best) ? to : best), null);
     return this.failed.includes(`worker:${worker}`) ? `Worker ${worker} comes back before ${bound(least)}.` : `Worker ${worker} keeps everything before ${bound(least)}.`;
   }
 
-  result(job) {
-    const { processors, resent, redone } = this.answer;
+  /**
+   * @param {Job} job
+   * @param {Supposed} answer
+   */
+  result(job, answer) {
+    const { processors, resent, redone } = answer;
     const back = processors.filter((one) => !one.keeps);
     const messages = resent.reduce((sum, one) => sum + one.messages, 0);
     const size = resent.reduce((sum, one) => sum + one.bytes, 0);
@@ -151,14 +169,22 @@ export class WhatIf {
   }
 }
 
-/** The workers of an operator, by the bound that each goes back to. */
+/**
+ * The workers of an operator, by the bound that each goes back to.
+ * @param {Supposed["processors"]} list
+ */
 function byBound(list) {
   const found = new Map();
   for (const one of list) found.set(bound(one.to), [...(found.get(bound(one.to)) ?? []), one.worker]);
   return found;
 }
 
+/**
+ * @param {Bound | null} a
+ * @param {Bound | null} b
+ */
 function less(a, b) {
+  if (a === null || b === null) return a !== null;
   if (a[0] === -1) return false;
   if (b[0] === -1) return true;
   for (let at = 0; at < Math.min(a.length, b.length); at += 1) if (a[at] !== b[at]) return a[at] < b[at];
