@@ -169,3 +169,30 @@ interface Supposed {
   resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];
   redone: { records: number; seconds: number; epochs: number } | null;
 }
+
+/** The account of a rollback, in the event `restored` (monitor/explain/rollback.py), with its end and the event `caught_up`. */
+interface Rollback {
+  generation: number;
+  failed: number[];
+  since: number;
+  causes: { worker: number; reason: string; words: string; after: number }[];
+  rounds: number;
+  phases: { drain: number; decide: number; restore: number };
+  drained: [number, number][];
+  joined: [number, number][];
+  restored: [number, number][];
+  places: { from: Bound; to: Bound | null; workers: number[]; operators: [number, number][] }[];
+  resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];
+  redone: { operator: number; worker: number; records: number; epochs: number; seconds: number }[];
+  predicted?: { records: number; seconds: number; messages: number; back: number; age: number };
+  left_off: number;
+  ended: number;
+  caught: number | null;
+}
+
+interface Placed {
+  operator: number;
+  worker: number;
+  from: Bound;
+  to: Bound | null;
+}

@@ -74,7 +74,7 @@ from recovery.protocol import (
 from recovery.recorder import WorkerRecorder
 from recovery.rollback.carry_out import carry_out
 from recovery.rollback.orders import RollbackPlanner
-from recovery.rollback.queues import cost
+from recovery.rollback.queues import cost, undone
 from recovery.store.journal import Journal
 from recovery.store.segments import Section, SegmentMeta
 from timely.data.messages import Frame
@@ -529,6 +529,7 @@ class Agent:
         parts = self.worker, self.recorder, self.checkpoints, self._attributes, self._operator_memory
         # Before anything is collected: what W released may have to be published again.
         orders = RollbackPlanner(self._plan, self.layout, *parts, remembers=self.alive).orders(decision)
+        redone = undone(self.recorder, mine, self._worked)
         for worker, bounds in enumerate(decision.watermarks):
             self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self._shut_gates(mine)
@@ -544,7 +545,7 @@ class Agent:
         self.alive = True
         self.phase = WorkerPhase.RUNNING
         self.round = max(self.round, decision.generation)
-        self.gathered.append(Restored(self.index, decision.generation))
+        self.gathered.append(Restored(self.index, decision.generation, orders.resent, redone))
         for p, bound in enumerate(self.low[self.index]):
             self._let_go(p, bound)
         self._perform()

@@ -276,7 +276,15 @@ export class Graph {
     return best;
   }
 
-  /** What if: a verdict {text, back, keeps, failed} for each node, or null for none. */
+  /**
+   * Edges that stand out, by their number in the job.
+   * @param {Set<number>} edges
+   */
+  light(edges) {
+    this.page.edges.forEach((edge, index) => this.edges[index].classList.toggle("resent", edge.edges.some((one) => edges.has(one))));
+  }
+
+  /** A verdict {text, back, keeps, failed} for each node, or null for none: of what would be, or of a rollback that was. */
   verdicts(list) {
     this.stage.classList.toggle("asking", Boolean(list));
     this.parts.forEach(({ group, verdict }, index) => {

@@ -4,6 +4,7 @@ import { Camera } from "./camera.js";
 import { Graph, markers } from "./graph.js";
 import { ask, Stream } from "./live.js";
 import { Panel } from "./panel.js";
+import { Rollbacks } from "./rollback.js";
 import { Search } from "./search.js";
 import { choose, folds, onChoice, state } from "./state.js";
 import { Timeline } from "./timeline.js";
@@ -69,11 +70,19 @@ document.title = `${job.name} · Falkirk`;
 $("job").textContent = job.name;
 
 const camera = new Camera(stage, $("camera"));
-const whatif = new WhatIf(() => {
-  graph.verdicts(whatif.verdicts(page));
+function mark() {
+  const replayed = rollbacks.on && !whatif.on;
+  graph.verdicts(replayed ? rollbacks.verdicts(page) : whatif.verdicts(page));
+  graph.light(replayed ? rollbacks.lit() : new Set());
+}
+
+function marked() {
+  mark();
   panel.show();
-});
-const panel = new Panel($("panel"), job, whatif);
+}
+const whatif = new WhatIf(marked);
+const rollbacks = new Rollbacks(job, marked);
+const panel = new Panel($("panel"), job, whatif, rollbacks);
 const timeline = new Timeline($("time"));
 const search = new Search($("search"), (operator) => choose({ sel: job.operators[operator].name, worker: null }));
 search.operators = job.operators;
@@ -83,7 +92,7 @@ const graph = new Graph($("camera"), stage, {
     if (camera.moved) return;
     const node = page.nodes[index];
     if (whatif.on && node.operator !== null) whatif.toggle(`operator:${node.key}`);
-    else choose({ sel: node.key, worker: state.sel === node.key ? state.worker : null });
+    else choose({ sel: node.key, worker: state.sel === node.key ? state.worker : null, card: null });
     stage.querySelector(`[data-node="${index}"]`)?.focus({ preventScroll: true });
   },
   open(index) {
@@ -184,6 +193,8 @@ const stream = new Stream(
     if (message.events) {
       seen = message.events[message.events.length - 1].n;
       timeline.events = panel.events = recent([...panel.events, ...message.events]);
+      rollbacks.take(message.events);
+      if (rollbacks.on && message.events.some((event) => event.rollback || event.kind === "caught_up")) marked();
       if (message.events.some((event) => ["decided", "restored", "finished", "failed"].includes(event.kind))) whatif.refresh();
     }
     if (!totals) return;
@@ -223,6 +234,7 @@ async function again() {
   banner(null);
   seen = 0;
   panel.events = timeline.events = [];
+  rollbacks.forget();
   try {
     const now = await ask("api/job");
     if (JSON.stringify(now.operators) !== JSON.stringify(job.operators)) location.reload();
@@ -292,7 +304,7 @@ async function redraw() {
   camera.frame(page.width, page.height);
   stream.connect();
   select(false);
-  graph.verdicts(whatif.verdicts(page));
+  mark();
 }
 
 onChoice((changed) => {
@@ -307,6 +319,7 @@ onChoice((changed) => {
   } else if (changed.has("worker")) panel.show();
   if (changed.has("open") || changed.has("close")) redraw();
   if (changed.has("bars")) stream.connect();
+  if (changed.has("card")) marked();
   if (changed.has("ask")) {
     $("ask").setAttribute("aria-pressed", whatif.on);
     whatif.refresh();
@@ -342,7 +355,7 @@ addEventListener("keydown", (event) => {
   } else if (event.key === "/") {
     event.preventDefault();
     search.focus();
-  } else if (event.key === "Escape") choose(whatif.on ? { ask: null } : { sel: null, worker: null, region: null });
+  } else if (event.key === "Escape") choose(whatif.on ? { ask: null } : rollbacks.on ? { card: null } : { sel: null, worker: null, region: null });
   else if (event.key === "+" || event.key === "=") camera.zoom(1.25);
   else if (event.key === "-") camera.zoom(0.8);
   else if (event.key === "f") camera.fit();

@@ -21,6 +21,7 @@ const KINDS = {
   round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
   restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
+  caught_up: (event) => `all is as far again as before the failure, ${seconds(event.seconds)} after that`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
@@ -72,8 +73,10 @@ export class Panel {
    * @param {Element} root
    * @param {Job} job
    * @param {import("./whatif.js").WhatIf} whatif
+   * @param {import("./rollback.js").Rollbacks} rollbacks
    */
-  constructor(root, job, whatif) {
+  constructor(root, job, whatif, rollbacks) {
+    this.rollbacks = rollbacks;
     this.root = root;
     this.job = job;
     this.whatif = whatif;
@@ -104,6 +107,7 @@ export class Panel {
   /** Show what is chosen now. */
   show() {
     if (this.whatif.on) this.put(this.whatif.panel(this.job));
+    else if (this.rollbacks.on) this.put(this.rollbacks.panel());
     else if (this.node && this.node.operator === null) this.put(this.group(this.node));
     else if (this.operator === null) this.put(this.overview());
     else {
@@ -134,7 +138,7 @@ export class Panel {
       if (!this.answers) this.answers = { key, error: wordsOf(problem) };
     }
     this.busy = false;
-    if (!this.whatif.on && this.operator === operator) this.put(this.details());
+    if (!this.whatif.on && !this.rollbacks.on && this.operator === operator) this.put(this.details());
   }
 
   overview() {
@@ -153,6 +157,7 @@ export class Panel {
       this.promises(),
       html("h3", {}, "Held"),
       html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, this.totals.kept === null ? "–" : `${bytes(this.totals.kept)}, ${Math.round(100 * (this.totals.covered ?? 0))} % of the epochs since the last cut`)),
+      ...this.rollbacks.list(),
       this.verdict?.trace ? html("h3", {}, "Traceback") : "",
       this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
       bad.length ? html("h3", {}, "Failures and errors") : "",

@@ -2,7 +2,7 @@
 
 import { ask } from "./live.js";
 import { choose, state } from "./state.js";
-import { bound, bytes, count, html, seconds, some, wordsOf } from "./words.js";
+import { bound, bytes, count, html, less, seconds, some, wordsOf } from "./words.js";
 
 export class WhatIf {
   /** @param {() => void} changed */
@@ -177,16 +177,4 @@ function byBound(list) {
   const found = new Map();
   for (const one of list) found.set(bound(one.to), [...(found.get(bound(one.to)) ?? []), one.worker]);
   return found;
-}
-
-/**
- * @param {Bound | null} a
- * @param {Bound | null} b
- */
-function less(a, b) {
-  if (a === null || b === null) return a !== null;
-  if (a[0] === -1) return false;
-  if (b[0] === -1) return true;
-  for (let at = 0; at < Math.min(a.length, b.length); at += 1) if (a[at] !== b[at]) return a[at] < b[at];
-  return a.length < b.length;
 }

@@ -95,6 +95,19 @@ function steps(value) {
 }
 
 /**
+ * Whether a bound is before another one.
+ * @param {Bound | null} a
+ * @param {Bound | null} b
+ */
+export function less(a, b) {
+  if (a === null || b === null) return a !== null;
+  if (a[0] === -1) return false;
+  if (b[0] === -1) return true;
+  for (let at = 0; at < Math.min(a.length, b.length); at += 1) if (a[at] !== b[at]) return a[at] < b[at];
+  return a.length < b.length;
+}
+
+/**
  * An epoch that may be over, or that nobody may know.
  * @param {number | null | undefined} value
  */
@@ -184,6 +197,7 @@ function fill(element, attributes, children) {
     if (name.startsWith("on")) Object.assign(element, { [name]: value }); // a property, so that `morph` can hand it on
     else if (name === "style") element.style.cssText = value ?? "";
     else if (name === "hue") element.style.setProperty("--hue", value);
+    else if (name.startsWith("aria-") && typeof value === "boolean") element.setAttribute(name, String(value));
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
