@@ -153,7 +153,7 @@ class Restored(msgspec.Struct, tag=True, frozen=True):
     generation: int
     resent: tuple[Resent, ...] = ()
     redone: tuple[Redone, ...] = ()
-    """Work of this process that is undone; none of a process without memory."""
+    """Undone work of this process; none of a process without memory."""
 
 
 class Released(msgspec.Struct, tag=True, frozen=True):

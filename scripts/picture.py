@@ -3,7 +3,8 @@
     .venv/bin/python scripts/picture.py [--dark] [page | policies | rollback]
 
 `page` is docs/page.png, of examples/mixed_policies.py; `policies` is docs/policies.png, and
-`rollback` docs/rollback.png, of examples/payments.py. Without a name all are made. Needs Chromium, and the packages of the tests.
+`rollback` docs/rollback.png, of examples/payments.py. Without a name all are made. Needs Chromium, and
+the packages of the tests.
 """
 
 from __future__ import annotations

@@ -165,6 +165,7 @@ interface Message {
 
 /** POST api/whatif */
 interface Supposed {
+  workers: { worker: number; keeps: boolean; to: Bound | null; failed: boolean }[];
   processors: { operator: number; worker: number; to: Bound | null; keeps: boolean }[];
   resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];
   redone: { records: number; seconds: number; epochs: number } | null;

@@ -133,7 +133,7 @@ class ResentCount:
 
 
 def undone(recorder: WorkerRecorder, bounds: Sequence[Bound | None], seconds: float) -> tuple[Redone, ...]:
-    """Work in memory that these bounds undo; `seconds` as in `cost`."""
+    """Work in memory undone by these bounds; `seconds` as in `cost`."""
     each = seconds / recorder.records if recorder.records else 0.0
     redone = []
     for processor, bound in enumerate(bounds):

@@ -105,22 +105,11 @@ export class WhatIf {
   }
 
   /**
-   * @param {Supposed["processors"]} processors
-   * @param {number} worker
-   */
-  sentence(processors, worker) {
-    const mine = processors.filter((one) => one.worker === worker && !one.keeps);
-    if (!mine.length) return `Worker ${worker} keeps everything.`;
-    const least = mine.map((one) => one.to).reduce((best, to) => (best === null || less(to, best) ? to : best), null);
-    return this.failed.includes(`worker:${worker}`) ? `Worker ${worker} comes back before ${bound(least)}.` : `Worker ${worker} keeps everything before ${bound(least)}.`;
-  }
-
-  /**
    * @param {Job} job
    * @param {Supposed} answer
    */
   result(job, answer) {
-    const { processors, resent, redone } = answer;
+    const { workers, processors, resent, redone } = answer;
     const back = processors.filter((one) => !one.keeps);
     const messages = resent.reduce((sum, one) => sum + one.messages, 0);
     const size = resent.reduce((sum, one) => sum + one.bytes, 0);
@@ -134,7 +123,7 @@ export class WhatIf {
         html("div", {}, html("b", {}, redone ? seconds(redone.seconds) : "–"), html("span", {}, "of work done again, about")),
       ),
     ];
-    for (let worker = 0; worker < job.workers; worker += 1) parts.push(html("p", {}, this.sentence(processors, worker)));
+    parts.push(...workers.map((one) => html("p", { class: "fate" }, fate(one))));
     parts.push(html("h3", {}, "Sent again from logs"));
     if (!messages) parts.push(html("p", { class: "soft" }, "No logged messages."));
     else {
@@ -167,6 +156,15 @@ export class WhatIf {
     parts.push(rows.length ? html("table", {}, rows) : html("p", {}, "Nobody loses anything."));
     return parts;
   }
+}
+
+/**
+ * What becomes of a worker: of the same answer as the table, whatever is marked by now.
+ * @param {Supposed["workers"][0]} one
+ */
+function fate({ worker, to, failed }) {
+  if (to === null) return `Worker ${worker} keeps everything.`;
+  return failed ? `Worker ${worker} comes back before ${bound(to)}.` : `Worker ${worker} keeps everything before ${bound(to)}.`;
 }
 
 /**

@@ -103,7 +103,7 @@ export function less(a, b) {
   if (a === null || b === null) return a !== null;
   if (a[0] === -1) return false;
   if (b[0] === -1) return true;
-  for (let at = 0; at < Math.min(a.length, b.length); at += 1) if (a[at] !== b[at]) return a[at] < b[at];
+  for (let at = 0; at < Math.min(a.length, b.length); at += 1) if (a[at] !== b[at]) return b[at] === -1 || (a[at] !== -1 && a[at] < b[at]);
   return a.length < b.length;
 }
 
