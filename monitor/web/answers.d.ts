@@ -185,7 +185,6 @@ interface Rollback {
   places: { from: Bound; to: Bound | null; workers: number[]; operators: [number, number][] }[];
   resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];
   redone: { operator: number; worker: number; records: number; epochs: number; seconds: number }[];
-  predicted?: { records: number; seconds: number; messages: number; back: number; age: number };
   left_off: number;
   ended: number;
   caught: number | null;

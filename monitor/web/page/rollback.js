@@ -157,7 +157,6 @@ export class Rollbacks {
         html("div", {}, html("b", {}, count(messages)), html("span", {}, `messages sent again, ${bytes(size)}`)),
         html("div", {}, html("b", {}, count(records)), html("span", {}, `records of the living done again, about ${seconds(work)}`)),
       ),
-      ...this.predicted(card, records, work),
       ...this.workers(card),
       ...this.resent(card),
       html("h3", {}, "Where each went back to"),
@@ -175,25 +174,6 @@ export class Rollbacks {
     const playing = this.timer !== undefined;
     const play = this.calm.matches ? "" : html("button", { "data-keep": "play", onclick: () => (playing ? this.go(this.step) : this.play()) }, playing ? "Stop" : "Play");
     return [html("div", { class: "steps", role: "group", "aria-label": "Steps of the rollback" }, steps), html("p", { class: "meaning", "aria-live": "polite" }, MEANINGS[this.step]), play];
-  }
-
-  /**
-   * What was predicted beside what came.
-   * @param {Rollback} card
-   * @param {number} records
-   * @param {number} work
-   */
-  predicted(card, records, work) {
-    const before = card.predicted;
-    if (!before) return [];
-    const lost = before.records - records;
-    const rows = [
-      ["records done again", count(before.records), `${count(records)}${lost > 0 ? `, and what the dead held (about ${count(lost)})` : ""}`],
-      ["of work", seconds(before.seconds), seconds(work)],
-      ["messages sent again", count(before.messages), count(card.resent.reduce((all, part) => all + part.messages, 0))],
-      ["processors rolled back", count(before.back), count(each(card).filter((place) => place.to !== null).length)],
-    ];
-    return [html("h3", {}, `Predicted ${seconds(before.age)} before, and what came`), html("table", { class: "predicted" }, html("tr", {}, ["", "predicted", "came"].map((text) => html("th", {}, text))), rows.map((row) => html("tr", {}, row.map((text) => html("td", {}, text)))))];
   }
 
   /** @param {Rollback} card */

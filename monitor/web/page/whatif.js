@@ -109,7 +109,7 @@ export class WhatIf {
    * @param {Supposed} answer
    */
   result(job, answer) {
-    const { workers, processors, resent, redone } = answer;
+    const { processors, resent, redone } = answer;
     const back = processors.filter((one) => !one.keeps);
     const messages = resent.reduce((sum, one) => sum + one.messages, 0);
     const size = resent.reduce((sum, one) => sum + one.bytes, 0);
@@ -123,7 +123,7 @@ export class WhatIf {
         html("div", {}, html("b", {}, redone ? seconds(redone.seconds) : "–"), html("span", {}, "of work done again, about")),
       ),
     ];
-    parts.push(...workers.map((one) => html("p", { class: "fate" }, fate(one))));
+    parts.push(...answer.workers.map((one) => html("p", { class: "fate" }, fate(one))));
     parts.push(html("h3", {}, "Sent again from logs"));
     if (!messages) parts.push(html("p", { class: "soft" }, "No logged messages."));
     else {
@@ -150,7 +150,7 @@ export class WhatIf {
     const rows = [...byOperator].map(([operator, list]) => {
       const name = job.operators[operator].name;
       return [...byBound(list)].map(([to, workers], at) =>
-        html("tr", { class: "link", onclick: () => choose({ sel: name, ask: state.ask }) }, html("td", {}, at ? "" : name), html("td", {}, workers.length === job.workers ? "every worker" : `worker ${workers.join(", ")}`), html("td", {}, `before ${to}`)),
+        html("tr", { class: "link", onclick: () => choose({ sel: name, ask: state.ask }) }, html("td", {}, at ? "" : html("button", { class: "jump", "data-keep": `to ${operator}` }, name)), html("td", {}, workers.length === job.workers ? "every worker" : `worker ${workers.join(", ")}`), html("td", {}, `before ${to}`)),
       );
     }).flat();
     parts.push(rows.length ? html("table", {}, rows) : html("p", {}, "Nobody loses anything."));
