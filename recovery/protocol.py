@@ -121,29 +121,6 @@ class Drained(msgspec.Struct, tag=True, frozen=True):
     ends: tuple[EpochEnds, ...] = ()
 
 
-class Restored(msgspec.Struct, tag=True, frozen=True):
-    """Confirmation: the decision of `generation` is applied, durably."""
-
-    worker: int
-    generation: int
-
-
-class Released(msgspec.Struct, tag=True, frozen=True):
-    """Report of a finished worker: all is complete, persisted and released."""
-
-    worker: int
-
-
-class CurrentMemory(msgspec.Struct, tag=True, frozen=True):
-    """Answer to `AskMemory`: content of a `Drained` message at this moment."""
-
-    worker: int
-    generation: int
-    question: int
-    memory: tuple[InMemory, ...]
-    ends: tuple[EpochEnds, ...] = ()
-
-
 class Resent(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """Logged messages to resend on an edge, to `receiver`.
 
@@ -167,6 +144,32 @@ class Redone(msgspec.Struct, tag=True, frozen=True, array_like=True):
     records: int
     epochs: int
     seconds: float
+
+
+class Restored(msgspec.Struct, tag=True, frozen=True):
+    """Confirmation: the decision of `generation` is applied, durably."""
+
+    worker: int
+    generation: int
+    resent: tuple[Resent, ...] = ()
+    redone: tuple[Redone, ...] = ()
+    """Undone work of this process; none of a process without memory."""
+
+
+class Released(msgspec.Struct, tag=True, frozen=True):
+    """Report of a finished worker: all is complete, persisted and released."""
+
+    worker: int
+
+
+class CurrentMemory(msgspec.Struct, tag=True, frozen=True):
+    """Answer to `AskMemory`: content of a `Drained` message at this moment."""
+
+    worker: int
+    generation: int
+    question: int
+    memory: tuple[InMemory, ...]
+    ends: tuple[EpochEnds, ...] = ()
 
 
 class Cost(msgspec.Struct, tag=True, frozen=True):

@@ -1,9 +1,10 @@
 """Make the pictures of docs/: pages of real runs of examples, with one worker killed, as a browser shows them.
 
-    .venv/bin/python scripts/picture.py [--dark] [page | policies]
+    .venv/bin/python scripts/picture.py [--dark] [page | policies | rollback]
 
-`page` is docs/page.png, of examples/mixed_policies.py; `policies` is docs/policies.png, of examples/payments.py. Without a name
-both are made. Needs Chromium, and the packages of the tests.
+`page` is docs/page.png, of examples/mixed_policies.py; `policies` is docs/policies.png, and
+`rollback` docs/rollback.png, of examples/payments.py. Without a name all are made. Needs Chromium, and
+the packages of the tests.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ class Subject:
     arguments: tuple[str, ...]
     """Arguments of `build`, besides the folder of its output."""
     shown: str
-    """The operator whose panel is open, at its worker 1."""
+    """The operator whose panel is open, at its worker 1; none: the card of the rollback is."""
 
 
 SUBJECTS = {
     "page": Subject("mixed_policies", 4, ("days=100000", "per_second=4000"), "least-name"),
     "policies": Subject("payments", 2, ("payments=1000000", "per_second=1000", "per_epoch=50"), "best"),
+    "rollback": Subject("payments", 2, ("payments=1000000", "per_second=1000", "per_epoch=50"), ""),
 }
 
 
@@ -73,12 +75,15 @@ def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
             address = next(match[0] for line in job.stderr if (match := re.search(r"http://\S+", line)))
             with browser(chromium) as tab:
                 tab.size(WIDE, HIGH, dark=dark, scale=1.5)
-                tab.go(f"{address}#sel={subject.shown}&worker=1")
+                tab.go(f"{address}#sel={subject.shown}&worker=1" if subject.shown else address)
                 tab.wait("document.querySelector('#phase')?.textContent.startsWith('running')", 120)
                 time.sleep(25)
                 os.kill(worker_of(job.pid), signal.SIGKILL)
                 tab.wait("!/generation 1$/.test(document.querySelector('#phase').textContent)", 60)
                 time.sleep(25)
+                if not subject.shown:
+                    tab.click(".rollbacks button")
+                    tab.wait("document.querySelector('.steps')")
                 tab.run("document.querySelector('#panel').scrollTop = 0")
                 tab.picture(target)
         finally:

@@ -48,6 +48,7 @@ from monitor.coordination.supervision import (
     TimelineEvent,
 )
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
+from monitor.explain.rollback import RollbackAccount
 from monitor.explain.verdict import OVER, Judge
 from monitor.explain.what_if import OpenQuestions
 from recovery.epoch_ends import KnownEnds
@@ -147,6 +148,10 @@ class Coordinator(JobState):
         self._trouble_since = now
         self._again = False
         self._deciding: set[int] = set()
+        self._account: RollbackAccount | None = None
+        """Account of the present rollback, until all have caught up."""
+        self._words: dict[int, str] = {}
+        """Last note of each worker."""
         self._behind: list[list[Bound]] | None = None
         self._ran_here = bool(settings.instead)
         """True if the job has run before in this run, so that a round is no start."""
@@ -206,6 +211,7 @@ class Coordinator(JobState):
             case Happened(kind, data):
                 self._note(kind, data, self._now + LAG_SECONDS)
             case Noted(worker, text):
+                self._words[worker] = text
                 self._event("note", {"worker": worker, "text": text})
             case Began():
                 self._on_began()
@@ -371,6 +377,8 @@ class Coordinator(JobState):
         status.due = None
         if not with_memory:
             status.presence = Presence.JOINED
+            if self._account is not None:
+                self._account.joined(status.worker, self._now)
         else:
             status.presence = Presence.ALIVE
             status.paused = join.paused
@@ -412,8 +420,11 @@ class Coordinator(JobState):
             return  # each had said that it is done for good
         if self.phase is JobPhase.RUNNING:
             self._trouble_since = self._now
+            self._account = RollbackAccount(self.layout, self.options.upto, self._now)
         for status, reason in losses:
             status.failures += 1
+            if self._account is not None:
+                self._account.failed(status.worker, reason, self._words.pop(status.worker, ""), self._now)
             self._note("failure", {"worker": status.worker, "incarnation": status.incarnation, "reason": reason})
             if status.failures >= self.settings.attempts:
                 self._fail(
@@ -448,6 +459,10 @@ class Coordinator(JobState):
         The living may have sent since.
         """
         self.phase = JobPhase.GATHERING
+        if self._account is None and self._ran_here:
+            self._account = RollbackAccount(self.layout, self.options.upto, self._trouble_since)
+        if self._account is not None:
+            self._account.began()
         number = self._next_round()
         alive = self.workers.alive()
         who = tuple(status.worker for status in alive)
@@ -471,6 +486,8 @@ class Coordinator(JobState):
             self.options.memory(status.worker, message.memory, message.ends)
             status.memory, status.ends = message.memory, message.ends
             status.due = None
+            if self._account is not None:
+                self._account.drained(status.worker, self._now)
             self._decide()
 
     def _decide(self) -> None:
@@ -494,6 +511,8 @@ class Coordinator(JobState):
         decision = KeptDecision(self.round, self.generation, bounds, failed, held, ends, current)
         self.phase = JobPhase.DECIDING
         self._again = False
+        if self._account is not None:
+            self._account.gathered(memory, self._now)
         self._deciding = {status.worker for status in self.workers}
         self.commit.add(decision)
 
@@ -502,6 +521,8 @@ class Coordinator(JobState):
         self.decision = decision
         self.generation = decision.generation
         self.options.cut(decision.bounds)
+        if self._account is not None:
+            self._account.decided(decision.generation, decision.bounds, decision.failed, self._now)
         rolled_back = sum(bound is not LIVE for bounds in decision.bounds for bound in bounds)
         self._note(
             "decided",
@@ -538,12 +559,17 @@ class Coordinator(JobState):
         if message.generation != self.generation or status.restored:
             return
         status.restored = True
+        if self._account is not None:
+            self._account.restored(message, self._now)
         if self.phase is not JobPhase.GATHERING:  # otherwise it has been told to pause, and that deadline stays
             status.due = None
         if self.phase is JobPhase.RESTORING and all(each.restored for each in self.workers):
             seconds = self._now - self._trouble_since
             start = not self._ran_here
-            self._note("restored", {"generation": self.generation, "seconds": seconds, "start": start})
+            told: dict[str, Value] = {"generation": self.generation, "seconds": seconds, "start": start}
+            if self._account is not None:
+                told["rollback"] = self._account.finish(self._now)
+            self._note("restored", told)
             self._run()
 
     def _run(self) -> None:
@@ -558,6 +584,15 @@ class Coordinator(JobState):
         self._intervals = Intervals(self.layout)
         self._raise_watermarks()
         self._close()
+
+    def take_caught_up(self) -> dict[str, Value] | None:
+        """End of a rollback's account, once: all have completed what they had before."""
+        if self._account is None or self.phase is not JobPhase.RUNNING:
+            return None
+        found = self._account.caught_up(self.options.upto, self._now)
+        if found is not None:
+            self._account = None
+        return found
 
     # ------------------------------------------------------------------------------------------ checkpoints
 

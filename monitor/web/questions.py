@@ -6,6 +6,7 @@ strangers, is another process. An answer is JSON, made there. A question that fa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -158,8 +159,16 @@ def _known(job: JobState, operator: int, worker: int) -> Options:
     return options
 
 
+def _order(bound: list[int]) -> list[float]:
+    """Key of a plain bound: -1 is above all numbers."""
+    return [math.inf if at == -1 else at for at in bound]
+
+
 def answer_as_json(answer: Answer) -> dict[str, Any]:
-    """Answer to a supposed failure as JSON, for the page and the command line."""
+    """Answer to a supposed failure as JSON, for the page and the command line.
+
+    What is said of a worker is the least of what is said of its processors.
+    """
     redone = None
     if answer.redone is not None:
         parts = [part for of_worker in answer.redone for part in of_worker]
@@ -168,10 +177,21 @@ def answer_as_json(answer: Answer) -> dict[str, Any]:
             "seconds": sum(part.seconds for part in parts),
             "epochs": max((part.epochs for part in parts), default=0),
         }
+    lost = set(answer.failed)
+    plain = [[None if bound is None else plain_bound(bound) for bound in bounds] for bounds in answer.bounds]
     return {
+        "workers": [
+            {
+                "worker": w,
+                "keeps": all(bound is None for bound in bounds),
+                "to": min((bound for bound in bounds if bound is not None), key=_order, default=None),
+                "failed": bool(bounds) and all((p, w) in lost for p in range(len(bounds))),
+            }
+            for w, bounds in enumerate(plain)
+        ],
         "processors": [
-            {"operator": p, "worker": w, "to": None if bound is None else plain_bound(bound), "keeps": bound is None}
-            for w, bounds in enumerate(answer.bounds)
+            {"operator": p, "worker": w, "to": bound, "keeps": bound is None}
+            for w, bounds in enumerate(plain)
             for p, bound in enumerate(bounds)
         ],
         "resent": [

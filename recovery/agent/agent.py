@@ -88,7 +88,6 @@ class Agent(AgentParts):
         self.story = Story()
         self.refused: str | None = None
         self._weighs_at = self._weighed_at = float("-inf")
-        self._worked = 0.0
         self._load(segments)
 
     def _load(self, segments: Iterable[tuple[SegmentMeta, list[Section]]]) -> None:
@@ -135,7 +134,7 @@ class Agent(AgentParts):
     def _take(self, event: Event) -> None:
         match event:
             case TurnEnded(quiet, worked):
-                self._worked = worked
+                self.worked = worked
                 self._on_turn(quiet)
             case Heard(message):
                 self._on_heard(message)
@@ -188,7 +187,7 @@ class Agent(AgentParts):
             if isinstance(question, AskMemory):
                 memory = self.rounds.memory()
                 return CurrentMemory(self.index, generation, question.question, memory, self.known_ends.all())
-            return cost(question, self.layout, self.recorder, self.index, generation, self._worked)
+            return cost(question, self.layout, self.recorder, self.index, generation, self.worked)
         except Exception as error:
             return Unanswered(self.index, generation, question.question, f"{type(error).__name__}: {error}")
 

@@ -14,6 +14,7 @@ from recovery.metadata import Bound, union
 from recovery.protocol import Decision, Drain, Drained, InMemory, Restored
 from recovery.rollback.carry_out import carry_out
 from recovery.rollback.orders import RollbackPlanner
+from recovery.rollback.queues import undone
 from timely.data.messages import Frame
 from timely.errors import FalkirkError
 from timely.worker import restoring
@@ -149,6 +150,7 @@ class Rounds:
         parts = own.worker, own.recorder, own.checkpoints, own.attributes, own.operator_memory
         # Before anything is collected: what W released may have to be published again.
         orders = RollbackPlanner(own.plan, own.layout, *parts, remembers=own.alive).orders(decision)
+        redone = undone(own.recorder, mine, own.worked)
         for worker, bounds in enumerate(decision.watermarks):
             self._collection.raise_low(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self._shut_gates(mine)
@@ -164,7 +166,7 @@ class Rounds:
         own.alive = True
         own.phase = WorkerPhase.RUNNING
         own.round = max(own.round, decision.generation)
-        self._reports.gather(Restored(own.index, decision.generation))
+        self._reports.gather(Restored(own.index, decision.generation, orders.resent, redone))
         for p, bound in enumerate(own.low[own.index]):
             self._collection.let_go(p, bound)
         own.perform()

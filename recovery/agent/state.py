@@ -79,6 +79,8 @@ class AgentState:
         """Effects of the present step."""
         self.now = float("-inf")
         """Time of the present step."""
+        self.worked = 0.0
+        """Seconds of work in all turns so far."""
 
     @property
     def running(self) -> bool:

@@ -18,9 +18,9 @@ from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.kept import Suppression
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, holds, to_frontier, within
-from recovery.protocol import Decision
+from recovery.protocol import Decision, Resent
 from recovery.recorder import HistoryEvent, WorkerRecorder
-from recovery.rollback.queues import as_sent, stays, wanted
+from recovery.rollback.queues import ResentCount, as_sent, stays, wanted
 from timely.data.messages import Message
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
@@ -88,6 +88,8 @@ class RollbackOrders:
     """Orders for sources to be rewound, by node."""
     local: Sequence[ResentBatch]
     remote: Sequence[tuple[int, Message]]
+    resent: tuple[Resent, ...]
+    """Messages of `local` and `remote`, counted."""
     has: Has | None
     """Test for messages already received by other workers."""
 
@@ -118,6 +120,7 @@ class RollbackPlanner:
         self._attributes = attributes
         self._operator_memory = operator_memory
         self._remembers = remembers
+        self._again = ResentCount(layout)
 
     def orders(self, decision: Decision) -> RollbackOrders:
         """Plan this worker's share of a decision."""
@@ -157,6 +160,7 @@ class RollbackPlanner:
             sources=sources,
             local=local,
             remote=remote,
+            resent=self._again.result(),
             has=self._has(decision),
         )
 
@@ -251,4 +255,7 @@ class RollbackPlanner:
                 local.append(ResentBatch(entry.edge, entry.event, entry.time, entry.content()))
             elif has is None or not has(entry.receiver, entry.edge, entry.time):
                 remote.append((entry.receiver, entry.message()))
+            else:
+                continue
+            self._again.add(entry)
         return local, remote

@@ -106,17 +106,37 @@ def cost(
     `seconds`: what this worker has worked so far. A record is taken to cost what it costs on average here.
     """
     failed = question.failed[index]
-    messages: Counter[tuple[int, int]] = Counter()
-    size: Counter[tuple[int, int]] = Counter()
-    numbers = {edge.edge: number for number, edge in enumerate(layout.edges)}
+    again = ResentCount(layout)
     for entry in wanted(layout, recorder, index, question.bounds, lambda processor: processor not in failed):
-        key = numbers[entry.edge], entry.receiver
-        messages[key] += 1
-        size[key] += len(entry.payload) if entry.batch is None else nbytes(entry.batch)
-    resent = tuple(Resent(*key, messages[key], size[key]) for key in sorted(messages))
+        again.add(entry)
+    redone = undone(recorder, question.bounds[index], seconds)
+    return Cost(index, generation, question.question, again.result(), redone)
+
+
+class ResentCount:
+    """Count of messages sent again, by edge and receiver."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._numbers = {edge.edge: number for number, edge in enumerate(layout.edges)}
+        self._messages: Counter[tuple[int, int]] = Counter()
+        self._size: Counter[tuple[int, int]] = Counter()
+
+    def add(self, entry: LogEntry) -> None:
+        """Add a message."""
+        key = self._numbers[entry.edge], entry.receiver
+        self._messages[key] += 1
+        self._size[key] += len(entry.payload) if entry.batch is None else nbytes(entry.batch)
+
+    def result(self) -> tuple[Resent, ...]:
+        """Messages and bytes of each edge and receiver."""
+        return tuple(Resent(*key, self._messages[key], self._size[key]) for key in sorted(self._messages))
+
+
+def undone(recorder: WorkerRecorder, bounds: Sequence[Bound | None], seconds: float) -> tuple[Redone, ...]:
+    """Work in memory undone by these bounds; `seconds` as in `cost`."""
     each = seconds / recorder.records if recorder.records else 0.0
     redone = []
-    for processor, bound in enumerate(question.bounds[index]):
+    for processor, bound in enumerate(bounds):
         if bound is None:
             continue
         done = recorder.handled[processor].items()
@@ -124,4 +144,4 @@ def cost(
         if handled:
             records, epochs = sum(handled.values()), len({at[0] for at in handled})
             redone.append(Redone(processor, records, epochs, records * each))
-    return Cost(index, generation, question.question, resent, tuple(redone))
+    return tuple(redone)

@@ -215,6 +215,9 @@ class MonitorProcess:
                     self._end(None)
                 case Fail():
                     failure = effect
+        caught_up = self._coordinator.take_caught_up()
+        if caught_up is not None:
+            self._events.append(Happened("caught_up", caught_up))
         if failure is not None:
             self._write_last_words()
             self._end(failure.reason, failure.lost)

@@ -7,6 +7,10 @@ const MOST = 2.5;
 const FAR = 0.5;
 
 export class Camera {
+  /**
+   * @param {SVGElement} stage
+   * @param {SVGElement} layer
+   */
   constructor(stage, layer) {
     this.stage = stage;
     this.layer = layer;

@@ -13,22 +13,42 @@ function short(text, most) {
 }
 
 export class Graph {
+  /**
+   * @param {SVGElement} layer
+   * @param {SVGElement} stage
+   * @param {{choose: (index: number) => void, open: (index: number) => void, fold: (key: string) => void}} events
+   */
   constructor(layer, stage, events) {
     this.layer = layer;
     this.stage = stage;
     this.events = events;
-    this.page = null;
+    /** @type {Picture} */
+    this.page = { width: 0, height: 0, nodes: [], boxes: [], edges: [], of: [] };
+    /** @type {(Row | null)[]} */
     this.rows = [];
+    /** @type {any[]} */
     this.parts = [];
+    /** @type {SVGPathElement[]} */
+    this.edges = [];
+    /** @type {number | null} */
     this.chosen = null;
-    this.fields = {};
+    /** @type {string | null} */
+    this.region = null;
+    /** @type {number | null} */
     this.newest = null;
+    this.shifted = false;
+    this.scale = { top: 1, from: 0 };
+    /** @type {Set<number>} */
     this.late = new Set();
-    this.timer = 0;
+    /** @type {number | undefined} */
+    this.timer = undefined;
     this.touched = 0;
   }
 
-  /** Build the drawing of `page` (see /api/graph). */
+  /**
+   * Build the drawing of `page`.
+   * @param {Picture} page
+   */
   draw(page) {
     this.page = page;
     this.rows = page.nodes.map(() => null);
@@ -47,6 +67,7 @@ export class Graph {
     this.mark();
   }
 
+  /** @param {PictureBox} box */
   box(box) {
     const fold = svg(
       "g",
@@ -73,6 +94,10 @@ export class Graph {
     );
   }
 
+  /**
+   * @param {PictureNode} node
+   * @param {number} index
+   */
   node(node, index) {
     const { hue, letter } = policy(node.policy);
     const group = svg("g", {
@@ -85,6 +110,7 @@ export class Graph {
       "data-name": node.name,
       "aria-label": node.name,
     });
+    /** @type {any} */
     const parts = { group };
     if (node.count > 1) group.append(svg("rect", { class: "behind", x: 5, y: 5, width: node.w, height: node.h, rx: 9 }));
     group.append(
@@ -120,11 +146,15 @@ export class Graph {
     return group;
   }
 
-  /** Rows that differ, by node. */
+  /**
+   * Rows that differ, by node.
+   * @param {{[node: number]: Row}} rows
+   * @param {number | null} newest
+   */
   update(rows, newest) {
     const shifted = newest !== this.newest;
     this.newest = newest;
-    for (const [index, row] of Object.entries(rows)) this.rows[index] = row;
+    for (const [index, row] of Object.entries(rows)) this.rows[Number(index)] = row;
     for (const index of Object.keys(rows)) this.late.add(Number(index));
     this.shifted = this.shifted || shifted;
     const wait = this.rows.length > MANY ? this.touched + SLOW - performance.now() : 0;
@@ -135,18 +165,18 @@ export class Graph {
   /** Show the rows that have come. */
   catchUp() {
     clearTimeout(this.timer);
-    this.timer = 0;
+    this.timer = undefined;
     this.touched = performance.now();
     const { newest, shifted } = this;
-    const lows = this.rows.filter((row) => row && row[2] >= 0).map((row) => row[2]);
-    const all = this.rows.filter((row) => row && row[0] >= 0).map((row) => row[0]);
+    const lows = this.rows.flatMap((row) => (row && row[2] >= 0 ? [row[2]] : []));
+    const all = this.rows.flatMap((row) => (row && row[0] >= 0 ? [row[0]] : []));
     const top = Math.max(newest ?? 0, ...all, ...lows, 1);
     const least = Math.min(...lows, top);
     const scale = { top, from: least - Math.max(1, top - least) * 0.18 };
-    const moved = shifted || scale.from !== this.scale?.from || scale.top !== this.scale?.top;
+    const moved = shifted || scale.from !== this.scale.from || scale.top !== this.scale.top;
     this.scale = scale;
     const touched = moved ? this.rows.keys() : this.late;
-    for (const index of touched) if (this.rows[index]) this.touch(index);
+    for (const index of touched) this.touch(index);
     this.late.clear();
     this.shifted = false;
   }
@@ -155,6 +185,7 @@ export class Graph {
     const node = this.page.nodes[index];
     const parts = this.parts[index];
     const row = this.rows[index];
+    if (!row) return;
     const [progress, inner, low, lowInner, , , , , , , , , , bars] = row;
     const behind = lag(progress, this.newest);
     set(parts.lag, progress === -1 ? "✓ end" : progress < 0 ? "?" : node.small ? epoch(progress, inner) : behind ? `−${count(behind)}` : "");
@@ -220,7 +251,7 @@ export class Graph {
       group.classList.toggle("dim", Boolean(this.region) && this.region !== node.region && this.region !== node.policy);
       group.setAttribute("tabindex", index === (this.chosen ?? 0) ? 0 : -1);
     });
-    this.page?.edges.forEach((edge, index) => {
+    this.page.edges.forEach((edge, index) => {
       this.edges[index].classList.toggle("lit", this.chosen !== null && (edge.source === this.chosen || edge.target === this.chosen));
       this.edges[index].classList.toggle("dim", Boolean(this.region));
     });
@@ -245,7 +276,15 @@ export class Graph {
     return best;
   }
 
-  /** What if: a verdict {text, back, keeps, failed} for each node, or null for none. */
+  /**
+   * Edges that stand out, by their number in the job.
+   * @param {Set<number>} edges
+   */
+  light(edges) {
+    this.page.edges.forEach((edge, index) => this.edges[index].classList.toggle("resent", edge.edges.some((one) => edges.has(one))));
+  }
+
+  /** A verdict {text, back, keeps, failed} for each node, or null for none: of what would be, or of a rollback that was. */
   verdicts(list) {
     this.stage.classList.toggle("asking", Boolean(list));
     this.parts.forEach(({ group, verdict }, index) => {

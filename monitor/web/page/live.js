@@ -1,9 +1,15 @@
 // The connection to the monitor: what it says when it is asked, and the stream of what changes.
 
-/** Ask for JSON. Throws an Error with the server's words. */
+/**
+ * Ask for JSON. Throws an Error with the server's words.
+ * @param {string} path
+ * @param {unknown} [body]
+ * @returns {Promise<any>}
+ */
 export async function ask(path, body) {
   const options = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
   const response = await fetch(path, options);
+  /** @type {any} */
   let answer = null;
   try {
     answer = await response.json();
@@ -22,14 +28,21 @@ const AGAIN = 700;
  * falls silent or is back. A monitor that is replaced listens at the same address, so trying again is all there is to do.
  */
 export class Stream {
+  /**
+   * @param {() => string} address
+   * @param {(message: Message) => void} hear
+   * @param {(lost: boolean) => void} lost
+   */
   constructor(address, hear, lost) {
     this.address = address;
     this.hear = hear;
     this.lost = lost;
+    /** @type {EventSource | null} */
     this.source = null;
     this.isLost = false;
     this.heard = performance.now();
-    this.timer = 0;
+    /** @type {number | undefined} */
+    this.timer = undefined;
     setInterval(() => this.watch(), 1000);
   }
 

@@ -4,33 +4,47 @@ import { Camera } from "./camera.js";
 import { Graph, markers } from "./graph.js";
 import { ask, Stream } from "./live.js";
 import { Panel } from "./panel.js";
+import { Rollbacks } from "./rollback.js";
 import { Search } from "./search.js";
 import { choose, folds, onChoice, state } from "./state.js";
 import { Timeline } from "./timeline.js";
 import { WhatIf } from "./whatif.js";
-import { bytes, clock, count, epochOr, html, lag, policy, seconds, some } from "./words.js";
+import { bytes, clock, count, epochOr, html, lag, policy, seconds, some, wordsOf } from "./words.js";
 
+/**
+ * An element of index.html.
+ * @param {string} id
+ * @returns {any}
+ */
 const $ = (id) => document.getElementById(id);
 const MOST_EVENTS = 4000;
 const BARS = { busy: "busy", taken: "records/s", bytes: "state", queued: "queued", lag: "lag" };
 
+/**
+ * @param {string} path
+ * @returns {Promise<any>}
+ */
 async function whenReady(path) {
   for (;;) {
     try {
       return await ask(path);
     } catch (problem) {
-      banner(`Waiting for the job: ${problem.message}`, true);
+      banner(`Waiting for the job: ${wordsOf(problem)}`, true);
       await new Promise((resolve) => setTimeout(resolve, 400));
     }
   }
 }
 
-/** Of too many events those that came with the oldest cuts are left out. */
+/**
+ * Of too many events those that came with the oldest cuts are left out.
+ * @param {Happening[]} events
+ */
 function recent(events) {
   let many = events.length - MOST_EVENTS;
   return many > 0 ? events.filter((event) => !event.routine || many-- <= 0).slice(-2 * MOST_EVENTS) : events;
 }
 
+/** @param {string | null} text */
 function banner(text, calm = false) {
   const element = $("banner");
   element.hidden = !text;
@@ -48,17 +62,27 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dress);
 
 const stage = $("graph");
 $("defs").replaceChildren(...markers());
-let [job, page] = await Promise.all([whenReady("api/job"), whenReady(`api/graph?${folds()}`)]);
+/** @type {[Job, Picture]} */
+const [job, drawnFirst] = await Promise.all([whenReady("api/job"), whenReady(`api/graph?${folds()}`)]);
+let page = drawnFirst;
 banner(null);
 document.title = `${job.name} · Falkirk`;
 $("job").textContent = job.name;
 
 const camera = new Camera(stage, $("camera"));
-const whatif = new WhatIf(() => {
-  graph.verdicts(whatif.verdicts(page, job));
+function mark() {
+  const replayed = rollbacks.on && !whatif.on;
+  graph.verdicts(replayed ? rollbacks.verdicts(page) : whatif.verdicts(page));
+  graph.light(replayed ? rollbacks.lit() : new Set());
+}
+
+function marked() {
+  mark();
   panel.show();
-});
-const panel = new Panel($("panel"), job, whatif);
+}
+const whatif = new WhatIf(marked);
+const rollbacks = new Rollbacks(job, marked);
+const panel = new Panel($("panel"), job, whatif, rollbacks);
 const timeline = new Timeline($("time"));
 const search = new Search($("search"), (operator) => choose({ sel: job.operators[operator].name, worker: null }));
 search.operators = job.operators;
@@ -68,7 +92,7 @@ const graph = new Graph($("camera"), stage, {
     if (camera.moved) return;
     const node = page.nodes[index];
     if (whatif.on && node.operator !== null) whatif.toggle(`operator:${node.key}`);
-    else choose({ sel: node.key, worker: state.sel === node.key ? state.worker : null });
+    else choose({ sel: node.key, worker: state.sel === node.key ? state.worker : null, card: null });
     stage.querySelector(`[data-node="${index}"]`)?.focus({ preventScroll: true });
   },
   open(index) {
@@ -94,8 +118,14 @@ function chosenNode() {
   return found >= 0 ? found : null;
 }
 
+/** @param {number} operator */
 function groupsAround(operator) {
+  /** @type {string[]} */
   const found = [];
+  /**
+   * @param {Group} group
+   * @returns {boolean}
+   */
   const visit = (group) => {
     for (const child of group.children) {
       if (child === operator) return true;
@@ -130,7 +160,10 @@ function select(move) {
 }
 
 let seen = 0;
+let panelShown = 0;
+/** @type {Verdict | null} */
 let verdict = null;
+/** @type {Totals | null} */
 let totals = null;
 let heard = 0;
 
@@ -138,9 +171,9 @@ const stream = new Stream(
   () => {
     const query = folds();
     query.set("bars", state.bars);
-    query.set("since", seen);
+    query.set("since", String(seen));
     const operator = job.operators.findIndex((each) => each.name === state.sel);
-    if (operator >= 0) query.set("closely", operator);
+    if (operator >= 0) query.set("closely", String(operator));
     return `api/events?${query}`;
   },
   (message) => {
@@ -160,11 +193,13 @@ const stream = new Stream(
     if (message.events) {
       seen = message.events[message.events.length - 1].n;
       timeline.events = panel.events = recent([...panel.events, ...message.events]);
+      rollbacks.take(message.events);
+      if (rollbacks.on && message.events.some((event) => event.rollback || event.kind === "caught_up")) marked();
       if (message.events.some((event) => ["decided", "restored", "finished", "failed"].includes(event.kind))) whatif.refresh();
     }
     if (!totals) return;
-    if (state.sel === null && !whatif.on && performance.now() - shown > 900) {
-      shown = performance.now();
+    if (state.sel === null && !whatif.on && performance.now() - panelShown > 900) {
+      panelShown = performance.now();
       panel.show();
     }
   },
@@ -193,13 +228,13 @@ function say(lost = false) {
   pill.dataset.alarm = silent || verdict?.alarm ? "yes" : "no";
   document.title = `${verdict?.alarm ? "⚠ " : ""}${job.name} · ${silent ? "unknown" : (verdict?.state ?? "Falkirk")}`;
 }
-let shown = 0;
 
 /** A monitor is back: it has numbered its events anew, and may be that of another program. */
 async function again() {
   banner(null);
   seen = 0;
   panel.events = timeline.events = [];
+  rollbacks.forget();
   try {
     const now = await ask("api/job");
     if (JSON.stringify(now.operators) !== JSON.stringify(job.operators)) location.reload();
@@ -210,6 +245,7 @@ async function again() {
 }
 
 function head() {
+  if (!totals) return;
   const { newest, slowest, open, low, live } = { ...totals, live: panel.live };
   const behind = open === null || newest === null ? "unknown" : open < 0 ? "none" : newest < 0 ? `from ${count(open)} on` : some(lag(open, newest), "epoch");
   const unsafe = low < 0 ? "none" : newest === null ? "unknown" : newest < 0 ? `from ${count(low)} on` : some(lag(low, newest), "epoch");
@@ -242,6 +278,7 @@ function head() {
 }
 
 function legend() {
+  /** @type {HTMLElement[]} */
   const rows = [html("h2", {}, "Policy, and its regions")];
   for (const name of job.policies) {
     const { hue, letter } = policy(name);
@@ -267,7 +304,7 @@ async function redraw() {
   camera.frame(page.width, page.height);
   stream.connect();
   select(false);
-  graph.verdicts(whatif.verdicts(page, job));
+  mark();
 }
 
 onChoice((changed) => {
@@ -282,6 +319,7 @@ onChoice((changed) => {
   } else if (changed.has("worker")) panel.show();
   if (changed.has("open") || changed.has("close")) redraw();
   if (changed.has("bars")) stream.connect();
+  if (changed.has("card")) marked();
   if (changed.has("ask")) {
     $("ask").setAttribute("aria-pressed", whatif.on);
     whatif.refresh();
@@ -300,23 +338,24 @@ const arrows = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowR
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.matches("input, select, textarea")) return;
-  const onButton = event.target.closest("button, .fold, a");
-  if (event.key in arrows && !event.target.closest("#panel")) {
+  const target = /** @type {Element} */ (event.target);
+  if (target.matches("input, select, textarea")) return;
+  const onButton = target.closest("button, .fold, a");
+  if (event.key in arrows && !target.closest("#panel")) {
     event.preventDefault();
     const at = graph.toward(...arrows[event.key]);
     const node = page.nodes[at];
     if (node) choose({ sel: node.key, worker: null });
     stage.querySelector(`[data-node="${at}"]`)?.focus({ preventScroll: true });
   } else if (event.key === "Enter" && !onButton && chosenNode() !== null) {
-    const node = page.nodes[chosenNode()];
+    const node = page.nodes[chosenNode() ?? 0];
     if (whatif.on && node.operator !== null) whatif.toggle(`operator:${node.key}`);
     else if (node.operator === null) unfold(node.key);
     else choose({ worker: state.worker ?? "0" });
   } else if (event.key === "/") {
     event.preventDefault();
     search.focus();
-  } else if (event.key === "Escape") choose(whatif.on ? { ask: null } : { sel: null, worker: null, region: null });
+  } else if (event.key === "Escape") choose(whatif.on ? { ask: null } : rollbacks.on ? { card: null } : { sel: null, worker: null, region: null });
   else if (event.key === "+" || event.key === "=") camera.zoom(1.25);
   else if (event.key === "-") camera.zoom(0.8);
   else if (event.key === "f") camera.fit();

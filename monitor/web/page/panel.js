@@ -2,9 +2,10 @@
 
 import { ask } from "./live.js";
 import { choose, state } from "./state.js";
-import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some } from "./words.js";
+import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error", "stuck", "killed", "monitor", "page"]);
+/** @type {{[kind: string]: (event: any) => string}} */
 const KINDS = {
   failure: (event) => `worker ${event.worker} failed: ${event.reason}`,
   failed: (event) => `the job failed: ${event.reason}`,
@@ -20,6 +21,7 @@ const KINDS = {
   round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
   restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
+  caught_up: (event) => `all is as far again as before the failure, ${seconds(event.seconds)} after that`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
@@ -31,7 +33,10 @@ const KINDS = {
   finished: () => "the job is finished",
 };
 
-/** An event in words. */
+/**
+ * An event in words.
+ * @param {Happening} event
+ */
 export function describe(event) {
   return (KINDS[event.kind] ?? (() => event.kind))(event);
 }
@@ -64,17 +69,30 @@ function grades(promise) {
 }
 
 export class Panel {
-  constructor(root, job, whatif) {
+  /**
+   * @param {Element} root
+   * @param {Job} job
+   * @param {import("./whatif.js").WhatIf} whatif
+   * @param {import("./rollback.js").Rollbacks} rollbacks
+   */
+  constructor(root, job, whatif, rollbacks) {
+    this.rollbacks = rollbacks;
     this.root = root;
     this.job = job;
     this.whatif = whatif;
+    /** @type {WorkerRow[]} */
     this.workers = [];
+    /** @type {Happening[]} */
     this.events = [];
+    /** @type {Partial<Totals>} */
     this.totals = {};
+    /** @type {{key: string, all?: any, one?: any, why?: any, error?: string} | null} */
     this.answers = null;
     this.shown = "";
     this.busy = false;
+    /** @type {PictureNode | null} */
     this.node = null;
+    /** @type {Verdict | null} */
     this.verdict = null;
     this.live = true;
     this.lost = false;
@@ -89,6 +107,7 @@ export class Panel {
   /** Show what is chosen now. */
   show() {
     if (this.whatif.on) this.put(this.whatif.panel(this.job));
+    else if (this.rollbacks.on) this.put(this.rollbacks.panel());
     else if (this.node && this.node.operator === null) this.put(this.group(this.node));
     else if (this.operator === null) this.put(this.overview());
     else {
@@ -116,10 +135,10 @@ export class Panel {
       const [all, one, why] = await Promise.all(asked);
       if (key === `${state.sel}@${state.worker}`) this.answers = { key, all, one, why };
     } catch (problem) {
-      if (!this.answers) this.answers = { key, error: problem.message };
+      if (!this.answers) this.answers = { key, error: wordsOf(problem) };
     }
     this.busy = false;
-    if (!this.whatif.on && this.operator === operator) this.put(this.details());
+    if (!this.whatif.on && !this.rollbacks.on && this.operator === operator) this.put(this.details());
   }
 
   overview() {
@@ -137,7 +156,8 @@ export class Panel {
       this.job.promises.length ? html("h3", {}, "Outputs under failures") : "",
       this.promises(),
       html("h3", {}, "Held"),
-      html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, this.totals.kept === null ? "–" : `${bytes(this.totals.kept)}, ${Math.round(100 * this.totals.covered)} % of the epochs since the last cut`)),
+      html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, this.totals.kept === null ? "–" : `${bytes(this.totals.kept)}, ${Math.round(100 * (this.totals.covered ?? 0))} % of the epochs since the last cut`)),
+      ...this.rollbacks.list(),
       this.verdict?.trace ? html("h3", {}, "Traceback") : "",
       this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
       bad.length ? html("h3", {}, "Failures and errors") : "",
@@ -165,7 +185,7 @@ export class Panel {
   }
 
   list(events) {
-    return html("ul", { class: "events" }, [...events].reverse().map((event) => html("li", { class: isBad(event) ? "bad" : "", "data-keep": `event ${event.n ?? `${event.kind} ${event.since}`}` }, html("span", { class: "soft" }, clock(event.at)), html("span", {}, ...linked(describe(event))))));
+    return html("ul", { class: "events" }, events.toReversed().map((event) => html("li", { class: isBad(event) ? "bad" : "", "data-keep": `event ${event.n ?? `${event.kind} ${event.since}`}` }, html("span", { class: "soft" }, clock(event.at)), html("span", {}, ...linked(describe(event))))));
   }
 
   group(node) {
@@ -177,7 +197,7 @@ export class Panel {
   }
 
   details() {
-    const operator = this.operator;
+    const operator = this.operator ?? 0;
     const info = this.job.operators[operator];
     const parts = [
       html("div", { class: "head" }, html("h2", {}, info.name), html("button", { "data-keep": "close", onclick: () => choose({ sel: null, worker: null }) }, "Close")),
@@ -242,6 +262,7 @@ export class Panel {
   }
 
   processor(one, why) {
+    /** @type {HTMLElement[]} */
     const parts = [html("h3", {}, `Why worker ${one.worker} is where it is`)];
     if (why) {
       parts.push(this.because("Rollback frontier", bound(one.low), why.rollback.text, why.rollback.culprit, why.rollback.constraint));
@@ -265,6 +286,7 @@ export class Panel {
   }
 
   because(what, where, text, culprit, constraint) {
+    /** @type {(HTMLElement | string)[]} */
     const body = [html("b", {}, `${what} ${where}`), html("span", {}, text)];
     if (culprit) body.push(" ", this.jump(culprit.operator, culprit.worker));
     if (constraint) body.push(html("div", { class: "soft" }, "constraint ", html("code", {}, constraint)));
@@ -294,7 +316,7 @@ export class Panel {
   checkpoints(one) {
     if (!one.checkpoints.length) return html("p", { class: "soft" }, "Only ∅: nothing is saved yet, or needed.");
     const name = (operator) => this.job.operators[operator].name;
-    const each = (list, key, mark = () => "") => list.map((entry) => html("div", {}, `${name(entry[key])}: ${bound(entry.bound)}${mark(entry)}`));
+    const each = (list, key, mark = (/** @type {any} */ _entry) => "") => list.map((entry) => html("div", {}, `${name(entry[key])}: ${bound(entry.bound)}${mark(entry)}`));
     const rows = one.checkpoints.map((xi) =>
       html("tr", {}, html("td", {}, bound(xi.f)), html("td", {}, bound(xi.notified)), html("td", {}, each(xi.delivered, "from")), html("td", {}, each(xi.discarded, "to", (entry) => (entry.logged ? " (logged)" : ""))), html("td", {}, each(xi.projected, "to"))),
     );

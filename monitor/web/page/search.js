@@ -9,7 +9,9 @@ export class Search {
     this.input = root.querySelector("input");
     this.list = root.querySelector("ul");
     this.choose = choose;
+    /** @type {Operator[]} */
     this.operators = [];
+    /** @type {[number, number][]} */
     this.found = [];
     this.at = 0;
     this.input.addEventListener("input", () => this.look());

@@ -1,9 +1,14 @@
 // What the reader has chosen, kept in the address: whoever gets the link sees the same.
 
-const names = ["sel", "worker", "bars", "theme", "view", "ask", "region"];
+const names = ["sel", "worker", "bars", "theme", "view", "ask", "region", "card"];
+/** @type {Set<(changed: Set<string>) => void>} */
 const listeners = new Set();
 
-export const state = { sel: null, worker: null, bars: "busy", theme: null, view: null, ask: null, region: null, open: [], close: [] };
+/**
+ * @type {{sel: string | null, worker: string | null, bars: string, theme: string | null, view: string | null,
+ *   ask: string | null, region: string | null, card: string | null, open: string[], close: string[], [name: string]: any}}
+ */
+export const state = { sel: null, worker: null, bars: "busy", theme: null, view: null, ask: null, region: null, card: null, open: [], close: [] };
 
 function read() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -26,7 +31,10 @@ function write() {
   history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
 }
 
-/** Change some of it. Listeners hear which. */
+/**
+ * Change some of it. Listeners hear which.
+ * @param {Partial<typeof state>} changes
+ */
 export function choose(changes) {
   const changed = Object.keys(changes).filter((name) => String(state[name]) !== String(changes[name]));
   Object.assign(state, changes);
@@ -35,7 +43,10 @@ export function choose(changes) {
   if (changed.length) for (const listener of listeners) listener(new Set(changed));
 }
 
-/** Hear of changes: a set of names. */
+/**
+ * Hear of changes: a set of names.
+ * @param {(changed: Set<string>) => void} listener
+ */
 export function onChoice(listener) {
   listeners.add(listener);
 }

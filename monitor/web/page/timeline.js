@@ -8,9 +8,12 @@ const WIDE = 600;
 const HIGH = 96;
 
 export class Timeline {
+  /** @param {Element} root */
   constructor(root) {
     this.root = root;
+    /** @type {Point[]} */
     this.points = [];
+    /** @type {Happening[]} */
     this.events = [];
     this.figures = {
       epochs: this.figure("Epochs: read, complete, safe", "frontiers over time, and what happened"),
@@ -56,6 +59,7 @@ export class Timeline {
     const most = Math.max(...known, least + 1);
     const y = (epoch) => 78 - ((epoch - least) / (most - least)) * 70;
     const parts = [];
+    /** @type {number | null} */
     let failed = null;
     for (const event of this.events) {
       if (event.kind === "failure") failed ??= event.at;
@@ -114,9 +118,14 @@ function areas(places) {
   return path;
 }
 
-/** Points that nobody looked at leave a hole, not a straight line. */
+/**
+ * Points that nobody looked at leave a hole, not a straight line.
+ * @param {Point[]} points
+ * @returns {any[]}
+ */
 function withHoles(points) {
   const found = [];
+  /** @type {Point | null} */
   let before = null;
   for (const point of points) {
     if (before && point.at - before.at > HOLE) found.push({ at: before.at });

@@ -2,12 +2,15 @@
 
 import { ask } from "./live.js";
 import { choose, state } from "./state.js";
-import { bound, bytes, count, html, seconds, some } from "./words.js";
+import { bound, bytes, count, html, less, seconds, some, wordsOf } from "./words.js";
 
 export class WhatIf {
+  /** @param {() => void} changed */
   constructor(changed) {
     this.changed = changed;
+    /** @type {Supposed | null} */
     this.answer = null;
+    /** @type {string | null} */
     this.error = null;
     this.number = 0;
     this.waiting = false;
@@ -40,11 +43,12 @@ export class WhatIf {
     this.waiting = true;
     this.changed();
     let answer = null;
+    /** @type {string | null} */
     let error = null;
     try {
       answer = await ask("api/whatif", { failed: this.failed });
     } catch (problem) {
-      error = problem.message;
+      error = wordsOf(problem);
     }
     if (number !== this.number) return;
     this.answer = answer;
@@ -53,13 +57,16 @@ export class WhatIf {
     this.changed();
   }
 
-  /** A verdict for each node of the drawing; see `Graph.verdicts`. */
-  verdicts(page, job) {
+  /**
+   * A verdict for each node of the drawing; see `Graph.verdicts`.
+   * @param {Picture} page
+   */
+  verdicts(page) {
     if (!this.on) return null;
     const names = new Set(this.failed);
     const list = page.nodes.map((node) => ({ text: "", failed: names.has(`operator:${node.key}`) && node.operator !== null }));
     if (!this.answer) return list;
-    const seen = page.nodes.map(() => ({ keep: 0, all: 0, least: null }));
+    const seen = page.nodes.map(() => ({ keep: 0, all: 0, least: /** @type {Bound | null} */ (null) }));
     for (const one of this.answer.processors) {
       const about = seen[page.of[one.operator]];
       about.all += 1;
@@ -74,7 +81,10 @@ export class WhatIf {
     return list;
   }
 
-  /** The panel. */
+  /**
+   * The panel.
+   * @param {Job} job
+   */
   panel(job) {
     const failed = new Set(this.failed);
     const chips = Array.from({ length: job.workers }, (_, worker) =>
@@ -89,20 +99,17 @@ export class WhatIf {
     ];
     if (this.error) parts.push(html("div", { class: "because" }, html("b", {}, "No answer"), this.error));
     else if (this.waiting && !this.answer) parts.push(html("p", { class: "soft" }, "Asking…"));
-    if (this.answer) parts.push(...this.result(job));
+    if (this.answer) parts.push(...this.result(job, this.answer));
     else if (!failed.size) parts.push(html("p", {}, "Nothing is marked yet."));
     return parts;
   }
 
-  sentence(processors, worker) {
-    const mine = processors.filter((one) => one.worker === worker && !one.keeps);
-    if (!mine.length) return `Worker ${worker} keeps everything.`;
-    const least = mine.reduce((best, one) => (best === null || less(one.to, best) ? one.to : best), null);
-    return this.failed.includes(`worker:${worker}`) ? `Worker ${worker} comes back before ${bound(least)}.` : `Worker ${worker} keeps everything before ${bound(least)}.`;
-  }
-
-  result(job) {
-    const { processors, resent, redone } = this.answer;
+  /**
+   * @param {Job} job
+   * @param {Supposed} answer
+   */
+  result(job, answer) {
+    const { processors, resent, redone } = answer;
     const back = processors.filter((one) => !one.keeps);
     const messages = resent.reduce((sum, one) => sum + one.messages, 0);
     const size = resent.reduce((sum, one) => sum + one.bytes, 0);
@@ -116,7 +123,7 @@ export class WhatIf {
         html("div", {}, html("b", {}, redone ? seconds(redone.seconds) : "–"), html("span", {}, "of work done again, about")),
       ),
     ];
-    for (let worker = 0; worker < job.workers; worker += 1) parts.push(html("p", {}, this.sentence(processors, worker)));
+    parts.push(...answer.workers.map((one) => html("p", { class: "fate" }, fate(one))));
     parts.push(html("h3", {}, "Sent again from logs"));
     if (!messages) parts.push(html("p", { class: "soft" }, "No logged messages."));
     else {
@@ -143,7 +150,7 @@ export class WhatIf {
     const rows = [...byOperator].map(([operator, list]) => {
       const name = job.operators[operator].name;
       return [...byBound(list)].map(([to, workers], at) =>
-        html("tr", { class: "link", onclick: () => choose({ sel: name, ask: state.ask }) }, html("td", {}, at ? "" : name), html("td", {}, workers.length === job.workers ? "every worker" : `worker ${workers.join(", ")}`), html("td", {}, `before ${to}`)),
+        html("tr", { class: "link", onclick: () => choose({ sel: name, ask: state.ask }) }, html("td", {}, at ? "" : html("button", { class: "jump", "data-keep": `to ${operator}` }, name)), html("td", {}, workers.length === job.workers ? "every worker" : `worker ${workers.join(", ")}`), html("td", {}, `before ${to}`)),
       );
     }).flat();
     parts.push(rows.length ? html("table", {}, rows) : html("p", {}, "Nobody loses anything."));
@@ -151,16 +158,21 @@ export class WhatIf {
   }
 }
 
-/** The workers of an operator, by the bound that each goes back to. */
+/**
+ * What becomes of a worker: of the same answer as the table, whatever is marked by now.
+ * @param {Supposed["workers"][0]} one
+ */
+function fate({ worker, to, failed }) {
+  if (to === null) return `Worker ${worker} keeps everything.`;
+  return failed ? `Worker ${worker} comes back before ${bound(to)}.` : `Worker ${worker} keeps everything before ${bound(to)}.`;
+}
+
+/**
+ * The workers of an operator, by the bound that each goes back to.
+ * @param {Supposed["processors"]} list
+ */
 function byBound(list) {
   const found = new Map();
   for (const one of list) found.set(bound(one.to), [...(found.get(bound(one.to)) ?? []), one.worker]);
   return found;
-}
-
-function less(a, b) {
-  if (a[0] === -1) return false;
-  if (b[0] === -1) return true;
-  for (let at = 0; at < Math.min(a.length, b.length); at += 1) if (a[at] !== b[at]) return a[at] < b[at];
-  return a.length < b.length;
 }

@@ -2,7 +2,10 @@
 
 const units = ["", "k", "M", "G", "T"];
 
-/** 1,234 as it is, 123,456 as 123k. */
+/**
+ * 1,234 as it is, 123,456 as 123k.
+ * @param {number | null | undefined} value
+ */
 export function count(value) {
   if (value === null || value === undefined) return "–";
   let at = 0;
@@ -15,7 +18,10 @@ export function count(value) {
   return (value < 0 ? "−" : "") + left.toLocaleString("en", { maximumFractionDigits: digits }) + units[at];
 }
 
-/** Bytes, in the unit that keeps the number short. */
+/**
+ * Bytes, in the unit that keeps the number short.
+ * @param {number | null | undefined} value
+ */
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   const names = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -27,7 +33,10 @@ export function bytes(value) {
   return `${value.toLocaleString("en", { maximumFractionDigits: value < 10 && at ? 1 : 0 })} ${names[at]}`;
 }
 
-/** Seconds, as s, ms or µs. */
+/**
+ * Seconds, as s, ms or µs.
+ * @param {number | null | undefined} value
+ */
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
   if (value >= 100) return `${Math.round(value)} s`;
@@ -36,7 +45,10 @@ export function seconds(value) {
   return `${Math.round(value * 1e6)} µs`;
 }
 
-/** The time of day. `at`: seconds since 1970. */
+/**
+ * The time of day.
+ * @param {number} at seconds since 1970
+ */
 export function clock(at) {
   return new Date(at * 1000).toLocaleTimeString("en-GB");
 }
@@ -56,7 +68,11 @@ export function moment(event) {
   return `epoch ${count(event.epoch)}${event.iteration ? `, iteration ${count(event.iteration)}` : ""}${ahead}`;
 }
 
-/** A bound or a time, as the interface gives it: [3], [3, 2], [-1]; [3, 7, -2, 5] is epoch 3 up to 7, and epoch 4 up to 5. */
+/**
+ * A bound or a time, as the interface gives it: [3], [3, 2], [-1]; [3, 7, -2, 5] is epoch 3 up to 7, and epoch 4 up to 5.
+ * @param {Bound | null | undefined} value
+ * @returns {string}
+ */
 export function bound(value) {
   if (!value) return "–";
   if (value[0] === -1) return "all";
@@ -67,7 +83,10 @@ export function bound(value) {
   return shown.length === 1 ? shown[0] : `(${shown.join(", ")})`;
 }
 
-/** The bound of each epoch that is kept in part. */
+/**
+ * The bound of each epoch that is kept in part.
+ * @param {Bound} value
+ */
 function steps(value) {
   const depth = value.indexOf(-2);
   const found = [];
@@ -75,21 +94,46 @@ function steps(value) {
   return found;
 }
 
-/** An epoch that may be over, or that nobody may know. */
+/**
+ * Whether a bound is before another one.
+ * @param {Bound | null} a
+ * @param {Bound | null} b
+ */
+export function less(a, b) {
+  if (a === null || b === null) return a !== null;
+  if (a[0] === -1) return false;
+  if (b[0] === -1) return true;
+  for (let at = 0; at < Math.min(a.length, b.length); at += 1) if (a[at] !== b[at]) return b[at] === -1 || (a[at] !== -1 && a[at] < b[at]);
+  return a.length < b.length;
+}
+
+/**
+ * An epoch that may be over, or that nobody may know.
+ * @param {number | null | undefined} value
+ */
 export function epochOr(value) {
   return value === null || value === undefined || value < -1 ? "unknown" : value < 0 ? "ended" : count(value);
 }
 
-/** How far `epoch` is behind `newest`, in epochs. */
+/**
+ * How far `epoch` is behind `newest`, in epochs.
+ * @param {number} value
+ * @param {number | null | undefined} newest
+ */
 export function lag(value, newest) {
   return value < 0 || newest === null || newest === undefined ? 0 : Math.max(0, newest - value);
 }
 
-/** One of a thing, or several. */
+/**
+ * One of a thing, or several.
+ * @param {number} number
+ * @param {string} what
+ */
 export function some(number, what) {
   return `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 }
 
+/** @type {{[name: string]: [string, string]}} */
 const policies = {
   Ephemeral: ["ephemeral", "E"],
   Batch: ["batch", "B"],
@@ -101,27 +145,59 @@ const policies = {
   mixed: ["mixed", "·"],
 };
 
-/** The colour and the letter of a policy: nobody has to tell colours apart. */
+/**
+ * The colour and the letter of a policy: nobody has to tell colours apart.
+ * @param {string} name
+ */
 export function policy(name) {
   const [hue, letter] = policies[name] ?? ["other", name.slice(0, 1)];
   return { hue: `var(--${hue})`, letter };
 }
 
-/** An element, with attributes, and children or text. */
+/**
+ * What a caught error says.
+ * @param {unknown} problem
+ */
+export function wordsOf(problem) {
+  return problem instanceof Error ? problem.message : String(problem);
+}
+
+/**
+ * An element, with attributes, and children or text.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {{[name: string]: any}} [attributes]
+ * @param {...any} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 export function html(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same, of a drawing. */
+/**
+ * The same, of a drawing.
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {{[name: string]: any}} [attributes]
+ * @param {...any} children
+ * @returns {SVGElementTagNameMap[Tag]}
+ */
 export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
+/**
+ * @template {HTMLElement | SVGElement} Made
+ * @param {Made} element
+ * @param {{[name: string]: any}} attributes
+ * @param {any[]} children
+ */
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element[name] = value; // a property, so that `morph` can hand it on
+    if (name.startsWith("on")) Object.assign(element, { [name]: value }); // a property, so that `morph` can hand it on
     else if (name === "style") element.style.cssText = value ?? "";
     else if (name === "hue") element.style.setProperty("--hue", value);
+    else if (name.startsWith("aria-") && typeof value === "boolean") element.setAttribute(name, String(value));
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
@@ -132,14 +208,17 @@ function fill(element, attributes, children) {
 /**
  * Make the children of an element be `parts`, and touch only what differs: what is selected stays selected, and what is being
  * clicked is still there when the button goes up. Children with the same data-keep are the same.
+ * @param {Element} element
+ * @param {(string | Node)[]} parts
  */
 export function morph(element, parts) {
-  const kept = new Map([...element.children].filter((child) => child.dataset?.keep).map((child) => [child.dataset.keep, child]));
+  /** @type {Map<string, Element>} */
+  const kept = new Map([...element.children].flatMap((child) => (keep(child) ? [[keep(child), child]] : [])));
   let there = element.firstChild;
   for (const part of parts) {
     const next = typeof part === "string" ? document.createTextNode(part) : part;
-    const key = next.dataset?.keep;
-    const same = key ? kept.get(key) : there && !there.dataset?.keep && alike(there, next) ? there : null;
+    const key = keep(next);
+    const same = key ? kept.get(key) : there && !keep(there) && alike(there, next) ? there : null;
     if (!same || !alike(same, next)) {
       element.insertBefore(next, there);
       continue;
@@ -155,6 +234,15 @@ export function morph(element, parts) {
   }
 }
 
+/**
+ * What makes a child the same as one before; "" for nothing.
+ * @param {any} child
+ * @returns {string}
+ */
+function keep(child) {
+  return child.dataset?.keep ?? "";
+}
+
 function alike(one, other) {
   return one.nodeType === other.nodeType && one.nodeName === other.nodeName;
 }
@@ -164,13 +252,16 @@ function become(old, next) {
     if (old.data !== next.data) old.data = next.data;
     return;
   }
-  for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name } of Array.from(old.attributes)) if (!next.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   if (old.onclick !== next.onclick) old.onclick = next.onclick;
   morph(old, [...next.childNodes]);
 }
 
-/** A text, in which addresses of pages are links. */
+/**
+ * A text, in which addresses of pages are links.
+ * @param {string} text
+ */
 export function linked(text) {
   const parts = text.split(/(https?:\/\/[^\s,;)]+)/);
   return parts.map((part, at) => (at % 2 ? html("a", { href: part, target: "_blank", rel: "noreferrer" }, part) : part));

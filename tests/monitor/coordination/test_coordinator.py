@@ -223,7 +223,9 @@ def test_the_timeline_tells_what_a_round_has_cost() -> None:
     rolled_back = sum(bound is not None for bounds in coordinator.decision.bounds for bound in bounds)
     assert 0 < rolled_back <= 4
     (restored,) = [each for each in events if isinstance(each, TimelineEvent) and each.kind == "restored"]
+    account = restored.data.pop("rollback")
     assert restored.data == {"generation": 2, "seconds": 3.0, "start": False}
+    assert sum(account["phases"].values()) == pytest.approx(3.0)
 
 
 def test_another_program_on_the_store_ends_the_job_before_it_begins() -> None:

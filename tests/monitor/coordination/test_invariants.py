@@ -306,7 +306,7 @@ def test_an_internal_error_tells_the_story(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(KeyError) as raised:
         coordinator.step(2.0, Asked(7, ((0, 1),)), Ticked())
     (story,) = raised.value.__notes__
-    assert "Restored(worker=1, generation=1)" in story
+    assert "Restored(worker=1, generation=1, " in story
     assert story.splitlines()[-2:] == [
         "    -> Send(worker=0, message=AskMemory(question=7))",
         "    -> Send(worker=1, message=AskMemory(question=7))",

@@ -32,6 +32,24 @@ def timeline(effects: list[Effect]) -> list[tuple[Any, ...]]:
     return [(event.kind, event.at, event.data) for event in effects if isinstance(event, TimelineEvent)]
 
 
+ACCOUNT: dict[str, Any] = {
+    "generation": 2,
+    "failed": [0],
+    "since": 3.0,
+    "causes": [{"worker": 0, "reason": "killed", "words": "", "after": 0.0}],
+    "rounds": 1,
+    "phases": {"drain": 0.5, "decide": 0.0, "restore": 0.5},
+    "drained": [[1, 0.5]],
+    "joined": [[0, 0.5]],
+    "restored": [[0, 1.0], [1, 1.0]],
+    "places": [{"from": [5], "to": [5], "workers": [0, 1], "operators": [[0, 1]]}],
+    "resent": [],
+    "redone": [],
+    "left_off": 0,
+}
+"""Account of the one rollback in `life`."""
+
+
 def test_a_life_is_told() -> None:
     coordinator = Watched(PLAN, None, settings())
     life(coordinator)
@@ -54,7 +72,7 @@ def test_a_life_is_told() -> None:
         ("failure", 3.0, {"worker": 0, "incarnation": 1, "reason": "killed"}),
         ("round", 3.0, {"round": 2, "alive": [1]}),
         ("decided", 3.5, {"generation": 2, "failed": [0], "rolled_back": 4}),
-        ("restored", 4.0, {"generation": 2, "seconds": 1.0, "start": False}),
+        ("restored", 4.0, {"generation": 2, "seconds": 1.0, "start": False, "rollback": ACCOUNT}),
         ("cut", 4.5, last),
         ("durable", 5.0, {"worker": 0, **last, **writing}),
         ("durable", 5.0, {"worker": 1, **last, **writing}),
@@ -102,6 +120,12 @@ def test_what_stays_is_not_counted_as_rolled_back_and_trouble_begins_with_the_fi
     for worker in range(2):
         coordinator.hear(Restored(worker, coordinator.generation), 8.0 + worker)
     told += timeline(coordinator.take())
+    account = told[-1][2].pop("rollback")
+    assert [(each["worker"], each["reason"], each["after"]) for each in account["causes"]] == [
+        (0, "killed", 0.0),
+        (0, "killed again", 1.0),
+    ]
+    assert (account["rounds"], account["drained"], account["joined"]) == (2, [[1, 2.0]], [[0, 2.0]])
     assert [each for each in told if each[0] in ("decided", "restored")] == [
         ("decided", 7.0, {"generation": 3, "failed": [0], "rolled_back": 3}),
         ("restored", 9.0, {"generation": 3, "seconds": 4.0, "start": False}),

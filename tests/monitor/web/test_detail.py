@@ -132,6 +132,10 @@ def test_an_answer_to_a_supposed_failure_tells_where_all_goes_back_to_and_what_t
         redone=((Redone(0, 10, 2, 0.5),), (Redone(0, 5, 1, 0.25), Redone(1, 1, 3, 0.25))),
     )
     assert answer_as_json(made) == {
+        "workers": [
+            {"worker": 0, "keeps": False, "to": [3], "failed": False},
+            {"worker": 1, "keeps": False, "to": [2, 1], "failed": False},
+        ],
         "processors": [
             {"operator": 0, "worker": 0, "to": [3], "keeps": False},
             {"operator": 1, "worker": 0, "to": None, "keeps": True},

@@ -190,7 +190,13 @@ def test_a_decision_is_carried_out_and_told_of_when_it_is_durable() -> None:
     assert [order[0] for order in rewind.sources.values()] == [2]
     assert [frame.worker for frame in of_kind(effects, SendFrame)] == [1]
     assert not reported(effects, Restored)
-    assert reported(agents.store(0), Restored) == [Restored(0, 2)]
+    (restored,) = reported(agents.store(0), Restored)
+    assert (restored.worker, restored.generation, restored.resent) == (0, 2, ())
+    assert [(each.processor, each.records, each.epochs) for each in restored.redone] == [
+        (1, 8, 1),
+        (2, 6, 1),
+        (3, 3, 1),
+    ]
     assert (agent.phase, agent.begins, agent.worker.generation, agent.round) == (WorkerPhase.RUNNING, True, 2, 2)
     assert not agent.running  # before the first frames of all others
     assert set(agent.completion.before) == {(2,)}

@@ -1,0 +1,198 @@
+// Shapes of the interface's answers (docs/page.md), for the type check of page/*.js. Nothing of this is served.
+
+/** A bound or a time: [3], [3, 2]; [-1] is everything; -2 stands between the steps of a bound of several epochs. */
+type Bound = number[];
+
+interface Operator {
+  name: string;
+  kind: string;
+  site: string;
+  region: string | null;
+  policy: string;
+  scope: string[];
+  role: string;
+  depth: number;
+  chain: boolean;
+  history: boolean;
+  group: number;
+}
+
+interface Cause {
+  name: string;
+  grade: string;
+  reason: string;
+  mend: string;
+}
+
+interface Promised {
+  output: string;
+  one: string;
+  any: string;
+  causes: Cause[];
+}
+
+interface Group {
+  key: string;
+  children: (number | Group)[];
+}
+
+/** GET api/job */
+interface Job {
+  name: string;
+  title: string;
+  workers: number;
+  policies: string[];
+  regions: { name: string; policy: string }[];
+  groups: { every_epochs: number | null; every_seconds: number | null }[];
+  operators: Operator[];
+  edges: { source: number; target: number; spread: boolean; logged: boolean; feedback: boolean }[];
+  promises: Promised[];
+  tree: Group;
+  bars: string[];
+}
+
+interface PictureNode {
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+  operator: number | null;
+  key: string;
+  name: string;
+  kind: string;
+  role: string;
+  small: boolean;
+  count: number;
+  policy: string;
+  region: string | null;
+  chain: boolean;
+}
+
+interface PictureBox {
+  key: string;
+  label: string;
+  kind: string;
+  depth: number;
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+}
+
+interface PictureEdge {
+  source: number;
+  target: number;
+  back: boolean;
+  path: string;
+  count: number;
+  edges: number[];
+  logged: boolean;
+  spread: boolean;
+}
+
+/** GET api/graph */
+interface Picture {
+  width: number;
+  height: number;
+  nodes: PictureNode[];
+  boxes: PictureBox[];
+  edges: PictureEdge[];
+  /** The node of each operator. */
+  of: number[];
+}
+
+/** GET api/verdict */
+interface Verdict {
+  state: string;
+  text: string;
+  since: number;
+  processor: number;
+  worker: number;
+  trace: string;
+  alarm: boolean;
+  over: boolean;
+}
+
+/** An event of the timeline; what else it says depends on its kind. */
+interface Happening {
+  n: number;
+  kind: string;
+  at: number;
+  routine: boolean;
+  [more: string]: any;
+}
+
+/** The job in a few numbers; null: unknown. */
+interface Totals {
+  newest: number | null;
+  slowest: number | null;
+  read: number | null;
+  written: number | null;
+  rate: number | null;
+  open: number | null;
+  low: number;
+  p50: number | null;
+  p99: number | null;
+  state: number | null;
+  logged: number | null;
+  kept: number | null;
+  covered: number | null;
+  age: number | null;
+}
+
+interface Point extends Totals {
+  at: number;
+}
+
+/** What a row says, in the order of `FIELDS` in view.py. */
+type Row = [number, number, number, number, number, number, number, number, number, number, number, number, number, string];
+
+/** Presence, incarnation, failures, newest epoch, records a second, busy, seconds since it was heard. */
+type WorkerRow = [string, number, number, number | null, number | null, number | null, number | null];
+
+/** A message of api/events. */
+interface Message {
+  at: number;
+  live: boolean;
+  phase: string;
+  verdict: Verdict;
+  generation: number;
+  totals?: Totals;
+  rows: { [node: number]: Row };
+  workers?: WorkerRow[];
+  events?: Happening[];
+}
+
+/** POST api/whatif */
+interface Supposed {
+  workers: { worker: number; keeps: boolean; to: Bound | null; failed: boolean }[];
+  processors: { operator: number; worker: number; to: Bound | null; keeps: boolean }[];
+  resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];
+  redone: { records: number; seconds: number; epochs: number } | null;
+}
+
+/** The account of a rollback, in the event `restored` (monitor/explain/rollback.py), with its end and the event `caught_up`. */
+interface Rollback {
+  generation: number;
+  failed: number[];
+  since: number;
+  causes: { worker: number; reason: string; words: string; after: number }[];
+  rounds: number;
+  phases: { drain: number; decide: number; restore: number };
+  drained: [number, number][];
+  joined: [number, number][];
+  restored: [number, number][];
+  places: { from: Bound; to: Bound | null; workers: number[]; operators: [number, number][] }[];
+  resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];
+  redone: { operator: number; worker: number; records: number; epochs: number; seconds: number }[];
+  left_off: number;
+  ended: number;
+  caught: number | null;
+}
+
+interface Placed {
+  operator: number;
+  worker: number;
+  from: Bound;
+  to: Bound | null;
+}
