@@ -149,9 +149,9 @@ class Observer:
         self._asked: Observe | None = None
         self._until = self._due = self._timed = 0.0
         self._counted = np.zeros((3, len(agent.layout.processors)))
-        """Records in and out and microseconds of work, of samples that are over, with what they stand for."""
+        """Estimates of past samples: records in and out, microseconds of work."""
         self._window = self._gap = 0.0
-        """Beginnings of the sample that is open or comes next, and of the gap before it."""
+        """Beginnings of the present or next sample, and of the gap before."""
         self._count = 0
         self._sizes = np.zeros((7, len(agent.layout.processors)), dtype=np.int64)
         self._reading: deque[tuple[int, float]] = deque()
@@ -198,7 +198,7 @@ class Observer:
         restoring.watch_split(self._agent.worker, self._counting.splits)
 
     def _stop_counting(self, now: float) -> None:
-        """End a sample: what was counted in it stands for the gap before it, too."""
+        """End a sample; its counts stand for the gap before, too."""
         counting, self._counting = self._counting, None
         if counting is not None:
             counting.rest()

@@ -49,7 +49,10 @@ Option = tuple[Bound, tuple[Bound, ...]]
 
 @dataclass(frozen=True, slots=True)
 class OptionsRecord:
-    """Options of every processor at one moment, by flat index; `upto` by worker and group."""
+    """Options of every processor at one moment.
+
+    By flat index; `upto` by worker and group.
+    """
 
     low: tuple[Bound, ...]
     completed: tuple[Bound, ...]
@@ -94,7 +97,10 @@ class Options:
 
     @classmethod
     def of_record(cls, layout: Layout, record: OptionsRecord) -> Options:
-        """Options as they were; raise ReportError for a record that does not fit the layout."""
+        """Options of a record.
+
+        Raises ReportError if it does not fit the layout.
+        """
         found = cls(layout)
         count, groups = found.topology.count, len(layout.groups)
         if {len(record.low), len(record.completed), len(record.chains)} != {count} or len(

@@ -1,4 +1,4 @@
-"""History of a job: a frame a second, options at each rise of W, facts for good. Pure.
+"""History of a job: frames, options, facts. Pure.
 
 - `scales`: numbers as one byte each.
 - `frames`: what is kept of a second, and its packing by the minute.

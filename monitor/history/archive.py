@@ -24,20 +24,29 @@ from timely.errors import FalkirkError, ProtocolError
 FACTS, NOW = "facts", "now"
 
 NEAR = 5000
-"""Longest distance of two frames of a running job, in milliseconds: after that its processes were gone."""
+"""Longest distance of two frames of a running job, in milliseconds.
+
+After that its processes were gone.
+"""
 
 _T = TypeVar("_T")
 _SPAN = struct.Struct("<Iqq")
 
 
 def spanned(plan: int, first: int, last: int, data: bytes) -> bytes:
-    """Bytes of a pack, with the number of its plan, and its first and last moment in milliseconds."""
+    """Bytes of a pack, with its plan's number and its time.
+
+    First and last moment are in milliseconds since 1970.
+    """
     return _SPAN.pack(plan, first, last) + data
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """Pack of frames or options somewhere in a file, with its first and last moment in milliseconds."""
+    """Pack of frames or options, with its time.
+
+    First and last moment are in milliseconds since 1970.
+    """
 
     first: int
     last: int
@@ -69,12 +78,12 @@ class Moment:
         return self.plan.layout
 
     def verdict(self) -> Verdict:
-        """Verdict on the job at that moment."""
+        """Verdict on the job then."""
         return Judge(self.events).verdict(self.at - self.frame.at < NEAR, self.at / 1000)
 
 
 class Gone(FalkirkError):
-    """Moment that is not in the history, or not any more."""
+    """Moment outside the history."""
 
 
 class Archive:
@@ -130,7 +139,7 @@ class Archive:
             self.problems[name] = f"{lost:,} bytes of {name} are damaged or not whole, and are left out"
 
     def forget(self, name: str) -> None:
-        """Forget a file that is not there any more."""
+        """Forget a file, now deleted."""
         for known in (self._frames, self._options, self._full):
             known.pop(name, None)
         self.problems.pop(name, None)
@@ -184,7 +193,7 @@ class Archive:
         raise Gone("that moment is gone: the history of the job begins later")
 
     def present(self) -> list[tuple[int, list[Frame], list[tuple[int, OptionsRecord]]]]:
-        """Seconds that are not packed yet, with their options, by plan."""
+        """Unpacked seconds, with their options, by plan."""
         found = []
         frames, options = self._frames.get(NOW, ()), self._options.get(NOW, ())
         for plan in sorted({span.plan for span in frames}):
@@ -200,7 +209,10 @@ class Archive:
         return tuple(self.events[: bisect_right(self.events, moment / 1000, key=lambda event: event.at)])
 
     def full_until(self, moment: int) -> list[tuple[int, bytes]]:
-        """Observations in full from the beginning of their minute until `moment`; none if that is longer ago."""
+        """Full observations from the beginning of their minute until `moment`.
+
+        None if they are deleted already.
+        """
         for kept in self._full.values():
             if kept[0][0] <= moment <= kept[-1][0] + NEAR:
                 return kept[: bisect_right(kept, moment, key=lambda each: each[0])]
@@ -232,7 +244,10 @@ class Archive:
             return []
 
     def _all(self, known: dict[str, list[Span]]) -> list[Span]:
-        """Spans of all files in order; the seconds of `now` that are packed already are left out."""
+        """Spans of all files in order.
+
+        Seconds of `now` that are packed already are left out.
+        """
         packed = sorted(span for name, spans in known.items() if name != NOW for span in spans)
         last = packed[-1].last if packed else -1
         return packed + [span for span in known.get(NOW, ()) if span.first > last]

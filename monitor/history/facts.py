@@ -1,4 +1,4 @@
-"""Facts of a job, appended and never superseded: plans, events, decisions; and its counters. Pure."""
+"""Facts of a job, never superseded, and its counters. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from timely.data.codec.typed import Typed
 
 
 class Plan(msgspec.Struct, tag="plan", frozen=True):
-    """Plan of the job from time `at` on, in seconds since 1970, with the versions that ran it.
+    """Plan of the job, with the versions behind it.
 
-    Frames and options name it by `number`.
+    It is valid from `at` on, in seconds since 1970. Frames and options name it by `number`.
     """
 
     number: int
@@ -24,7 +24,7 @@ class Plan(msgspec.Struct, tag="plan", frozen=True):
 
 
 class Happening(msgspec.Struct, tag="event", frozen=True):
-    """Event of the timeline that is not routine."""
+    """Non-routine event of the timeline."""
 
     event: KeptEvent
 
@@ -55,7 +55,7 @@ class OfWorker(msgspec.Struct, frozen=True, array_like=True):
     last_written: int = 0
 
     def after(self, incarnation: int, read: int, written: int) -> OfWorker:
-        """Counters after a process has said how much it has read and written; they never go back.
+        """Counters after a report of a process; they never go back.
 
         >>> first = OfWorker().after(1, 10, 2)
         >>> first.after(1, 15, 2).read, first.after(2, 3, 1).read, first.after(1, 4, 0).read

@@ -1,4 +1,4 @@
-"""Files of a history: records found again behind damage, in a ring of bounded size. Pure.
+"""Files of a history: records with check sums, in a bounded ring. Pure.
 
 A record is a mark, a kind, its length, a check sum, and its bytes. Where something is damaged or cut off, reading goes on at
 the next mark with a right check sum: damage costs the records that it touches, and no others.

@@ -1,4 +1,4 @@
-"""Frames: what is kept of each second of a job, packed by the minute. Pure.
+"""Frames: seconds of a job in brief, packed by the minute. Pure.
 
 A frame has the job's numbers exactly, 5 bytes an operator (`OPERATOR`) and 12 a worker (`WORKER`), each a code of
 `monitor.history.scales`. Epochs of operators and workers are said relative to the frame's `top`. In a pack all frames of one
@@ -18,8 +18,11 @@ import numpy.typing as npt
 from timely.errors import ProtocolError
 
 OPERATOR = ("lag", "unsafe", "rate", "busy", "state")
-"""Bytes of an operator: epochs behind the top (COUNT), epochs not yet safe (COUNT), records a second (RATE), share of the
-workers' time (SHARE), bytes of state (SIZE)."""
+"""Bytes of an operator.
+
+Epochs behind the top (COUNT), epochs not yet safe (COUNT), records a second (RATE), share of the workers' time (SHARE), bytes
+of state (SIZE).
+"""
 
 WORKER = (
     "presence",  # index in PRESENCES

@@ -21,7 +21,7 @@ from timely.errors import ProtocolError
 from timely.time import FINITE
 
 Case: TypeAlias = tuple[Bound, Bound, tuple[tuple[Bound, tuple[Bound, ...]], ...]]
-"""Of a processor: its low-watermark, what it has completed, and its chain."""
+"""Low-watermark, completed bound and chain of a processor."""
 
 _MOST_BYTES = 1 << 28
 
@@ -29,7 +29,7 @@ _MOST_BYTES = 1 << 28
 class _Moment(msgspec.Struct, frozen=True, array_like=True):
     at: int
     base: int
-    """Newest epoch in it; others are said as differences."""
+    """Newest epoch; others are differences from it."""
     cases: tuple[Case, ...]
     rows: int
     """Index in `_Pack.rows`."""
@@ -62,7 +62,10 @@ def pack_options(moments: Sequence[tuple[int, OptionsRecord]], level: int = 6) -
 
 
 def unpack_options(data: bytes | memoryview) -> list[tuple[int, OptionsRecord]]:
-    """Options at several moments, with their times. Raises ProtocolError for anything else."""
+    """Options at several moments, with their times.
+
+    Raises ProtocolError for anything else.
+    """
     try:
         unpacker = zlib.decompressobj()
         plain = unpacker.decompress(data, _MOST_BYTES)

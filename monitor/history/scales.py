@@ -19,7 +19,9 @@ _CODES = 254
 
 @dataclass(frozen=True)
 class Scale:
-    """Scale of non-negative numbers: linear up to `exact` units, then `steps` codes a doubling.
+    """Scale of non-negative numbers.
+
+    Linear up to `exact` units, then `steps` codes a doubling.
 
     >>> SIZE.decode(SIZE.encode(np.array([0.0, 100.0, 1e6]))).tolist()
     [0.0, 128.0, 961536.0]

@@ -15,7 +15,10 @@ _AT = {name: number for number, name in enumerate(ROWS)}
 
 
 def frame_of(view: View, read: int, written: int) -> Frame:
-    """What is kept of the newest observation; `read` and `written` are the job's counters."""
+    """Frame of the newest observation.
+
+    `read` and `written` are the job's counters.
+    """
     seen, totals, columns = view.observation, view.totals(), view.columns
     assert seen is not None
     finite = [columns.progress[columns.progress < END], columns.low[columns.low < END]]
@@ -77,7 +80,7 @@ def _workers(view: View, top: int) -> Bytes:
 
 
 def _behind(epochs: npt.NDArray[np.int64], top: int) -> Bytes:
-    """Codes of how many epochs before `top` these are."""
+    """Codes of distances before `top`, in epochs."""
     codes = COUNT.encode(np.maximum(top - epochs, 0))
     return np.where(epochs >= END, ENDED, np.where(epochs == NOT_KNOWN, UNKNOWN, codes)).astype(np.uint8)
 

@@ -95,7 +95,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Arrays of a view, `[worker, operator]` unless said.
+    """Arrays of a view, by worker and operator.
 
     Rates are records a second and shares of the time; `table` is `[worker, row, operator]`, by ROWS; `reads` are records that
     sources of each worker read a second.

@@ -1,7 +1,8 @@
-"""Writer of a job's history, in the folder HISTORY of its store: a thread of the monitor.
+"""Writer of a job's history: a thread of the monitor.
 
-The monitor hands over references, once a second, and never waits. What goes wrong here is said once; the job goes on, and the
-history as soon as it can. Nothing is synced: after a power cut the last seconds may be missing.
+Files are in the folder HISTORY of the store. The monitor hands over references, once a second, and never waits. What goes
+wrong here is said once; the job goes on, and the history as soon as it can. Nothing is synced: after a power cut the last
+seconds may be missing.
 """
 
 from __future__ import annotations
@@ -36,19 +37,22 @@ from runtime.page.protocol import DifferenceWriter
 from runtime.page.protocol import encode as encode_message
 
 HISTORY = ".history"
-"""Folder of the history, in that of the store."""
+"""Folder of the history, inside the store."""
 
 _MINUTE = 60_000
 _FULL_MINUTES = 10
 _AGAIN_SECONDS = 10.0
 """Pause after a failed write, in seconds."""
 _MOST_WAITING = 120
-"""Most seconds and events that wait for a disk; later ones are left out."""
+"""Most waiting seconds and events; later ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """What the monitor knew at the end of a second; `options` where they differ from those of the last one."""
+    """State of the job at the end of a second.
+
+    `options` is None where they are those of the second before.
+    """
 
     observation: Observation
     options: OptionsRecord | None
@@ -93,7 +97,7 @@ class HistoryRecorder:
         self._events: Counter[str] = Counter()
         self._cuts = CutTimes()
         self._facts: list[Fact] = []
-        """Facts that could not be written yet."""
+        """Facts still to be written."""
         self._thread = threading.Thread(target=self._run, name="falkirk-history", daemon=True)
         self._thread.start()
 
@@ -110,7 +114,7 @@ class HistoryRecorder:
         self._hand_over(Decided(at, -1, decision))
 
     def close(self, seconds: float = 2.0) -> None:
-        """Write what waits, if that is done in so many seconds."""
+        """Write the rest, for at most so many seconds."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -142,7 +146,7 @@ class HistoryRecorder:
                 return
 
     def _contained(self, work: Callable[[], None]) -> None:
-        """Do something of which errors end nothing; each kind is said once."""
+        """Call `work` with its errors contained; each kind is noted once."""
         try:
             work()
         except OSError as error:
@@ -164,7 +168,7 @@ class HistoryRecorder:
                 self._say(text)
 
     def _begin(self) -> None:
-        """Take up the history where it was left, perhaps by a monitor that was killed."""
+        """Take up the history of earlier monitors, killed ones included."""
         self._folder.mkdir(0o700, exist_ok=True)
         names = os.listdir(self._folder)
         self._ring = Ring({name: (self._folder / name).stat().st_size for name in segments(names)}, self._bound)
@@ -293,7 +297,7 @@ class HistoryRecorder:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what runs a job here."""
+    """Versions of Python and of the packages behind a job."""
     found = {"python": platform.python_version()}
     for name in ("falkirk", "numpy", "polars", "pyarrow"):
         with suppress(metadata.PackageNotFoundError):

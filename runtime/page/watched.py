@@ -1,4 +1,4 @@
-"""Job as its monitor watches it: what workers say of themselves, for the page and the history.
+"""Observations of a job in its monitor, for page and history.
 
 Part of the monitor, beside the coordinator. While no page is open workers are asked for samples only, once a second.
 """
@@ -66,7 +66,10 @@ class WatchedJob:
         self._busy[message.worker] = message
 
     def look(self, now: float, sampled: bool, closely: Sequence[int] = ()) -> None:
-        """Have workers observed, those in `closely` in detail; `sampled` where no page is open."""
+        """Ask workers for observations, in detail for those in `closely`.
+
+        `sampled` where no page is open.
+        """
         wanted = sampled, tuple(dict.fromkeys((*closely, *self.coordinator.standstill.closely)))
         if now >= self._ask_due or wanted != self._asked:
             self._ask_due, self._asked = now + _ASK_SECONDS, wanted
