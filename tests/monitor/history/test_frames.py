@@ -24,7 +24,7 @@ def test_a_scale_gives_the_nearest_number_that_it_has(scale: Scale, numbers: lis
     back = scale.decode(codes)
     for number, found in zip(numbers, back):
         assert abs(found - number) == min(abs(scale.values - number))
-        assert abs(found - number) <= max(scale.unit / 2, 0.05 * number) or number > scale.values[-1]
+        assert abs(found - number) <= max(scale.unit, 0.05 * number) or number > scale.values[-1]
     assert np.array_equal(scale.encode(back), codes)
 
 
