@@ -376,6 +376,8 @@ class Observe(msgspec.Struct, tag=True, frozen=True):
     every: float
     seconds: float
     closely: tuple[int, ...] = ()
+    sampled: bool = False
+    """Records and time are counted in a part of the time, and taken for the rest."""
 
 
 ToWorker: TypeAlias = Cut | Watermarks | Drain | Decision | Refused | AskMemory | AskCost | Observe

@@ -1,10 +1,11 @@
 """Observations of a worker for the monitor's page.
 
-They are made only while somebody looks, and take a hundredth of the worker's time at most.
+While somebody looks they take a hundredth of the worker's time at most. For the history, which nobody may ever look at, they
+are *sampled*: records and time are counted in one of `_WINDOWS` parts of the time, which stands for the others.
 
 `Observed.numbers` is a table of 64-bit integers, one row for each name in `ROWS`, one column a processor. A worker
-counts records and time only from the first look on, by a recorder put in front of recovery's own. Nothing here has an
-influence on what the worker does: an error here is noted once, and ends nothing.
+counts records and time by a recorder put in front of recovery's own. Nothing here has an influence on what the worker does:
+an error here is noted once, and ends nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Collection, Container
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from recovery.agent.agent import Agent
 from recovery.protocol import END, ROWS, Closely, Member, Observe, Observed, ObservedHold, ToWorker, Working
@@ -28,7 +30,12 @@ from timely.progress.tracker import culprits, frontier_at
 from timely.time import Summary, Time, minimal
 from timely.worker import restoring
 
-_SHARE = 0.01
+_SHARE, _SAMPLED_SHARE = 0.01, 0.001
+"""Most time for making observations, as shares of the worker's."""
+_WINDOW_SECONDS, _WINDOWS = 0.04, 25
+"""Length of a sample in seconds, and how many of them would be without gaps."""
+_LATENCY_SECONDS = 0.01
+"""Distance of looks at ended epochs while sampling, in seconds."""
 _SIZES_EVERY = 4
 """Number of observations for each measurement of states and logs."""
 _MOST_LATENCIES = 200
@@ -100,6 +107,12 @@ class Counting:
             self._before = self._working
         self._charge(processor if processor >= 0 else self._before)
 
+    def table(self) -> npt.NDArray[np.float64]:
+        """Records in, records out and microseconds of work, by processor."""
+        found = np.array((self.records_in, self.records_out, self.busy))
+        found[2] *= 1e6
+        return found
+
     def rest(self) -> None:
         """Stop charging time to a processor."""
         self._charge(-1)
@@ -134,7 +147,11 @@ class Observer:
         self._members: dict[int, list[Measured]] = {}
         """Measured steps of each fused chain, by processor."""
         self._asked: Observe | None = None
-        self._until = self._due = 0.0
+        self._until = self._due = self._timed = 0.0
+        self._counted = np.zeros((3, len(agent.layout.processors)))
+        """Estimates of past samples: records in and out, microseconds of work."""
+        self._window = self._gap = 0.0
+        """Beginnings of the present or next sample, and of the gap before."""
         self._count = 0
         self._sizes = np.zeros((7, len(agent.layout.processors)), dtype=np.int64)
         self._reading: deque[tuple[int, float]] = deque()
@@ -156,50 +173,84 @@ class Observer:
         if not isinstance(message, Observe):
             return
         now = self._clock()
-        if message.closely != (self._asked.closely if self._asked is not None else ()):
+        before = self._asked
+        if before is None or message.closely != before.closely or (before.sampled and not message.sampled):
             self._due = now
         self._asked = message
         self._until = now + message.seconds
+        if message.sampled:
+            self._unmeasure()
+            if self._counting is None and now >= self._window:
+                self._count_from(now)
+            return
         if self._counting is None:
-            self._counting = Counting(self._agent.recorder, len(self._agent.layout.processors), self._clock)
-            restoring.listen(self._agent.worker, self._counting)
-            restoring.watch_split(self._agent.worker, self._counting.splits)
-            for p, runtime in enumerate(self._agent.worker.runtimes):
-                if isinstance(runtime.operator, Stateless) and len(runtime.processor.nodes) > 1:
-                    self._members[p] = runtime.operator.measure(self._clock)
+            self._gap = now
+            self._count_from(now)
+        for p, runtime in enumerate(self._agent.worker.runtimes):
+            if p not in self._members and isinstance(runtime.operator, Stateless) and len(runtime.processor.nodes) > 1:
+                self._members[p] = runtime.operator.measure(self._clock)
+
+    def _count_from(self, now: float) -> None:
+        self._window = now
+        self._gap = self._gap or now
+        self._counting = Counting(self._agent.recorder, len(self._agent.layout.processors), self._clock)
+        restoring.listen(self._agent.worker, self._counting)
+        restoring.watch_split(self._agent.worker, self._counting.splits)
+
+    def _stop_counting(self, now: float) -> None:
+        """End a sample; its counts stand for the gap before, too."""
+        counting, self._counting = self._counting, None
+        if counting is not None:
+            counting.rest()
+            self._counted += counting.table() * ((now - self._gap) / max(now - self._window, 1e-6))
+            restoring.listen(self._agent.worker, self._agent.recorder)
+            restoring.watch_split(self._agent.worker, None)
+        self._gap, self._window = now, now + (_WINDOWS - 1) * _WINDOW_SECONDS
+
+    def _unmeasure(self) -> None:
+        for p in self._members:
+            operator = self._agent.worker.runtimes[p].operator
+            if isinstance(operator, Stateless):
+                operator.measure(None)
+        self._members.clear()
 
     def turn(self) -> Observed | None:
         """Make an observation after a turn of the worker, if one is due."""
-        asked, counting = self._asked, self._counting
-        if asked is None or counting is None:
+        asked = self._asked
+        if asked is None:
             return None
-        counting.rest()
+        if self._counting is not None:
+            self._counting.rest()
         now = self._clock()
         if now >= self._until:
-            self._asked = self._counting = None
+            self._asked = None
             self._reading.clear()
-            restoring.listen(self._agent.worker, self._agent.recorder)
-            restoring.watch_split(self._agent.worker, None)
-            for p in self._members:
-                operator = self._agent.worker.runtimes[p].operator
-                if isinstance(operator, Stateless):
-                    operator.measure(None)
-            self._members.clear()
+            self._stop_counting(now)
+            self._gap = 0.0
+            self._unmeasure()
             return None
+        if asked.sampled and now >= self._window + (_WINDOW_SECONDS if self._counting is not None else 0.0):
+            if self._counting is None:
+                self._count_from(now)
+            else:
+                self._stop_counting(now)
         if self._agent.worker.awaited:
             return None  # between two generations: nothing is known of frontiers
-        try:
-            self._time_epochs(now)
-        except Exception as error:
-            self._fail(error)
+        if not asked.sampled or now >= self._timed:
+            self._timed = now + _LATENCY_SECONDS
+            try:
+                self._time_epochs(now)
+            except Exception as error:
+                self._fail(error)
         observed = None
         if now >= self._due:
             began = time.thread_time()
             try:
-                observed = self._look(asked, counting)
+                observed = self._look(asked)
             except Exception as error:
                 self._fail(error)
-            self._due = now + max(asked.every, (time.thread_time() - began) / _SHARE)
+            spent = time.thread_time() - began
+            self._due = now + max(asked.every, spent / (_SAMPLED_SHARE if asked.sampled else _SHARE))
         return observed
 
     def _fail(self, error: Exception) -> None:
@@ -232,7 +283,7 @@ class Observer:
             if begun >= 0 and epoch > 0:
                 self._latencies.append(now - read)
 
-    def _look(self, asked: Observe, counting: Counting) -> Observed:
+    def _look(self, asked: Observe) -> Observed:
         worker = self._agent.worker
         processors = len(self._agent.layout.processors)
         table = np.zeros((len(ROWS), processors), dtype=np.int64)
@@ -263,8 +314,10 @@ class Observer:
             self._measure()
         self._count += 1
         table[5:12] = self._sizes
-        table[12], table[13] = counting.records_in, counting.records_out
-        table[14] = [round(seconds * 1e6) for seconds in counting.busy]
+        counted = self._counted
+        if self._counting is not None and not asked.sampled:
+            counted = counted + self._counting.table()
+        table[12:15] = np.rint(counted)
         latencies = tuple(self._latencies)
         self._latencies.clear()
         return Observed(

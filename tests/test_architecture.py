@@ -53,7 +53,7 @@ ROOMS = {
         ),
         *("checkpoint", "fixed_point", "rollback", "agent", "backpressure"),
     ],
-    "monitor": ["coordination explain", "web"],
+    "monitor": ["coordination explain", "history", "web"],
     "runtime": [
         *("links scratch imports host_limits garbage", "control"),
         "workspace program explain kept_input content_fingerprint read_ahead inputs outputs session job",
@@ -76,7 +76,7 @@ ROOMS = {
 }
 
 # The deterministic core: fed with events, returns effects. Whatever it needs from outside is handed to it.
-PURE = ["timely", "recovery", "monitor.coordination", "monitor.explain"]
+PURE = ["timely", "recovery", "monitor.coordination", "monitor.explain", "monitor.history"]
 # Sources and sinks, and the disk: the runtime calls them.
 NOT_PURE = ["timely.io", "recovery.store.local"]
 IMPURE_MODULES = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 
@@ -44,6 +45,19 @@ from timely.time import FINITE
 
 Option = tuple[Bound, tuple[Bound, ...]]
 """Option: a bound to restore, and D̄ of each output port there."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionsRecord:
+    """Options of every processor at one moment.
+
+    By flat index; `upto` by worker and group.
+    """
+
+    low: tuple[Bound, ...]
+    completed: tuple[Bound, ...]
+    chains: tuple[tuple[Option, ...], ...]
+    upto: tuple[tuple[Bound, ...] | None, ...]
 
 
 class Options:
@@ -80,6 +94,42 @@ class Options:
         self._new_completed: dict[int, None] = {}
         if decided is not None:
             self._cut_completed(decided)
+
+    @classmethod
+    def of_record(cls, layout: Layout, record: OptionsRecord) -> Options:
+        """Options of a record.
+
+        Raises ReportError if it does not fit the layout.
+        """
+        found = cls(layout)
+        count, groups = found.topology.count, len(layout.groups)
+        if {len(record.low), len(record.completed), len(record.chains)} != {count} or len(
+            record.upto
+        ) != layout.workers:
+            raise ReportError("options of another number of processors than the plan has")
+        for flat, (low, done, chain) in enumerate(zip(record.low, record.completed, record.chains)):
+            info, name = found.topology.info(flat), found.topology.name(flat)
+            for bound in (low, done, *(bound for bound, _ in chain)):
+                _check_bound(name, bound, info.depth)
+            ports = found.topology.outgoing[flat // layout.workers]
+            for _, discards in chain:
+                if len(discards) != len(ports):
+                    raise ReportError(f"{name}: discards on {len(discards)} ports, where there are {len(ports)}")
+                for index, bound in zip(ports, discards):
+                    _check_bound(name, bound, layout.edges[index].summary.result_depth)
+        for upto in record.upto:
+            if upto is not None and len(upto) != groups:
+                raise ReportError("completed cuts of another number of groups than the plan has")
+            for group, cut in zip(layout.groups, upto or ()):
+                _check_bound("a group", cut, group.depth)
+        found._low, found._completed = list(record.low), list(record.completed)
+        found.chains = [list(chain) for chain in record.chains]
+        found.upto = list(record.upto)
+        return found
+
+    def record(self) -> OptionsRecord:
+        """Options of this moment."""
+        return OptionsRecord(tuple(self._low), tuple(self._completed), tuple(map(tuple, self.chains)), tuple(self.upto))
 
     @property
     def watermarks(self) -> tuple[tuple[Bound, ...], ...]:

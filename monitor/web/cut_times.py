@@ -6,11 +6,12 @@ Both are histograms.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
 from monitor.coordination.supervision import TimelineEvent
+from monitor.history.facts import Histogram
 
 BUCKETS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper ends, in seconds."""
@@ -22,11 +23,19 @@ _FAMILIES = {
 
 
 class CutTimes:
-    """Histograms by group, since this monitor began."""
+    """Histograms by group, from those of `kept` on."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Iterable[Histogram] = ()) -> None:
         self._counts: dict[tuple[str, int], list[int]] = {}
         self._sums: dict[tuple[str, int], float] = {}
+        for each in kept:
+            if each.field in _FAMILIES and len(each.counts) == len(BUCKETS) + 1:
+                self._counts[each.field, each.group] = list(each.counts)
+                self._sums[each.field, each.group] = each.sum
+
+    def kept(self) -> tuple[Histogram, ...]:
+        """All of it, for the history."""
+        return tuple(Histogram(*key, tuple(counts), self._sums[key]) for key, counts in sorted(self._counts.items()))
 
     def happened(self, event: TimelineEvent) -> None:
         """Add an event of the timeline."""

@@ -93,6 +93,22 @@ class Observation:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Arrays of a view, by worker and operator.
+
+    Rates are records a second and shares of the time; `table` is `[worker, row, operator]`, by ROWS; `reads` are records that
+    sources of each worker read a second.
+    """
+
+    progress: Table
+    low: Table
+    taken: npt.NDArray[np.float64]
+    busy: npt.NDArray[np.float64]
+    table: Table
+    reads: npt.NDArray[np.float64]
+
+
 class View:
     """Newest observation in arrays, `[worker, processor]`, with rates."""
 
@@ -176,6 +192,14 @@ class View:
         self._latencies.extend((at, seconds) for seconds in told.latencies)
 
     # ------------------------------------------------------------------------------------------ answers
+
+    @property
+    def columns(self) -> Columns:
+        """Arrays of the newest observation."""
+        fresh = np.array([self._fresh(worker) for worker in range(self.layout.workers)])
+        reads = [self._read.get(worker, 0.0) for worker in range(self.layout.workers)]
+        rates = np.where(fresh[None, :, None], self._rates, 0.0)
+        return Columns(self._progress, self._low, rates[0], rates[2], self._table, np.where(fresh, reads, 0.0))
 
     def _fresh(self, worker: int) -> bool:
         """True if the last observation of the worker is recent."""

@@ -48,6 +48,8 @@ from runtime.control import (
     Watch,
     end_with,
 )
+from runtime.page.recorder import HistoryRecorder, versions
+from runtime.page.watched import SECOND, WatchedJob
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
@@ -121,6 +123,11 @@ class MonitorProcess:
         self._workers = WorkerConnections(
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
         )
+        self._watched = WatchedJob(self._coordinator, self._events.append, self._workers.send, self._now)
+        self._history = HistoryRecorder(watch.folder, self.layout, versions(), lambda text: self._tell(Note(text)))
+        self._recorded: tuple[object, int] | None = None
+        """Low-watermarks and generation as last recorded."""
+        self._second = 0.0
         self._selector.register(control.sock, selectors.EVENT_READ, None)
         for file in self._journal.files():
             self._selector.register(file, selectors.EVENT_READ, None)
@@ -144,10 +151,7 @@ class MonitorProcess:
             self._selector,
             browsers,
             Serve(page.title, page.token, layout),
-            self._coordinator,
-            self._events.append,
-            self._workers.send,
-            self._now,
+            self._watched,
             self._say_of_page,
             before,
         )
@@ -167,8 +171,8 @@ class MonitorProcess:
         due = greeting = 0.0
         while not self._control.ended:
             for message in said:
-                if self._page is not None and isinstance(message, Busy):
-                    self._page.hear_busy(message)
+                if isinstance(message, Busy):
+                    self._watched.hear_busy(message)
                 if isinstance(message, Lost | Noted | ProgramFailed | Stopping | Busy):
                     self._events.append(message)
             self._step()
@@ -180,14 +184,15 @@ class MonitorProcess:
                 if key.data is not None:
                     for heard, incarnation in key.data(events):
                         self._events.append(Heard(heard, incarnation))
-                        if self._page is not None and isinstance(heard, Observed):
-                            self._page.hear(heard)
+                        if isinstance(heard, Observed):
+                            self._watched.hear(heard)
             if time.monotonic() >= due:
                 due = time.monotonic() + self._tick
                 self._events.append(Ticked())
                 self._workers.tick()
             if self._page is not None:
                 self._page.turn()
+            self._record()
             if time.monotonic() >= greeting:
                 greeting = time.monotonic() + self._greet_seconds
                 self._workers.send_all(Watermarks(()))  # nothing has risen, but somebody is there
@@ -209,8 +214,9 @@ class MonitorProcess:
                     self._tell(effect)
                     if self._page is not None:
                         self._page.happened(effect)
-                case Answered() if self._page is not None:
-                    self._page.answered(effect)
+                    self._record_event(effect)
+                case Answered():
+                    self._watched.answered(effect)
                 case Finished():
                     self._end(None)
                 case Fail():
@@ -221,6 +227,24 @@ class MonitorProcess:
         if failure is not None:
             self._write_last_words()
             self._end(failure.reason, failure.lost)
+
+    def _record(self, at_once: bool = False) -> None:
+        """Have the history record this second, if the last one is over."""
+        now = time.monotonic()
+        if (now < self._second or self._over) and not at_once:
+            return
+        self._second = now + SECOND
+        if self._page is None or not self._page.viewers:
+            self._watched.look(self._now(), sampled=True)
+        low, generation = known = self._coordinator.low_watermarks, self._coordinator.generation
+        new = self._recorded is None or low is not self._recorded[0] or generation != self._recorded[1]
+        self._recorded = known
+        self._history.second(self._watched.observe(), self._coordinator.options.record() if new else None)
+
+    def _record_event(self, event: TimelineEvent) -> None:
+        self._history.happened(event)
+        if event.kind == "decided" and self._coordinator.decision is not None:
+            self._history.decided(event.at, self._coordinator.decision)
 
     def _write_last_words(self) -> None:
         """Let the journal hear why the job ends, if it can."""
@@ -238,12 +262,15 @@ class MonitorProcess:
             self._over = True
             if self._page is not None:
                 self._page.finish()
+            self._record(at_once=True)
+            self._history.close()
             self._tell(Over(reason, self._before, lost))
 
     def close(self) -> None:
         """Finish pending writes, and close the connections of workers."""
         if self._page is not None:
             self._page.close()
+        self._history.close()
         self._workers.close()
         self._selector.close()
         self._journal.close()

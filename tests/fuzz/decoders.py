@@ -42,6 +42,14 @@ from libraries.spark.files.schemas import read_schema, write_schema
 from monitor.coordination import records as kept
 from monitor.coordination import supervision
 from monitor.coordination.handshake import refusal
+from monitor.history.archive import NOW, Archive, spanned
+from monitor.history.facts import COUNTERS_OF, FACT_OF, Counters, Happening, Histogram, OfWorker, Plan
+from monitor.history.files import COUNTERS, FACT, FRAMES, OPTIONS
+from monitor.history.files import framed as record
+from monitor.history.files import records as history_records
+from monitor.history.frames import Frame as PastFrame
+from monitor.history.frames import pack, unpack
+from monitor.history.options_at import pack_options, unpack_options
 from monitor.web.questions import WhatIf
 from recovery import protocol
 from recovery.checkpoint import records as journalled
@@ -66,6 +74,7 @@ from runtime.processes.monitor_journal import MonitorJournal
 from tests.fuzz.mutate import mutate, mutate_value, packed
 from tests.fuzz.targets import Read, Target, plain
 from tests.monitor.coordination import coordinators
+from tests.monitor.history import drawn as history
 from tests.recovery.layouts import layout
 from tests.recovery.store.owners import memory_disk
 from timely.data.codec import decode, decode_batch, encode, encode_batch, register
@@ -632,6 +641,56 @@ def sealed(data: bytes) -> bytes:
     return bytes(body)
 
 
+def past_frames() -> list[PastFrame]:
+    return list(history.frames(12, 2, 5))
+
+
+def past_options() -> list[bytes]:
+    return [pack_options([(at, history.options_at(history.layout_of(12, 2), 5 * at)) for at in range(3)])]
+
+
+def past_facts() -> list[bytes]:
+    began = Happening(kept.KeptEvent("began", 5.0, {"workers": 2}))
+    return [msgspec.msgpack.encode(each) for each in (Plan(0, 1.0, history.layout_of(12, 2)), began)]
+
+
+def past_counters() -> list[bytes]:
+    return [
+        msgspec.msgpack.encode(Counters((OfWorker(1, 2, 3, 4, 5),), {"cut": 3}, (Histogram("seconds", 0, (1,), 2.0),)))
+    ]
+
+
+def past_file() -> bytes:
+    """A file with records of all kinds; as its moments need the facts, these are in it too."""
+    made, at = past_frames(), history.START
+    facts = b"".join(record(FACT, each) for each in past_facts())
+    frames = record(FRAMES, spanned(0, made[0].at, made[-1].at, pack(made)))
+    known = pack_options([(at + n, history.options_at(history.layout_of(12, 2), 5 * n)) for n in range(3)])
+    return facts + frames + record(OPTIONS, spanned(0, at, at + 2, known)) + record(COUNTERS, past_counters()[0])
+
+
+def read_archive(data: bytes) -> None:
+    archive = Archive()
+    archive.take(NOW, data)
+    archive.frames(0, 1 << 60)
+    archive.present()
+    for frame in archive.frames(0, 1 << 60, 3):
+        archive.at(frame.at)
+
+
+def change_zipped(random: Random, data: bytes) -> bytes:
+    return zlib.compress(mutate(random, zlib.decompress(data), [data]))
+
+
+def change_archive(random: Random, data: bytes) -> bytes:
+    """Damage to one record, whose check sum is right all the same."""
+    found = history_records(data)[0]
+    chosen = random.randrange(len(found))
+    parts = [bytes(each.data) for each in found]
+    parts[chosen] = mutate(random, parts[chosen], parts)
+    return b"".join(record(each.kind, part) for each, part in zip(found, parts))
+
+
 def change_segment(random: Random, data: bytes) -> bytes:
     """A segment written by somebody who knows how: with changed records, or with changed bytes and right checksums."""
     if random.random() < 0.4:
@@ -1029,6 +1088,11 @@ TARGETS = {
         Target("segment", segments, plain(decode_segment), change=change_segment),
         Target("worker record", lambda: [each.head for each in worker_sections()], plain(read_record), msgpack=True),
         Target("monitor record", lambda: [each.head for each in monitor_sections()], plain(read_kept), msgpack=True),
+        Target("history frames", lambda: [pack(past_frames())], plain(unpack), change=change_zipped),
+        Target("history options", past_options, plain(unpack_options), change=change_zipped),
+        Target("history facts", past_facts, plain(FACT_OF.decode), msgpack=True),
+        Target("history counters", past_counters, plain(COUNTERS_OF.decode), msgpack=True),
+        Target("history file", lambda: [past_file()], plain(read_archive), change=change_archive),
         Target(
             "worker journal",
             lambda: segments()[:1],

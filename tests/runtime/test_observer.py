@@ -70,7 +70,7 @@ def test_what_is_done_for_an_operator_is_told_of_its_processor_also_where_severa
     )
     observer.hear(Observe(1.0, 10.0))
     assert observer._counting is not None
-    seen = observer._look(Observe(1.0, 10.0), observer._counting)
+    seen = observer._look(Observe(1.0, 10.0))
     assert seen.working == tuple(Working(p, p, f"works for {name}", p, 9, 1.2) for name, p in nodes)
 
 

@@ -1,0 +1,123 @@
+"""Observations of a job in its monitor, for page and history.
+
+Part of the monitor, beside the coordinator. While no page is open workers are asked for samples only, once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import Answered
+from monitor.coordination.events import Asked
+from monitor.coordination.options import Options
+from monitor.coordination.supervision import Busy
+from monitor.explain.verdict import OVER
+from monitor.explain.what_if import targets
+from monitor.web.questions import Done
+from monitor.web.view import Observation, WorkerView
+from recovery.protocol import Observe, Observed, ToWorker
+
+EVERY_SECONDS = 0.25
+"""Distance of observations for an open page, in seconds."""
+SECOND = 1.0
+_ASK_SECONDS = 1.0
+_LEASE_SECONDS = 3.0
+"""Duration of a worker's observations after one request, in seconds.
+
+A monitor that has died sends no more requests.
+"""
+
+
+class WatchedJob:
+    """See `monitor.web.questions.JobState`.
+
+    Args:
+        coordinator: of the job.
+        ask: passes a question on to it.
+        send: passes a message on to a worker.
+        clock: gives seconds since 1970, and does not go back.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        ask: Callable[[Asked], None],
+        send: Callable[[int, ToWorker], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.coordinator = coordinator
+        self.clock = clock
+        self._ask = ask
+        self._send = send
+        self._questions: dict[int, Done] = {}
+        self._asked_so_far = 0
+        self._told: dict[int, tuple[float, Observed]] = {}
+        self._busy: dict[int, Busy] = {}
+        self._ask_due = float("-inf")
+        self._asked: tuple[bool, tuple[int, ...]] = True, ()
+
+    def hear(self, message: Observed) -> None:
+        """Store a worker's observation."""
+        self._told[message.worker] = self.clock(), message
+
+    def hear_busy(self, message: Busy) -> None:
+        """Take the last known numbers of a worker in a long turn."""
+        self._busy[message.worker] = message
+
+    def look(self, now: float, sampled: bool, closely: Sequence[int] = ()) -> None:
+        """Ask workers for observations, in detail for those in `closely`.
+
+        `sampled` where no page is open.
+        """
+        wanted = sampled, tuple(dict.fromkeys((*closely, *self.coordinator.standstill.closely)))
+        if now >= self._ask_due or wanted != self._asked:
+            self._ask_due, self._asked = now + _ASK_SECONDS, wanted
+            every = SECOND if sampled else EVERY_SECONDS
+            for status in self.coordinator.workers:
+                self._send(status.worker, Observe(every, _LEASE_SECONDS, wanted[1], sampled))
+
+    def answered(self, effect: Answered) -> None:
+        """Deliver the coordinator's answer to a question."""
+        done = self._questions.pop(effect.number, None)
+        if done is not None:
+            done(effect.answer)
+
+    # For questions (`monitor.web.questions.JobState`)
+
+    @property
+    def options(self) -> Options:
+        return self.coordinator.options
+
+    @property
+    def told(self) -> dict[int, tuple[float, Observed]]:
+        return self._told
+
+    def observe(self) -> Observation:
+        """Observation of the job at this moment."""
+        coordinator, now = self.coordinator, self.clock()
+        verdict = coordinator.judge.verdict(True, now)
+        gone = "gone" if verdict.state in OVER else None
+        return Observation(
+            at=now,
+            phase=coordinator.phase.value,
+            generation=coordinator.generation,
+            low=coordinator.low_watermarks,
+            completed=tuple(
+                None if upto is None else tuple(cut[0] for cut in upto) for upto in coordinator.options.upto
+            ),
+            workers=tuple(
+                WorkerView(gone or status.presence.value, status.incarnation, status.failures)
+                for status in coordinator.workers
+            ),
+            told=dict(self._told),
+            verdict=verdict,
+            read={w: (each.read, each.newest) for w, each in self._busy.items() if each.known},
+        )
+
+    def what_if(self, failed: Sequence[str], done: Done) -> None:
+        """Ask for the consequences of failures; `done` gets the answer later."""
+        places = targets(self.coordinator.layout, failed)
+        self._asked_so_far += 1
+        self._questions[self._asked_so_far] = done
+        self._ask(Asked(self._asked_so_far, places))
