@@ -20,6 +20,24 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from libraries import differential, graph, lindi, spark
+    from libraries.columns import agg
+    from libraries.columns.verbs.changes import Changes
+    from libraries.columns.verbs.columns import Columns, GroupBy
+    from libraries.columns.verbs.windows import WindowedColumns
+    from libraries.connect import (
+        Csv,
+        Delta,
+        DeltaSink,
+        Files,
+        FileSink,
+        Iceberg,
+        IcebergSink,
+        JsonLines,
+        Listen,
+        Parquet,
+        Socket,
+        SqliteSink,
+    )
     from libraries.sql.query import sql
     from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
     from runtime.explain import Hold
@@ -27,9 +45,6 @@ if TYPE_CHECKING:
     from runtime.job import Result
     from runtime.session import InputHandle, ProbeHandle, Session
     from timely.data.codec import register
-    from timely.dataflow.changes import Changes
-    from timely.dataflow.column_windows import WindowedColumns
-    from timely.dataflow.columns import Columns, GroupBy
     from timely.dataflow.dataflow import Dataflow, Loop
     from timely.dataflow.graph import Region, Scope
     from timely.dataflow.keyed import Keyed
@@ -44,33 +59,20 @@ if TYPE_CHECKING:
         Callback,
         Chunk,
         Console,
-        Csv,
-        Delta,
-        DeltaSink,
         End,
         Eof,
-        Files,
-        FileSink,
-        Iceberg,
-        IcebergSink,
         Iterable,
-        JsonLines,
-        Listen,
         Memory,
-        Parquet,
         Partition,
         Pause,
         Position,
         Rate,
         Scripted,
         Sink,
-        Socket,
         Source,
-        SqliteSink,
         Wait,
         Writer,
     )
-    from timely.operators import agg
     from timely.operators.base import Capability, Context, Operator
     from timely.operators.channels import Broadcast, Exchange
     from timely.operators.process import Timers
@@ -174,15 +176,15 @@ _HOMES = {
     "Callback": "timely.io",
     "Capability": "timely.operators.base",
     "Capture": "timely.dataflow.wire",
-    "Changes": "timely.dataflow.changes",
+    "Changes": "libraries.columns.verbs.changes",
     "Chunk": "timely.io",
-    "Columns": "timely.dataflow.columns",
+    "Columns": "libraries.columns.verbs.columns",
     "Console": "timely.io",
     "Context": "timely.operators.base",
-    "Csv": "timely.io",
+    "Csv": "libraries.connect",
     "Dataflow": "timely.dataflow.dataflow",
-    "Delta": "timely.io",
-    "DeltaSink": "timely.io",
+    "Delta": "libraries.connect",
+    "DeltaSink": "libraries.connect",
     "Eager": "recovery.policy",
     "End": "timely.io",
     "Eof": "timely.io",
@@ -190,26 +192,26 @@ _HOMES = {
     "Epochs": "timely.dataflow.windows",
     "Exchange": "timely.operators.channels",
     "FalkirkError": "timely.errors",
-    "FileSink": "timely.io",
-    "Files": "timely.io",
+    "FileSink": "libraries.connect",
+    "Files": "libraries.connect",
     "Frontier": "timely.time",
-    "GroupBy": "timely.dataflow.columns",
+    "GroupBy": "libraries.columns.verbs.columns",
     "Hold": "runtime.explain",
-    "Iceberg": "timely.io",
-    "IcebergSink": "timely.io",
+    "Iceberg": "libraries.connect",
+    "IcebergSink": "libraries.connect",
     "InputHandle": "runtime.session",
     "Iterable": "timely.io",
-    "JsonLines": "timely.io",
+    "JsonLines": "libraries.connect",
     "Keyed": "timely.dataflow.keyed",
     "KeyedState": "timely.state",
     "Lazy": "recovery.policy",
     "Limits": "runtime.inputs",
-    "Listen": "timely.io",
+    "Listen": "libraries.connect",
     "LogHistory": "recovery.policy",
     "Loop": "timely.dataflow.dataflow",
     "Memory": "timely.io",
     "Operator": "timely.operators.base",
-    "Parquet": "timely.io",
+    "Parquet": "libraries.connect",
     "Partition": "timely.io",
     "Parts": "timely.state",
     "Pause": "timely.io",
@@ -226,9 +228,9 @@ _HOMES = {
     "Sink": "timely.io",
     "Sliding": "timely.dataflow.windows",
     "Snapshot": "recovery.policy",
-    "Socket": "timely.io",
+    "Socket": "libraries.connect",
     "Source": "timely.io",
-    "SqliteSink": "timely.io",
+    "SqliteSink": "libraries.connect",
     "State": "timely.state",
     "Stream": "timely.dataflow.stream",
     "Time": "timely.time",
@@ -239,9 +241,9 @@ _HOMES = {
     "Wait": "timely.io",
     "Window": "timely.dataflow.windows",
     "Windowed": "timely.dataflow.windows",
-    "WindowedColumns": "timely.dataflow.column_windows",
+    "WindowedColumns": "libraries.columns.verbs.windows",
     "Writer": "timely.io",
-    "agg": "timely.operators.agg",
+    "agg": "libraries.columns.agg",
     "differential": "libraries.differential",
     "graph": "libraries.graph",
     "lindi": "libraries.lindi",

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 import polars as pl
 
+from libraries.columns.verbs.columns import Columns
 from libraries.differential import reducers
 from libraries.differential.arrangement import Reading
 from libraries.differential.channel import BY_KEY
@@ -22,7 +23,6 @@ from libraries.differential.rows import NOTHING, Rows, as_key, as_pairs, made_ro
 from recovery.policy.chosen import as_policy
 from timely.data.absent import ABSENT
 from timely.data.batch import Batch
-from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Loop
 from timely.dataflow.graph import Graph, Output, Scope
 from timely.dataflow.stream import Stream

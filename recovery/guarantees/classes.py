@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
+from libraries.columns.operators.aggregate import ColumnAggregate
 from recovery.guarantees.repeating import obligation_of
 from timely.dataflow.graph import Graph, Node
-from timely.operators.aggregate import ColumnAggregate
 from timely.operators.base import Operator
 from timely.operators.keyed import Distinct, Reduce
 from timely.operators.obligations import Obligation

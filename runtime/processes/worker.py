@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from libraries.columns import agg
 from monitor.coordination.supervision import Note
 from runtime.control import (
     TO_CHILD,
@@ -57,7 +58,6 @@ from timely.dataflow.plan import Plan, compile_plan
 from timely.errors import CodecError
 from timely.io import Iterable
 from timely.io.waiting import wait_readable
-from timely.operators import agg
 from timely.time import Time
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falkirk import run
+from libraries.connect import Parquet
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.layout import lay_out
 from recovery.policy import AtLeastOnce, Ephemeral
@@ -30,7 +31,7 @@ from tests.support.mutation import Change, Rules
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, SourceError
-from timely.io import Batches, Chunk, End, Iterable, Parquet, Rate, Scripted, Wait
+from timely.io import Batches, Chunk, End, Iterable, Rate, Scripted, Wait
 from timely.io.scripted import Pause
 from timely.worker.restoring import Orders, rewind
 from timely.worker.worker import Worker

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 
-from timely.dataflow.columns import Columns
+from libraries.columns.verbs.columns import Columns
 from timely.dataflow.draw import mermaid
 from timely.dataflow.graph import Graph, Output, Region, Scope
 from timely.dataflow.stream import Stream, view

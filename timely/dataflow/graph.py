@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from timely.dataflow.verbs import Verb
+from libraries.columns.verbs.descriptions import Verb
 from timely.errors import GraphError, Site, user_site
 from timely.io.interface import Sink, Source
 from timely.operators.base import Operator
@@ -179,7 +179,7 @@ class Graph:
     def schema_of(self, output: Output) -> Any:
         """Schema of a stream of columns, or None if unknown.
 
-        See `timely.dataflow.schemas`.
+        See `libraries.columns.schemas.inference`.
         """
         schema = self._schemas.get(output)
         if callable(schema):

@@ -22,7 +22,7 @@ from timely.operators.keyed import Distinct
 from timely.operators.shaping import AttemptOperator, Branch, check_result
 
 if TYPE_CHECKING:
-    from timely.dataflow.columns import Columns
+    from libraries.columns.verbs.columns import Columns
 
 W = TypeVar("W", bound=Wire)
 
@@ -272,7 +272,7 @@ class Stream(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), [{'name': 'a', 'n': 1, 'twice': 2}, {'name': 'b', 'n': 2, 'twice': 4}])]
         """
-        from timely.dataflow.columns import Columns
+        from libraries.columns.verbs.columns import Columns
 
         types = None if schema is None else polars_types(schema)
 

@@ -9,8 +9,8 @@ import datetime as dt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from libraries.columns.verbs.descriptions import Verb
 from timely.dataflow.graph import Node
-from timely.dataflow.verbs import Verb
 from timely.dataflow.wire import Wire, check_at_root, check_callable, check_combine, naming_options
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator

@@ -20,8 +20,8 @@ from timely.io.interface import Sink
 from timely.operators.base import Operator
 from timely.operators.borders import Enter, Feedback, Leave
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Gather
+from timely.operators.faults import fault_of, fault_of_state
 from timely.operators.obligations import RepeatsOver, obligations
-from timely.operators.own import fault_of, fault_of_state
 from timely.operators.stateless import Stage
 from timely.time import Summary
 from timely.time.times import FINITE

@@ -13,7 +13,7 @@ import pytest
 from libraries.spark import register, table_reader, write
 from libraries.spark.errors import SparkError
 from runtime.run import run
-from tests.timely.io.tables.lakes import DeltaLake, IcebergLake, Lake
+from tests.libraries.connect.tables.lakes import DeltaLake, IcebergLake, Lake
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from libraries import spark
+from libraries.connect import FileSink
 from libraries.spark.dataflow.partitioned_query import deal_out
 from libraries.spark.errors import SparkError
 from libraries.spark.process.batches import end, share_files
@@ -27,7 +28,6 @@ from tests.support.beside import run_beside
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, SourceError
-from timely.io import FileSink
 
 PARTITIONS, ROWS = 8, 800
 PARTITION = ROWS // PARTITIONS

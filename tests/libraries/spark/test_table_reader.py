@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from libraries import spark
 from libraries.spark.table_reader import FalkirkTables
 from runtime.run import run
-from tests.timely.io.tables.lakes import LAKES, IcebergLake, Lake
+from tests.libraries.connect.tables.lakes import LAKES, IcebergLake, Lake
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import SourceError
 from timely.io import Batches

@@ -8,6 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Columns, GroupBy
 from recovery.guarantees.classes import (
     OperatorClass,
     class_of,
@@ -16,13 +18,11 @@ from recovery.guarantees.classes import (
     operators_of,
     why_arbitrary,
 )
-from timely.dataflow.columns import Columns, GroupBy
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
 from timely.dataflow.stream import Stream
 from timely.dataflow.windows import Windowed
 from timely.dataflow.wire import Wire
-from timely.operators import agg
 from timely.operators.base import Operator
 from timely.operators.window_shapes import Epochs, Session, Tumbling
 

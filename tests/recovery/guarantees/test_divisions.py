@@ -27,6 +27,10 @@ from hypothesis import strategies as st
 import falkirk
 from falkirk import differential, graph, lindi
 from falkirk.simulate.judging import exactly
+from libraries.columns import agg
+from libraries.columns.verbs.changes import Changes
+from libraries.columns.verbs.columns import Columns, GroupBy
+from libraries.columns.verbs.windows import WindowedColumns
 from libraries.differential.collection import Collection
 from libraries.lindi.columns import Table
 from libraries.lindi.query import Base
@@ -37,16 +41,12 @@ from runtime.memory import Cluster
 from tests.recovery.guarantees import test_arrival as arrival
 from tests.recovery.guarantees import test_classes as tables
 from tests.support.profile import effort
-from timely.dataflow.changes import Changes
-from timely.dataflow.column_windows import WindowedColumns
-from timely.dataflow.columns import Columns, GroupBy
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
 from timely.dataflow.stream import Stream
 from timely.dataflow.windows import Windowed
 from timely.errors import FalkirkError
 from timely.io.memory import rows_of
-from timely.operators import agg
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
 
 ROOT = Path(__file__).resolve().parents[3]

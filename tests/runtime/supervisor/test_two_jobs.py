@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 
 import falkirk
+from libraries.connect import FileSink, SqliteSink
 from libraries.spark.engine.run import Writers
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
@@ -28,7 +29,7 @@ from tests.support.beside import run_beside
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Graph
 from timely.errors import SinkError
-from timely.io import Batches, FileSink, Iterable, Memory, Rate, SqliteSink
+from timely.io import Batches, Iterable, Memory, Rate
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDS = 900
