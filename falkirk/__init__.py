@@ -15,15 +15,20 @@ from runtime.imports import mind_script
 
 mind_script()  # before anything else is imported: beside the script there may be a queue.py
 
+from timely.preloaded import preload  # noqa: E402
+
+preload(["libraries.columns.warm", "libraries.connect"])
+
 from importlib import import_module  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
+from typing import TYPE_CHECKING, Any, TypeAlias  # noqa: E402
 
 if TYPE_CHECKING:
     from libraries import differential, graph, lindi, spark
     from libraries.columns import agg
     from libraries.columns.verbs.changes import Changes
-    from libraries.columns.verbs.columns import Columns, GroupBy
-    from libraries.columns.verbs.windows import WindowedColumns
+    from libraries.columns.verbs.columns import Columns, GroupBy, Stream
+    from libraries.columns.verbs.dataflow import Dataflow
+    from libraries.columns.verbs.windows import WindowedColumns as _WindowedColumns
     from libraries.connect import (
         Csv,
         Delta,
@@ -45,13 +50,12 @@ if TYPE_CHECKING:
     from runtime.job import Result
     from runtime.session import InputHandle, ProbeHandle, Session
     from timely.data.codec import register
-    from timely.dataflow.dataflow import Dataflow, Loop
     from timely.dataflow.graph import Region, Scope
-    from timely.dataflow.keyed import Keyed
-    from timely.dataflow.stream import Stream
-    from timely.dataflow.windows import Epochs, Sliding, Tumbling, Window, Windowed
+    from timely.dataflow.keyed import Keyed as _Keyed
+    from timely.dataflow.windows import Epochs, Sliding, Tumbling, Window
     from timely.dataflow.windows import Session as SessionWindow
-    from timely.dataflow.wire import Capture, Probe
+    from timely.dataflow.windows import Windowed as _Windowed
+    from timely.dataflow.wire import Capture, Loop, Probe
     from timely.errors import FalkirkError
     from timely.io import (
         Abort,
@@ -78,6 +82,11 @@ if TYPE_CHECKING:
     from timely.operators.process import Timers
     from timely.state import KeyedState, Parts, State, TimedBatches, TimedValues
     from timely.time import END, Frontier, Time
+
+    # For type checkers: of which streams they are made.
+    Keyed: TypeAlias = _Keyed[Stream]
+    Windowed: TypeAlias = _Windowed[Keyed]
+    WindowedColumns: TypeAlias = _WindowedColumns[Columns]
 
 __all__ = [
     "END",
@@ -182,7 +191,7 @@ _HOMES = {
     "Console": "timely.io",
     "Context": "timely.operators.base",
     "Csv": "libraries.connect",
-    "Dataflow": "timely.dataflow.dataflow",
+    "Dataflow": "libraries.columns.verbs.dataflow",
     "Delta": "libraries.connect",
     "DeltaSink": "libraries.connect",
     "Eager": "recovery.policy",
@@ -208,7 +217,7 @@ _HOMES = {
     "Limits": "runtime.inputs",
     "Listen": "libraries.connect",
     "LogHistory": "recovery.policy",
-    "Loop": "timely.dataflow.dataflow",
+    "Loop": "timely.dataflow.wire",
     "Memory": "timely.io",
     "Operator": "timely.operators.base",
     "Parquet": "libraries.connect",
@@ -232,7 +241,7 @@ _HOMES = {
     "Source": "timely.io",
     "SqliteSink": "libraries.connect",
     "State": "timely.state",
-    "Stream": "timely.dataflow.stream",
+    "Stream": "libraries.columns.verbs.columns",
     "Time": "timely.time",
     "TimedBatches": "timely.state",
     "TimedValues": "timely.state",

@@ -15,10 +15,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.classes import class_of, operators_of
 from recovery.guarantees.repeating import obligation_of
 from tests.recovery.guarantees.test_divisions import GRAPHS, OF_COLUMNS, OF_RECORDS, of_graph
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "obligations.md"

@@ -1,7 +1,7 @@
 """Spark: batch regions, sources, sinks and tables, and its process management.
 
 >>> from libraries import spark
->>> from timely.dataflow.dataflow import Dataflow
+>>> from libraries.columns.verbs.dataflow import Dataflow
 >>> from libraries.connect import Parquet
 >>> flow = Dataflow("orders")
 >>> orders = flow.columns("orders", Parquet("orders/*.parquet"))

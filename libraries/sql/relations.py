@@ -22,7 +22,7 @@ from libraries.sql.expressions import Expression, Late, refuse
 from timely.data.batch import Batch, as_polars
 from timely.data.kernels.expressions import FEW, apply, compiled
 from timely.dataflow.keyed import Over
-from timely.dataflow.stream import view
+from timely.dataflow.wire import view
 from timely.operators.window_shapes import Length
 
 Verb: TypeAlias = Literal["select", "with_columns", "filter"]

@@ -15,9 +15,9 @@ import polars as pl
 import pytest
 
 import falkirk
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import Csv, FileSink, JsonLines, Parquet, SqliteSink
 from tests.support.few_descriptors import few_descriptors
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import SinkError, SourceError
 from timely.io import Iterable, Memory
 

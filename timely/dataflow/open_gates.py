@@ -1,7 +1,7 @@
 """Permanently open gates: those of regions without movement between workers.
 
 The graph has a gate in front of each exchange in a gated region, since it does not know of workers yet. With one worker, or
-where all that must meet is on one worker already (`timely.dataflow.local_exchanges`), such an exchange sends nobody anything: then
+where all that must meet is on one worker already (`local_exchanges`), such an exchange sends nobody anything: then
 what is in front of the gate and what is behind it can be persisted together. A region keeps all of its gates if something
 leaves it and comes back, which has to wait for what is persisted in front of the gate by which it left.
 """

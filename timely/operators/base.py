@@ -54,6 +54,8 @@ class Operator:
 
     Then it takes spans under recovery, too.
     """
+    converges: bool = False
+    """True if the last output of each key follows from all input, in whatever epochs it came."""
     repeats: bool = False
     """True if an operator with jobs or capabilities repeats its records on replay.
 

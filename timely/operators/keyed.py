@@ -282,6 +282,8 @@ class _Totals(Operator):
 class Reduce(_Totals):
     """One value per key, by an order-independent `combine` such as `PLUS` or `least`."""
 
+    converges = True
+
     def __init__(self, combine: Combine, running: bool) -> None:
         super().__init__(combine, running)
         self._now = TimedValues()

@@ -1,6 +1,6 @@
 """Rows by key and order: search for neighbours of a value, or for a range.
 
-Rows are numbered as they come, and lie in pieces, each many times as long as the next, as in `libraries.columns.kernels.rows`. A
+Rows are numbered as they come, and lie in pieces, each many times as long as the next, as in `rows` beside this file. A
 piece has its hashes sorted, and rows of equal hashes in order, from when somebody first looks into it.
 """
 

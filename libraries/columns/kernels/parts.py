@@ -1,7 +1,7 @@
 """Parts of aggregates: partial results, combined in any order and grouping.
 
 A *part* is the number of rows or of values, a sum, a minimum, a maximum, the sum of squares, the number of distinct values, or
-a sketch (`libraries.columns.kernels.sketches`) of observations. Here are their names, their types, and the values from which they
+a sketch (`sketches`) of observations. Here are their names, their types, and the values from which they
 start. Sums of floats, and of squares, are not rounded (`timely.data.sums.terms`). NaN loses against any number in a minimum
 or maximum, as in Polars.
 """

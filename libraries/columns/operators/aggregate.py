@@ -265,6 +265,7 @@ class ColumnAggregate(Grouping):
         """Distinct values seen so far in each counted column, by key."""
         self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
         self.ttl = ttl
+        self.converges = ttl is None
         self._expiring: ExpiringTotals | None = None
         if ttl is not None:
             self._expiring = self._totals = ExpiringTotals(self._keys, [*self._parts, *_OF_EPOCH], _EPOCH)

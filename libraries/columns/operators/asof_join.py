@@ -2,7 +2,7 @@
 
 Each left row comes out at its own time, when that is complete: with a row of the same time, or, running, of all right rows
 that have come by then. Right rows that come later do not reach it, whatever their place in the order is. What is near is
-looked up in an index (`libraries.columns.kernels.ordered_rows`), and Polars chooses among that. (`asof_changes` has joins that later
+looked up in an index (`kernels.ordered_rows`), and Polars chooses among that. (`asof_changes` has joins that later
 right rows do reach.)
 """
 

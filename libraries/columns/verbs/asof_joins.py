@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from libraries.columns.operators.asof_join import Strategy, Tolerance
 from libraries.columns.operators.expiring_asof_join import ExpiringAsofJoin
 from libraries.columns.operators.windows import ColumnOnTime, ColumnTimes
+from libraries.columns.verbs.stateless import C, StatelessVerbs
 from libraries.columns.verbs.windows import check_time, whole_length
 from timely.data.batch import columns_of
 from timely.dataflow.windows import add_judge, check_lateness
@@ -22,11 +23,8 @@ from timely.operators.channels import Exchange
 from timely.operators.watermark import ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Length
 
-if TYPE_CHECKING:
-    from libraries.columns.verbs.columns import Columns
 
-
-def check_asof_ttl(ttl: Any, over: str, columns: Columns) -> None:
+def check_asof_ttl(ttl: Any, over: str, columns: StatelessVerbs) -> None:
     """Refuse an invalid event-time `ttl` of an as-of join.
 
     It is a length of event time, not negative, of a join that runs on over all epochs.
@@ -43,8 +41,8 @@ def check_asof_ttl(ttl: Any, over: str, columns: Columns) -> None:
 
 
 def expiring_asof_join(
-    left: Columns,
-    right: Columns,
+    left: C,
+    right: C,
     on: str,
     keys: tuple[str, ...],
     strategy: Strategy,
@@ -53,7 +51,7 @@ def expiring_asof_join(
     name: str | None,
     there: Mapping[str, Any] | None,
     schema: pl.Schema | None,
-) -> Columns:
+) -> C:
     """As-of join of the rows on time; late rows of the left side are left out."""
     instants = isinstance(ttl, dt.timedelta)
     for side in (left, right):

@@ -21,16 +21,18 @@ from libraries.columns.schemas.selections import flat
 from libraries.columns.schemas.wildcards import sparing, sparing_named
 from libraries.columns.verbs.columns import Columns, GroupBy
 from libraries.columns.verbs.key_pairs import Keys
+from libraries.columns.verbs.stateless import StatelessVerbs
 from libraries.columns.verbs.top import top_of_groups
 from timely.data.batch import columns_of
 from timely.dataflow.keyed import Over
-from timely.dataflow.stream import view
-from timely.dataflow.wire import DESCENDING, Capture, Probe, check_at_root, naming_options
+from timely.dataflow.wire import DESCENDING, Capture, Probe, check_at_root, naming_options, view
 from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema, polars_types
 from timely.io.interface import Sink
 from timely.operators.channels import Exchange
 from timely.operators.window_shapes import Epochs, Length
+
+_SIGNS = ("left sign()", "right sign()")
 
 
 def _refused(verb: str) -> Callable[..., NoReturn]:
@@ -59,6 +61,8 @@ class Changes(Columns):
     >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
     [[('n', 1), ('s', 1)], [('s', -1)]]
     """
+
+    _signed = True
 
     def _check_read(self, verb: str) -> NoReturn:
         """Refuse a verb on this stream; verbs that handle the sign read `rows()`."""
@@ -149,7 +153,7 @@ class Changes(Columns):
             Changes,
         )
 
-    def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
+    def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Changes, Changes]:
         """Split changes into two streams: `predicate` true, and the others.
 
         Raises:
@@ -340,7 +344,49 @@ class Changes(Columns):
         >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
         [[('s', 4, 'south', 1)], [('s', 4, 'south', -1), ('s', 6, 'south', 1)]]
         """
-        return join_changes(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
+        return self.pairs(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
+
+    @staticmethod
+    def pairs(
+        left: Columns,
+        right: Columns,
+        on: Keys | None,
+        how: How,
+        over: Over,
+        name: str | None,
+        known: Mapping[str, Any] | None,
+        changes: bool,
+        ttl: Any,
+        left_on: Keys | None,
+        right_on: Keys | None,
+        suffix: str,
+    ) -> Changes:
+        """Running inner join with changes on one side or both.
+
+        A pair is added or retracted as its rows are.
+        """
+        if ttl is not None:
+            raise GraphError(
+                f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back"
+            )
+        if how != "inner" or over != "scope" or changes:
+            raise GraphError(
+                f"{user_site()}: changes are joined by how='inner', over='scope', and give changes by themselves; rows() has "
+                f"the sign {CHANGE!r} as a column like others"
+            )
+        sides = []
+        for side, sign in zip((left, right), _SIGNS, strict=True):
+            if isinstance(side, Changes):
+                side = side.rows().select(pl.exclude(CHANGE), pl.col(CHANGE).alias(sign))
+            elif isinstance(side, Columns):
+                schemas.check_unsigned("join with changes", side.schema or ())
+            sides.append(side)
+        if known is not None and isinstance(right, Changes):
+            known = {**known, _SIGNS[1]: pl.Int8}
+        found = sides[0].join(sides[1], on, name=name, right=known, left_on=left_on, right_on=right_on, suffix=suffix)
+        signs = [pl.col(sign) for each, sign in zip((left, right), _SIGNS, strict=True) if isinstance(each, Changes)]
+        product = signs[0] if len(signs) == 1 else signs[0] * signs[1]
+        return view(found.select(pl.exclude(*_SIGNS), product.alias(CHANGE)), Changes)
 
     def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Changes:
         """Rows without the named columns; the sign stays.
@@ -609,7 +655,7 @@ class Changes(Columns):
         """
         return top_of_groups(self.rows()._marked(), (ALL,), k, by, reverse, over, name, signed=True)._unmarked()
 
-    def _without(self, hidden: Sequence[str]) -> Columns:
+    def _without(self, hidden: Sequence[str]) -> Changes:
         return view(self.rows()._without(hidden), Changes)
 
 
@@ -628,49 +674,6 @@ def _check_kept(verb: str, exprs: Sequence[Any], named: Mapping[str, Any]) -> No
             f"{user_site()}: {verb} of changes keeps the sign {CHANGE!r} by itself; give the column another name, or say "
             "rows() first, which has the sign as a column like others"
         )
-
-
-_SIGNS = ("left sign()", "right sign()")
-
-
-def join_changes(
-    left: Columns,
-    right: Columns,
-    on: Keys | None,
-    how: How,
-    over: Over,
-    name: str | None,
-    known: Mapping[str, Any] | None,
-    changes: bool,
-    ttl: Any,
-    left_on: Keys | None,
-    right_on: Keys | None,
-    suffix: str,
-) -> Changes:
-    """Running inner join with changes on one side or both.
-
-    A pair is added or retracted as its rows are.
-    """
-    if ttl is not None:
-        raise GraphError(f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back")
-    if how != "inner" or over != "scope" or changes:
-        raise GraphError(
-            f"{user_site()}: changes are joined by how='inner', over='scope', and give changes by themselves; rows() has the "
-            f"sign {CHANGE!r} as a column like others"
-        )
-    sides = []
-    for side, sign in zip((left, right), _SIGNS, strict=True):
-        if isinstance(side, Changes):
-            side = side.rows().select(pl.exclude(CHANGE), pl.col(CHANGE).alias(sign))
-        elif isinstance(side, Columns):
-            schemas.check_unsigned("join with changes", side.schema or ())
-        sides.append(side)
-    if known is not None and isinstance(right, Changes):
-        known = {**known, _SIGNS[1]: pl.Int8}
-    found = sides[0].join(sides[1], on, name=name, right=known, left_on=left_on, right_on=right_on, suffix=suffix)
-    signs = [pl.col(sign) for each, sign in zip((left, right), _SIGNS, strict=True) if isinstance(each, Changes)]
-    product = signs[0] if len(signs) == 1 else signs[0] * signs[1]
-    return view(found.select(pl.exclude(*_SIGNS), product.alias(CHANGE)), Changes)
 
 
 class ChangedGroups(GroupBy):
@@ -780,10 +783,13 @@ class _Totals:
         )
         if not signed:
             return rows._of(node, schema=schema)
-        return view(rows._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
+        return rows._of_changes(node, schema)
 
     def finish(self, totals: Columns, keys: tuple[str, ...]) -> Columns:
         """Keys and final results; as changes, keys without rows are retracted."""
         if self._changes and keys:
             totals = totals.filter(pl.col(_ROWS) != 0)
         return totals.select(*keys, *(expr.alias(name) for name, expr in self._results.items()))
+
+
+StatelessVerbs._changes = Changes

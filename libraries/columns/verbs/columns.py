@@ -6,223 +6,86 @@ A batch is a Polars frame or an Arrow table.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast, get_args
 
 import polars as pl
 
 from libraries.columns.agg import KINDS, Aggregate
-from libraries.columns.kernels.elementwise import are_elementwise, divide_by_numbers, sees_other_rows
 from libraries.columns.operators.aggregate import ALL, PreAggregate, check_aggregate, column_aggregate
 from libraries.columns.operators.asof_changes import AsofChanges
 from libraries.columns.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from libraries.columns.operators.expiring_join import ExpiringHow, ExpiringJoin
 from libraries.columns.operators.join import CHANGE, ColumnJoin, How, check_join
 from libraries.columns.schemas import inference as schemas
-from libraries.columns.schemas.keys import check_made, check_name, check_options, keys_of, output_of
-from libraries.columns.schemas.selections import flat, makes_rows_of_none, names_of_values
+from libraries.columns.schemas.keys import check_made, check_options, keys_of, output_of
 from libraries.columns.verbs import descriptions as verbs
-from libraries.columns.verbs.advice import OF_FRAMES, OF_GROUPS
+from libraries.columns.verbs.advice import OF_GROUPS
 from libraries.columns.verbs.asof_joins import check_asof_ttl, expiring_asof_join
 from libraries.columns.verbs.declared import alike, loop_body, match_to_schema
 from libraries.columns.verbs.expiring_totals import check_ttl, expiring_totals
 from libraries.columns.verbs.interval_joins import interval_join
 from libraries.columns.verbs.key_pairs import Keys, join_of_pairs, key_pairs
-from libraries.columns.verbs.reshaping import drop, rename
 from libraries.columns.verbs.sorting import sort_of_time
+from libraries.columns.verbs.stateless import StatelessVerbs
 from libraries.columns.verbs.top import top_of_groups
 from libraries.columns.verbs.windows import WindowedColumns, split_late
-from timely.data.batch import Batch, as_polars, columns_of, divide
-from timely.data.kernels.expressions import Verb, compiled
+from timely.data.batch import Batch, as_polars, columns_of
+from timely.data.from_records import frame_as, frame_of_records
+from timely.data.kernels.expressions import compiled
+from timely.dataflow import stream as records
 from timely.dataflow.keyed import Keyed, Over, check_over
-from timely.dataflow.stream import Stream, records_of, view
-from timely.dataflow.wire import DESCENDING, Wire, check_callable, naming_options, no_attribute
+from timely.dataflow.stream import records_of
+from timely.dataflow.wire import DESCENDING, Wire, naming_options, no_attribute, view
 from timely.errors import GraphError, user_site
-from timely.io.column_types import Schema
+from timely.io.column_types import Schema, polars_types
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
 from timely.operators.obligations import RepeatsOver
-from timely.operators.shaping import Branch
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
-_OF_ROWS = ("select", "with_columns", "filter")
 
-_OF_OTHERS = {
-    "totals": "agg(total=agg.sum(column)) gives the total of all rows so far, and with over='time' that of each epoch",
-    "groups": "group_by(key).agg(...) gives totals of each key, to join with, and group_by(key).top_k(...) its first rows",
-    "order": "join_asof finds the row before, by a column of times",
-}
-"""Verbs to use instead, by kind of unsupported expression."""
+class Stream(records.Stream):
+    """A stream of records: each batch is a list of anything."""
+
+    def to_columns(self, schema: Schema | None = None, name: str | None = None) -> Columns:
+        """The stream as columns: records are dicts, or tuples in the order of `schema`.
+
+        `schema` gives types of columns by name: Polars', Python's or Arrow's. Without it, each batch has the fields of its
+        first record, in types that all its values need. A value that its column would hold as another one is an error, and
+        so is a record with other fields: where there is no value, say None.
+
+        Raises:
+            GraphError: `schema` is none, or names a type that columns do not have.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> rows = flow.source("rows", falkirk.Iterable([("a", 1), ("b", 2)])).to_columns({"name": str, "n": int})
+        >>> result = rows.with_columns(twice=pl.col("n") * 2).to_records().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [{'name': 'a', 'n': 1, 'twice': 2}, {'name': 'b', 'n': 2, 'twice': 4}])]
+        """
+        types = None if schema is None else polars_types(schema)
+
+        def frame(batch: Batch) -> Batch:
+            if not isinstance(batch, list):
+                return batch if types is None else frame_as(as_polars(batch), types)
+            return frame_of_records(batch, types)
+
+        known = None if types is None else pl.Schema(types)
+        return view(
+            self._stage("to_columns", name, frame, schema=known, repeats_over="batch" if types is None else "record"),
+            Columns,
+        )
 
 
-class Columns(Wire):
+class Columns(StatelessVerbs):
     """A stream of Polars frames or Arrow tables.
 
     Where `schema` is known, a column that is not there, or of a type that a verb does not take, is a GraphError at the call;
     elsewhere it is an OperatorError at the first batch. A `name=` that another operator has is a GraphError of every verb.
     """
-
-    _hints = OF_FRAMES
-
-    def __getitem__(self, key: object) -> NoReturn:
-        raise TypeError(
-            "a stream has no rows here, and no columns to take out: select(...) chooses columns, filter(...) rows, and "
-            "capture(name) gives batches to whoever runs the dataflow"
-        )
-
-    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
-        """Polars' `select` on every batch.
-
-        A selection of only constants gives a row for each row, as `with_columns` would.
-
-        Raises:
-            GraphError: an argument is no expression or name of a column, or cannot be computed, where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> seen = sales.select("shop", double=pl.col("price") * 2).capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 6), ('s', 8), ('n', 10)], [('s', 12)]]
-        """
-        check_name("select", name, self.schema)
-        chosen = _kept(exprs)
-        given = [*flat(chosen), *named.values()]
-        fills = makes_rows_of_none(given)
-        few = compiled("select", chosen, named)
-        names = None if fills else names_of_values(flat(chosen), named)
-        if names is None:
-            return self._plan("select", name, lambda frame: frame.select(*chosen, **named), given, few, fills)
-        return self._plan(
-            "select", name, lambda frame: frame.with_columns(*chosen, **named).select(names), given, few, fills
-        )
-
-    def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
-        """Polars' `with_columns` on every batch.
-
-        Raises:
-            GraphError: an argument is no expression or name of a column, or cannot be computed, where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> seen = sales.with_columns(double=pl.col("price") * 2).capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3, 6), ('s', 4, 8), ('n', 5, 10)], [('s', 6, 12)]]
-        """
-        check_name("with_columns", name, self.schema)
-        chosen = _kept(exprs)
-        given = [*flat(chosen), *named.values()]
-        few = compiled("with_columns", chosen, named)
-        return self._plan("with_columns", name, lambda frame: frame.with_columns(*chosen, **named), given, few)
-
-    def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Columns:
-        """Polars' `filter` on every batch.
-
-        Raises:
-            GraphError: an argument is no expression, or no truth value where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> seen = sales.filter(pl.col("price") > 4).capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 5)], [('s', 6)]]
-        """
-        check_name("filter", name, self.schema)
-        chosen = _kept(predicates)
-        given = [*flat(chosen), *constraints.values()]
-        few = compiled("filter", chosen, constraints)
-        return self._plan("filter", name, lambda frame: frame.filter(*chosen, **constraints), given, few)
-
-    def _plan(
-        self,
-        kind: str,
-        name: str | None,
-        plan: Callable[[Any], Any],
-        given: Iterable[Any] = (),
-        few: Verb | None = None,
-        fills: bool = False,
-    ) -> Columns:
-        """Stage for a Polars verb on eager or lazy frames; `given` are its expressions."""
-        expressions = list(given)
-        if kind in _OF_ROWS and (seen := sees_other_rows(expressions)) is not None and not self._are_times():
-            raise GraphError(
-                f"{user_site()}: {kind}: an expression looks at other rows, and in a stream it would see those of one batch: "
-                f"{_OF_OTHERS[seen]}; behind sort(..., over='time') a batch is an epoch, and map_batches(function) is of each "
-                "batch as it comes"
-            )
-        schema = schemas.after(kind, plan, self.schema, expressions)
-        divides = divide_by_numbers(expressions)
-        by_row = not fills and (few is not None or (not divides and are_elementwise(expressions)))
-        return self._stage(
-            kind,
-            name,
-            lambda batch: plan(as_polars(batch)),
-            schema=schema,
-            plan=plan,
-            few=few,
-            fills=fills,
-            divides=divides,
-            repeats_over="record" if by_row else "batch",
-        )
-
-    def _are_times(self) -> bool:
-        """True if each batch is all rows of a time, as behind `sort`."""
-        incoming: Any = None
-        for output in self.outputs:
-            node = self.graph.nodes[output.node]
-            while node.kind in _OF_ROWS:
-                incoming = incoming or self.graph.incoming()
-                node = self.graph.nodes[incoming[node.index][0].source.node]
-            if node.kind != "sort":
-                return False
-        return len(self.outputs) == 1
-
-    def _choose(self, kind: str, *exprs: Any) -> Columns:
-        """Internal stage for the selection `exprs`."""
-        return self._plan(kind, None, lambda frame: frame.select(*exprs), exprs, compiled("select", exprs, {}))
-
-    def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Columns:
-        """Polars' `drop`: the rows without some columns.
-
-        `strict`: a column that is not there is an error.
-
-        Raises:
-            GraphError: there is no column of such a name, or none is left.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n"], "price": [3], "paid": [True]})]))
-        >>> seen = sales.drop("price", "paid").capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[('n',)]]
-        """
-        return drop(self, columns, strict, name)
-
-    def rename(
-        self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
-    ) -> Columns:
-        """Polars' `rename`: the same rows with other column names.
-
-        `strict`: a column that is not there is an error.
-
-        Raises:
-            GraphError: `mapping` is neither a dict nor a function, a column is not there, or a name would be there twice.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n"], "price": [3]})]))
-        >>> sales.rename({"price": "paid"}).schema
-        Schema([('shop', String), ('paid', Int64)])
-        >>> sales.rename(str.upper).schema
-        Schema([('SHOP', String), ('PRICE', Int64)])
-        """
-        return rename(self, mapping, strict, name)
 
     def sort(
         self,
@@ -256,136 +119,6 @@ class Columns(Wire):
         [[('n', 5), ('n', 3), ('s', 4)], [('s', 6)]]
         """
         return sort_of_time(self, (by, *more_by), descending, nulls_last, over, name)
-
-    def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Columns:
-        """Polars' `cast`: convert columns, by name or all, to other types.
-
-        `strict`: a value that has none in the new type is an error.
-
-        Raises:
-            GraphError: a column is not there, or cannot be of the type, where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n"], "price": ["3"]})]))
-        >>> sales.cast({"price": int}).schema
-        Schema([('shop', String), ('price', Int64)])
-        """
-        return self._plan("cast", name, lambda frame: frame.cast(dtypes, strict=strict))
-
-    def drop_nulls(self, subset: Any = None, *, name: str | None = None) -> Columns:
-        """Polars' `drop_nulls`: rows without a null in `subset`, or in any column.
-
-        Raises:
-            GraphError: a column is not there, where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", None], "price": [3, 4]})]))
-        >>> seen = sales.drop_nulls("shop").capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3)]]
-        """
-        return self._plan("drop_nulls", name, lambda frame: frame.drop_nulls(subset))
-
-    def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Columns:
-        """Polars' `drop_nans`: rows without NaN in `subset`, or in any column.
-
-        Raises:
-            GraphError: a column is not there, or is not of floats, where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"price": [3.5, float("nan")]})]))
-        >>> seen = sales.drop_nans().capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[(3.5,)]]
-        """
-        return self._plan("drop_nans", name, lambda frame: frame.drop_nans(subset))
-
-    def fill_null(self, value: Any, *, name: str | None = None) -> Columns:
-        """Polars' `fill_null`: replace nulls by `value`, in columns of its type.
-
-        Strategies as "forward" are of rows in an order, which streams do not have.
-
-        Raises:
-            GraphError: `value` cannot be computed, where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", None], "price": [None, 4]})]))
-        >>> seen = sales.fill_null(0).capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 0), (None, 4)]]
-        """
-        kind = "with_columns" if isinstance(value, pl.Expr) else "fill_null"  # an expression may be of several rows
-        return self._plan(kind, name, lambda frame: frame.fill_null(value), [value])
-
-    def fill_nan(self, value: Any, *, name: str | None = None) -> Columns:
-        """Polars' `fill_nan`: replace NaN by `value`, in columns of floats.
-
-        Raises:
-            GraphError: `value` cannot be computed, where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"price": [3.5, float("nan")]})]))
-        >>> seen = sales.fill_nan(0.0).capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[(3.5,), (0.0,)]]
-        """
-        kind = "with_columns" if isinstance(value, pl.Expr) else "fill_nan"
-        return self._plan(kind, name, lambda frame: frame.fill_nan(value), [value])
-
-    def explode(self, columns: Any, *more_columns: Any, name: str | None = None) -> Columns:
-        """Polars' `explode`: a row for each item of columns of lists.
-
-        Raises:
-            GraphError: a column is not there, or is not of lists, where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s"], "prices": [[3, 4], [5]]})]))
-        >>> seen = sales.explode("prices").capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3), ('n', 4), ('s', 5)]]
-        """
-        schemas.check_nested("explode", (columns, *more_columns), self.schema)
-        return self._plan("explode", name, lambda frame: frame.explode(columns, *more_columns))
-
-    def unnest(self, columns: Any, *more_columns: Any, name: str | None = None) -> Columns:
-        """Polars' `unnest`: a column for each field of columns of structs.
-
-        Raises:
-            GraphError: a column is not there, or is not of structs, or a field has the name of another
-                column, where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"of": [{"shop": "n", "price": 3}]})]))
-        >>> sales.unnest("of").schema
-        Schema([('shop', String), ('price', Int64)])
-        """
-        schemas.check_nested("unnest", (columns, *more_columns), self.schema)
-        return self._plan("unnest", name, lambda frame: frame.unnest(columns, *more_columns))
-
-    def pipe(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """`function(stream, ...)`, for user-defined steps within a chain of verbs.
-
-        Raises:
-            GraphError: `function` is no function.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"price": [3, 4]})]))
-        >>> def dearer(stream, than):
-        ...     return stream.filter(pl.col("price") > than)
-        >>> seen = sales.pipe(dearer, than=3).capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[(4,)]]
-        """
-        check_callable(function, "pipe")
-        return function(self, *args, **kwargs)
 
     def map_batches(
         self,
@@ -477,90 +210,6 @@ class Columns(Wire):
         if known is not None and callable(body):
             body = loop_body(known, body)
         return Wire.iterate(self, body, limit, name)
-
-    def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
-        """Call `function(batch)` on every batch; for looking, not for output.
-
-        Raises:
-            GraphError: `function` is no function.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> seen = sales.inspect(lambda batch: print(len(batch), "rows")).capture("out")
-        >>> result = falkirk.run(flow)
-        3 rows
-        1 rows
-        """
-        check_callable(function, "inspect")
-
-        def look(batch: Batch) -> Batch:
-            function(batch)
-            return batch
-
-        return self._stage("inspect", name, look, schema=self.schema, repeats_over="record")
-
-    def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
-        """Split rows into two streams: `predicate` true, and the others (false or null).
-
-        Raises:
-            GraphError: `predicate` is no expression, or no truth value where the schema is known.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> dear, cheap = sales.branch(pl.col("price") > 4)
-        >>> captures = dear.capture("dear"), cheap.capture("cheap")
-        >>> result = falkirk.run(flow)
-        >>> [pl.DataFrame(batch).rows() for _, batch in result.captured("dear")]
-        [[('n', 5)], [('s', 6)]]
-        """
-        if not isinstance(predicate, pl.Expr):
-            raise GraphError(f"{user_site()}: branch of columns takes a Polars expression, not {predicate!r}")
-
-        chosen = predicate.fill_null(False).alias("mask")
-        mask = schemas.after("branch", lambda frame: frame.select(chosen), self.schema, [predicate])
-        if mask is not None and mask["mask"] != pl.Boolean:
-            raise GraphError(
-                f"{user_site()}: branch takes an expression that is true or false for each row, and this is {mask['mask']}"
-            )
-
-        by_row = are_elementwise([predicate]) and not divide_by_numbers([predicate])
-
-        def split(batch: Batch) -> tuple[Batch, Batch]:
-            batch = columns_of(batch)
-            mask = as_polars(batch).select(chosen).to_series()
-            if mask.dtype != pl.Boolean:
-                raise TypeError(
-                    f"branch takes an expression that is true or false for each row, and this is {mask.dtype}"
-                )
-            return divide(batch, mask)
-
-        verb = verbs.Split(predicate)
-        node = self._attach("branch", name, factory=lambda: Branch(split, by_row), outputs=2, verb=verb)
-        return self._of(node, 0, self.schema), self._of(node, 1, self.schema)
-
-    def exchange(self, *by: str, name: str | None = None) -> Columns:
-        """Send rows with equal values in the columns `by` to the same worker.
-
-        Raises:
-            GraphError: `by` is empty, or names a column that is not there.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> seen = sales.exchange("shop").filter(shop="s").capture("out")
-        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
-        [[('s', 4)], [('s', 6)]]
-        """
-        if not by or not all(isinstance(column, str) for column in by):
-            raise GraphError(f"{user_site()}: exchange of columns takes names of columns, not {by!r}")
-        schemas.check_columns("exchange", by, self.schema)
-        channel = Exchange(columns=by, prepare=columns_of)
-        return self._stage("exchange", name, columns_of, channel=channel, schema=self.schema, repeats_over="record")
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, or by expressions of one column each, for `agg` or `top_k`.
@@ -694,20 +343,6 @@ class Columns(Wire):
         found = GroupBy(self._marked(), names, made)._aggregate("distinct", {ALL: once}, over, name, ttl, time=time)
         return found._choose("drop", *names)
 
-    def _marked(self) -> Columns:
-        """Rows with a constant column."""
-        mark = pl.lit(0, pl.Int64).alias(ALL)  # of 64 bits, as few rows go without Arrow then
-        few = compiled("with_columns", [mark], {})
-        return self._plan("mark", None, lambda frame: frame.with_columns(mark), [mark], few)
-
-    def _unmarked(self) -> Columns:
-        """Rows without the constant column of `_marked`."""
-        return self._without([ALL])
-
-    def _without(self, hidden: Sequence[str]) -> Columns:
-        """Rows without the internal columns `names`."""
-        return self._choose("drop", pl.all().exclude(hidden))
-
     def join(
         self,
         other: Columns,
@@ -759,10 +394,11 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).sort("price").rows() for _, batch in falkirk.run(flow).captured("out")]
         [[('n', 3, 'north'), ('n', 5, 'north')]]
         """
-        from libraries.columns.verbs.changes import Changes, join_changes
-
-        if isinstance(other, Changes):
-            return join_changes(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
+        if getattr(other, "_signed", False):
+            found: Columns = self._changes.pairs(
+                self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix
+            )
+            return found
         self._same_scope(other, "join")
         pairs = key_pairs(on, left_on, right_on)
         keys = pairs.shared
@@ -811,7 +447,7 @@ class Columns(Wire):
         other._connect(node, 1, channel)
         if not changes:
             return self._of(node, schema=schema)
-        return view(self._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
+        return self._of_changes(node, schema)
 
     def join_asof(
         self,
@@ -867,8 +503,6 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(3, 2, 10, 1)], [(3, 2, 10, -1), (3, 2, 11, 1)]]
         """
-        from libraries.columns.verbs.changes import Changes
-
         self._same_scope(other, "join_asof")
         check_over(over, "join_asof")
         keys = check_asof(on, by, strategy)
@@ -911,7 +545,7 @@ class Columns(Wire):
         other._connect(node, 1, channel)
         if not changes:
             return self._of(node, schema=schema)
-        return view(self._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
+        return self._of_changes(node, schema)
 
     def join_interval(
         self,
@@ -962,7 +596,7 @@ class Columns(Wire):
         time: str | None = None,
         lateness: Length | None = None,
         name: str | None = None,
-    ) -> WindowedColumns:
+    ) -> WindowedColumns[Columns]:
         """Cut the stream into windows of event time, in the column `time`.
 
         For example `window(Tumbling(60), "at").group_by("k").agg(...)`.
@@ -1020,7 +654,8 @@ class Columns(Wire):
         >>> result.captured("watermarks")
         [((0,), [7])]
         """
-        return split_late(self, time, lateness, name)
+        on_time, late, watermarks = split_late(self, time, lateness, name)
+        return on_time, late, view(watermarks, Stream)
 
     def to_records(self, name: str | None = None) -> Stream:
         """Rows as records, one dict each.
@@ -1035,7 +670,7 @@ class Columns(Wire):
         """
         return view(self._stage("to_records", name, records_of, repeats_over="record"), Stream)
 
-    def key_by(self, column: str, name: str | None = None) -> Keyed:
+    def key_by(self, column: str, name: str | None = None) -> Keyed[Stream]:
         """Pairs (value of `column`, row as a dict), for keyed verbs over records.
 
         Raises:
@@ -1058,7 +693,7 @@ class Columns(Wire):
                 raise LookupError(f"there is no column {column!r}, only {', '.join(map(repr, rows[0]))}")
             return [(row[column], row) for row in rows]
 
-        return view(self._stage("key_by", name, pairs, repeats_over="record"), Keyed)
+        return view(self._stage("key_by", name, pairs, repeats_over="record"), Stream).keyed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -1232,8 +867,6 @@ class GroupBy:
         changes: bool = False,
         time: str | None = None,
     ) -> Columns:
-        from libraries.columns.verbs.changes import Changes
-
         keys, columns = self.keys, self.columns
         if ttl is not None:
             check_ttl(ttl, time, over, columns, "epochs without a row of the key")
@@ -1271,10 +904,5 @@ class GroupBy:
             verb=verbs.Totals(keys, named, over) if ttl is None and not changes and not signed else None,
         )
         if changes:
-            return view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
+            return columns._of_changes(node, schema)
         return columns._of(node, schema=schema)
-
-
-def _kept(exprs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments of a verb, with iterators made lists, as every batch needs them."""
-    return tuple(list(expr) if isinstance(expr, Iterator) else expr for expr in exprs)

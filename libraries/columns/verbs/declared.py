@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from libraries.columns.schemas import inference as schemas
+from libraries.columns.verbs.stateless import C, StatelessVerbs
 from timely.data.batch import Batch, as_polars
 from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema, polars_types
 
-if TYPE_CHECKING:
-    from libraries.columns.verbs.columns import Columns
 
-
-def match_to_schema(columns: Columns, schema: Schema, name: str | None) -> Columns:
+def match_to_schema(columns: C, schema: Schema, name: str | None) -> C:
     """`columns` with the declared `schema` in all batches.
 
-    See `Columns.match_to_schema`.
+    See `Columnsolumns.match_to_schema`.
     """
     declared = pl.Schema(polars_types(schema))
     if (known := columns.schema) is not None:
@@ -68,7 +66,7 @@ def loop_body(schema: pl.Schema, body: Callable[[Any], Any]) -> Callable[[Any], 
     Its result must have that schema, too.
     """
 
-    def told(inside: Columns) -> Any:
+    def told(inside: StatelessVerbs) -> Any:
         inside.graph.set_schema(inside.outputs[-1], schema)
         result = body(inside)
         if isinstance(result, tuple) and len(result) == 2:
@@ -79,22 +77,19 @@ def loop_body(schema: pl.Schema, body: Callable[[Any], Any]) -> Callable[[Any], 
 
 
 def _held(again: Any, schema: pl.Schema) -> Any:
-    from libraries.columns.verbs.changes import Changes
-    from libraries.columns.verbs.columns import Columns
-
-    if isinstance(again, Changes):
+    if getattr(again, "_signed", False):
         raise GraphError(
             f"{user_site()}: iterate: what goes round is never taken back, so changes cannot go round: return "
             "them beside it, (again, out)"
         )
-    if not isinstance(again, Columns):
+    if not isinstance(again, StatelessVerbs):
         return again
     if again.schema is not None and (differs := _difference(again.schema, schema)):
         raise GraphError(f"{user_site()}: iterate: what goes round has other columns than what enters: {differs}")
     return match_to_schema(again, schema, None)
 
 
-def alike(streams: list[Columns]) -> list[Columns]:
+def alike(streams: list[C]) -> list[C]:
     """Streams for `concat`, with columns in one order and of common types.
 
     The order is that of the first. Streams of unknown columns stay as they are.
@@ -109,7 +104,7 @@ def alike(streams: list[Columns]) -> list[Columns]:
     return [stream if stream.schema in (None, wanted) else _brought(stream, wanted) for stream in streams]
 
 
-def _brought(stream: Columns, wanted: pl.Schema) -> Columns:
+def _brought(stream: C, wanted: pl.Schema) -> C:
     known = stream.schema
     assert known is not None
     exprs = [pl.col(name) if known[name] == kind else pl.col(name).cast(kind) for name, kind in wanted.items()]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -16,6 +16,7 @@ from libraries.columns.operators.aggregate import PreAggregate
 from libraries.columns.operators.expiring_aggregate import ExpiringAggregate, with_last
 from libraries.columns.operators.windows import AT, ColumnOnTime, ColumnTimes
 from libraries.columns.schemas import inference as schemas
+from libraries.columns.verbs.stateless import C, StatelessVerbs
 from libraries.columns.verbs.windows import check_time, whole_length
 from timely.dataflow.windows import add_judge, check_lateness
 from timely.errors import GraphError, user_site
@@ -23,11 +24,8 @@ from timely.operators.channels import Exchange
 from timely.operators.watermark import ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Epochs, Length
 
-if TYPE_CHECKING:
-    from libraries.columns.verbs.columns import Columns
 
-
-def check_ttl(ttl: Any, time: Any, over: str, columns: Columns, counted: str) -> None:
+def check_ttl(ttl: Any, time: Any, over: str, columns: StatelessVerbs, counted: str) -> None:
     """Refuse an invalid time to live, or one of a verb limited to one time.
 
     Args:
@@ -52,7 +50,7 @@ def check_ttl(ttl: Any, time: Any, over: str, columns: Columns, counted: str) ->
 
 
 def expiring_totals(
-    columns: Columns,
+    columns: C,
     kind: str,
     keys: tuple[str, ...],
     aggregates: Mapping[str, Aggregate],
@@ -60,7 +58,7 @@ def expiring_totals(
     time: str,
     name: str | None,
     schema: pl.Schema | None,
-) -> Columns:
+) -> C:
     """Running totals of keys with a row in the last `ttl` of event time."""
     verb = "agg" if kind == "aggregate" else kind
     instants = isinstance(ttl, dt.timedelta)

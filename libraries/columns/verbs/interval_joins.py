@@ -1,13 +1,13 @@
-"""Interval joins over columns: the operators behind `Columns.join_interval`."""
+"""Interval joins over columns: the operators behind `Columnsolumns.join_interval`."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
 
 from libraries.columns.operators.interval_join import IntervalJoin
 from libraries.columns.operators.windows import AT, ColumnOnTime, ColumnTimes
 from libraries.columns.schemas import inference as schemas
+from libraries.columns.verbs.stateless import C
 from libraries.columns.verbs.windows import check_time, whole_length
 from timely.dataflow.windows import add_judge, check_lateness
 from timely.dataflow.wire import check_at_root
@@ -16,20 +16,17 @@ from timely.operators.channels import Exchange
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Length
 
-if TYPE_CHECKING:
-    from libraries.columns.verbs.columns import Columns
-
 
 def interval_join(
-    left: Columns,
-    right: Columns,
+    left: C,
+    right: C,
     on: str,
     keys: tuple[str, ...],
     lower: Length,
     upper: Length,
     lateness: Length | None,
     name: str | None,
-) -> tuple[Columns, Columns, Columns]:
+) -> tuple[C, C, C]:
     """Joined pairs, and the late rows of either side."""
     check_at_root(left, "join_interval() counts epochs and event time")
     instants = isinstance(lower, dt.timedelta)

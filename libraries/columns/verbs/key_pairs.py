@@ -11,21 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import polars as pl
 
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import column_of
+from libraries.columns.verbs.stateless import C
 from timely.errors import GraphError, user_site
 
-if TYPE_CHECKING:
-    from libraries.columns.verbs.columns import Columns
-
 Keys: TypeAlias = "str | pl.Expr | Sequence[str | pl.Expr]"
-
-Join: TypeAlias = "Callable[[Columns, Columns, list[str], Mapping[str, Any] | None], Columns]"
-"""Join of two streams on columns of one name, given the second's known columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +71,18 @@ def _keys(which: str, given: Any) -> tuple[str | pl.Expr, ...]:
 
 
 def join_of_pairs(
-    left: Columns,
-    right: Columns,
+    left: C,
+    right: C,
     pairs: KeyPairs,
     how: str,
     suffix: str,
     known: Mapping[str, Any] | None,
-    join: Join,
-) -> Columns:
-    """`join` of two streams on keys with different names, or computed keys."""
+    join: Callable[[C, C, list[str], Mapping[str, Any] | None], C],
+) -> C:
+    """`join` of two streams on keys with different names, or computed keys.
+
+    `join` joins on columns of one name, given the second stream's known columns.
+    """
     schemas.joined(how, pairs.left, left.schema, right.schema, suffix, pairs.right)
     of_left = [key for key in pairs.left if isinstance(key, str)]
     of_right = [key for key in pairs.right if isinstance(key, str)]

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from libraries.columns.operators.sort import SortOfTime
 from libraries.columns.schemas import inference as schemas
+from libraries.columns.verbs.stateless import C
 from timely.dataflow.keyed import Over, check_over
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Gather
 
-if TYPE_CHECKING:
-    from libraries.columns.verbs.columns import Columns
-
 
 def sort_of_time(
-    columns: Columns,
+    columns: C,
     by: Iterable[Any],
     descending: bool | Sequence[bool],
     nulls_last: bool | Sequence[bool],
     over: Over,
     name: str | None,
-) -> Columns:
-    """Sorted rows of each time of `columns`: see `Columns.sort`."""
+) -> C:
+    """Sorted rows of each time of `columns`: see `Columnsolumns.sort`."""
     if check_over(over, "sort"):
         raise GraphError(
             f"{user_site()}: rows that go on coming have no last order: say over='time' for the rows of each time in order, "

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-from libraries.columns.operators.join import CHANGE
 from libraries.columns.operators.top import RunningTop, TopOfTime
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import column_of
 from libraries.columns.verbs.key_pairs import Keys
+from libraries.columns.verbs.stateless import C
 from timely.data.kernels.expressions import compiled
 from timely.dataflow.keyed import Over, check_over
-from timely.dataflow.stream import view
 from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 
-if TYPE_CHECKING:
-    from libraries.columns.verbs.columns import Columns
-
 
 def top_of_groups(
-    columns: Columns,
+    columns: C,
     keys: tuple[str, ...],
     k: int,
     by: Keys,
@@ -32,10 +27,8 @@ def top_of_groups(
     over: Over,
     name: str | None,
     signed: bool,
-) -> Columns:
+) -> C:
     """The `k` first rows of each group; signed input if `signed`."""
-    from libraries.columns.verbs.changes import Changes
-
     check_over(over, "top_k")
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise GraphError(f"{user_site()}: top_k takes a number of rows, 1 or more, not {k!r}")
@@ -82,5 +75,5 @@ def top_of_groups(
     )
     found = columns._of(node, schema=schema)
     if over == "scope":
-        found = view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
+        found = columns._of_changes(node, schema)
     return found._without(hidden) if hidden else found

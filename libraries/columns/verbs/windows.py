@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 import polars as pl
 
@@ -26,9 +26,9 @@ from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import check_made, check_options, keys_of
 from libraries.columns.verbs import descriptions as verbs
 from libraries.columns.verbs.advice import OF_GROUPS
+from libraries.columns.verbs.stateless import StatelessVerbs
 from timely.data.kernels.expressions import compiled
 from timely.dataflow.graph import Node
-from timely.dataflow.stream import Stream, view
 from timely.dataflow.windows import add_judge, check_lateness, check_no_event_time, no_row_is_late
 from timely.dataflow.wire import check_at_root, no_attribute
 from timely.errors import GraphError, user_site
@@ -38,12 +38,18 @@ from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
 if TYPE_CHECKING:
-    from libraries.columns.verbs.columns import Columns
+    from typing_extensions import TypeVar  # that of Python 3.11 has no default
+
+    W = TypeVar("W", bound=StatelessVerbs, default=Any)
+else:
+    from typing import TypeVar
+
+    W = TypeVar("W", bound=StatelessVerbs)
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
-class WindowedColumns:
+class WindowedColumns(Generic[W]):
     """Columns cut into windows; see `Columns.window`.
 
     `agg` gives a row for each window that is not empty, or, after `group_by`, for each key in it, when the window closes: the
@@ -54,7 +60,7 @@ class WindowedColumns:
 
     def __init__(
         self,
-        columns: Columns,
+        columns: W,
         shape: Tumbling | Sliding | Session | Epochs,
         time: str | None,
         lateness: Length | None,
@@ -99,7 +105,7 @@ class WindowedColumns:
     def __getattr__(self, name: str) -> NoReturn:
         raise no_attribute(self, name, OF_GROUPS)
 
-    def late(self) -> Columns:
+    def late(self) -> W:
         """Rows too late for at least one of their windows, each once, at its own epoch.
 
         Raises:
@@ -118,7 +124,7 @@ class WindowedColumns:
             raise no_row_is_late(self._shape)
         return self._columns._of(self._judge, LATE, self._columns.schema)
 
-    def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> WindowedColumns:
+    def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> Self:
         """The same windows, with a result for each key.
 
         Keys are columns, or expressions of a column each.
@@ -144,7 +150,7 @@ class WindowedColumns:
         grouped._keys, grouped._made = names, made
         return grouped
 
-    def agg(self, *exprs: Any, name: str | None = None, **aggregates: Aggregate) -> Columns:
+    def agg(self, *exprs: Any, name: str | None = None, **aggregates: Aggregate) -> W:
         """The aggregates of `libraries.columns.agg` for each window, and each key in it.
 
         Raises:
@@ -180,9 +186,7 @@ class WindowedColumns:
             return self._of_epochs(self._shape, aggregates, chosen, schema)
         return self._of_event_time(self._shape, aggregates, chosen, schema)
 
-    def _of_epochs(
-        self, shape: Epochs, aggregates: Mapping[str, Aggregate], name: str, schema: pl.Schema | None
-    ) -> Columns:
+    def _of_epochs(self, shape: Epochs, aggregates: Mapping[str, Aggregate], name: str, schema: pl.Schema | None) -> W:
         keys = self._keys or (ALL,)
         rows = self._with_keys(self._columns)
         channel = Exchange(columns=keys, combine=PreAggregate(keys, aggregates).apply)
@@ -196,7 +200,7 @@ class WindowedColumns:
         aggregates: Mapping[str, Aggregate],
         name: str,
         schema: pl.Schema | None,
-    ) -> Columns:
+    ) -> W:
         columns, judge = self._columns, self._judge
         assert judge is not None
         rows = self._with_keys(columns._of(judge, ON_TIME), isinstance(shape, Session))
@@ -226,20 +230,18 @@ class WindowedColumns:
     def _keyed(self, frame: Any) -> Any:
         return frame.with_columns(self._made)
 
-    def _with_keys(self, rows: Columns, marked: bool = True) -> Columns:
+    def _with_keys(self, rows: W, marked: bool = True) -> W:
         """Rows with the computed keys, or, without a key, with a constant column."""
         if self._made:
             few = compiled("with_columns", self._made, {})
             return rows._plan("group_by", None, self._keyed, self._made, few)
         return rows._marked() if marked and not self._keys else rows
 
-    def _without_mark(self, found: Columns, keys: tuple[str, ...]) -> Columns:
+    def _without_mark(self, found: W, keys: tuple[str, ...]) -> W:
         return found._choose("drop", pl.all().exclude(ALL)) if ALL in keys else found
 
 
-def split_late(
-    columns: Columns, time: str, lateness: Length | None, name: str | None
-) -> tuple[Columns, Columns, Stream]:
+def split_late(columns: W, time: str, lateness: Length | None, name: str | None) -> tuple[W, W, W]:
     """The rows on time, the late ones, and the watermarks: see `Columns.split_late`."""
     if not isinstance(time, str):
         raise GraphError(f"{user_site()}: split_late(time) takes the name of a column, not {time!r}")
@@ -263,7 +265,7 @@ def split_late(
         lambda: ColumnOnTime(time, instants, allowed),
     )
     on_time, late = (columns._of(judge, port, columns.schema) for port in (ON_TIME, LATE))
-    return on_time, late, view(columns._of(judge, WATERMARKS), Stream)
+    return on_time, late, columns._of(judge, WATERMARKS)
 
 
 def check_time(verb: str, time: str, kind: Any, instants: bool) -> None:

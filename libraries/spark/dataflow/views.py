@@ -43,7 +43,7 @@ def view(
         GraphError: for arguments that cannot be, at the user's line.
 
     >>> from libraries import spark
-    >>> from timely.dataflow.dataflow import Dataflow
+    >>> from libraries.columns.verbs.dataflow import Dataflow
     >>> from libraries.connect import Parquet
     >>> orders = Dataflow("orders").columns("orders", Parquet("orders/*.parquet"))
     >>> paid = spark.view(orders, "select shop, price from input where price > 0")

@@ -11,11 +11,11 @@ import pytest
 
 from falkirk.simulate.simulation import Simulation, report
 from libraries.columns import agg
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
 from tests.support.profile import effort, tries
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
-from timely.dataflow.stream import Stream
 from timely.io import Iterable
 
 EPOCHS = 12

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.process.defaults import logs_by_itself
 from libraries.spark.process.session import left_out, settings
 from runtime.run import run
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 
 TEXT = """

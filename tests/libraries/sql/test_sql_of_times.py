@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from libraries.columns import agg
 from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
 from runtime.memory import Cluster
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 from timely.operators.window_shapes import Session, Sliding, Tumbling
 

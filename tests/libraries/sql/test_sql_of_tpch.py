@@ -14,11 +14,11 @@ import pytest
 
 from libraries.columns.operators.join import CHANGE
 from libraries.columns.verbs.changes import Changes
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
 from runtime.memory import Cluster
 from tests.libraries.sql.tpch import QUERIES, tables
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import view
 from timely.io import Batches
 

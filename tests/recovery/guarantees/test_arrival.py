@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 from falkirk import lindi
 from falkirk.simulate.judging import order_of
 from libraries.columns import agg
-from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.columns import Columns, Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.classes import OperatorClass
 from runtime.memory import Cluster
 from tests.recovery.guarantees import test_classes as tables
 from tests.timely.feeding import feed_batches_in_turn
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
-from timely.dataflow.stream import Stream
 from timely.io.memory import rows_of
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
 

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from libraries.columns import agg
-from libraries.columns.verbs.columns import Columns, GroupBy
+from libraries.columns.verbs.columns import Columns, GroupBy, Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.classes import (
     OperatorClass,
     class_of,
@@ -18,9 +19,7 @@ from recovery.guarantees.classes import (
     operators_of,
     why_arbitrary,
 )
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
-from timely.dataflow.stream import Stream
 from timely.dataflow.windows import Windowed
 from timely.dataflow.wire import Wire
 from timely.operators.base import Operator

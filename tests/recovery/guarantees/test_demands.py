@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import FileSink
 from recovery.guarantees.demands import check_demands
 from recovery.guarantees.promises import promises
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.io import Callback, Iterable
 

@@ -29,7 +29,8 @@ from falkirk import differential, graph, lindi
 from falkirk.simulate.judging import exactly
 from libraries.columns import agg
 from libraries.columns.verbs.changes import Changes
-from libraries.columns.verbs.columns import Columns, GroupBy
+from libraries.columns.verbs.columns import Columns, GroupBy, Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.columns.verbs.windows import WindowedColumns
 from libraries.differential.collection import Collection
 from libraries.lindi.columns import Table
@@ -41,9 +42,7 @@ from runtime.memory import Cluster
 from tests.recovery.guarantees import test_arrival as arrival
 from tests.recovery.guarantees import test_classes as tables
 from tests.support.profile import effort
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
-from timely.dataflow.stream import Stream
 from timely.dataflow.windows import Windowed
 from timely.errors import FalkirkError
 from timely.io.memory import rows_of

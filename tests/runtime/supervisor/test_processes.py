@@ -18,12 +18,12 @@ import polars as pl
 import pytest
 
 from libraries.columns import agg
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import FileSink
 from runtime.program import Program
 from runtime.run import run
 from runtime.session import Session
 from runtime.supervisor.supervisor import Job
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import CodecError, FalkirkError, OperatorError, SinkError, WorkerLost
 from timely.io import Iterable, Rate
 from timely.io.scripted import Pause, Scripted

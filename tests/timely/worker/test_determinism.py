@@ -14,9 +14,9 @@ from random import Random
 from typing import Any
 
 from libraries.columns import agg
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.links.frames import encode_frame
 from runtime.memory import Cluster
-from timely.dataflow.dataflow import Dataflow
 
 
 def program() -> Dataflow:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from libraries.columns import agg
 from libraries.columns.operators.aggregate import ColumnAggregate, PreAggregate, column_aggregate
 from libraries.columns.operators.changed_aggregate import ChangedAggregate
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from runtime.session import Session
 from tests.support.in_polars import expression_of
@@ -22,7 +23,6 @@ from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import FakeContext, feed
 from timely.data.batch import as_polars, joined
 from timely.data.kernels.columns import TINY
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.time import Frontier
 

@@ -14,9 +14,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from tests.timely.operators.fake_context import FakeContext
 from timely.data.kernels import expressions
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, OperatorError
 from timely.operators.stateless import Stage, Stateless

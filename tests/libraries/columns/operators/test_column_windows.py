@@ -17,12 +17,12 @@ from libraries.columns.operators.epochs import ColumnEpochs
 from libraries.columns.operators.sessions import ColumnSessions, _reached
 from libraries.columns.operators.windows import AT, START, ColumnWindows
 from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from runtime.session import Session
 from tests.support.in_polars import expression_of
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.operators.window_shapes import Epochs, Sliding, Tumbling
 from timely.operators.window_shapes import Session as SessionWindow

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 
 from libraries import lindi
 from libraries.columns import agg
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
 from runtime.memory import Cluster
 from runtime.run import run
@@ -28,8 +30,6 @@ from timely.data.batch import as_polars
 from timely.data.sums import split as split_sums
 from timely.data.sums import terms
 from timely.data.sums.records import add_up, lowered, plus, total_of
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
 from timely.errors import CodecError
 from timely.io import Batches
 from timely.io.memory import rows_of

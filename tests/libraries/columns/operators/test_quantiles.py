@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from libraries.columns import agg
 from libraries.columns.kernels import sketches
 from libraries.columns.operators.aggregate import ColumnAggregate, PreAggregate
+from libraries.columns.verbs.dataflow import Dataflow
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
 from timely.data.kernels.columns import TINY
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import CodecError, GraphError, OperatorError
 from timely.time import Frontier
 

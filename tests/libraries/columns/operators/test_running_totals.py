@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from libraries.columns import agg
 from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from tests.timely.feeding import feed_batches_in_turn
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.io import Batches
 from timely.operators.window_shapes import Epochs

@@ -17,11 +17,11 @@ from polars.testing import assert_frame_equal
 from libraries.columns import agg
 from libraries.columns.schemas.inference import after
 from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import Csv, Parquet
 from runtime.memory import Cluster
 from runtime.run import run
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError, OperatorError
 from timely.io import Batches, Iterable
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling

@@ -11,7 +11,7 @@ import pytest
 from falkirk import differential, lindi, spark
 from libraries.columns import agg
 from libraries.columns.verbs.columns import Columns
-from timely.dataflow.dataflow import Dataflow
+from libraries.columns.verbs.dataflow import Dataflow
 from timely.errors import GraphError
 
 TAKERS: dict[str, Callable[[Columns, Columns], Any]] = {

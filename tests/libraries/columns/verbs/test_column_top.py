@@ -14,11 +14,11 @@ from libraries.columns import agg
 from libraries.columns.operators.join import CHANGE
 from libraries.columns.operators.top import RunningTop
 from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import FakeContext, feed
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.time import Frontier
 

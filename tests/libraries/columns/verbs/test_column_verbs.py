@@ -17,12 +17,12 @@ from libraries.columns import agg
 from libraries.columns.operators.expiring_aggregate import ExpiringAggregate
 from libraries.columns.state import ExpiringTotals
 from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from tests.support.in_polars import expression_of
 from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import FakeContext
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.io import Batches
 from timely.operators.window_shapes import Epochs, Session, Tumbling

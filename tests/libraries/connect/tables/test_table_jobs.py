@@ -16,11 +16,11 @@ import polars as pl
 import pytest
 
 import falkirk
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.libraries.connect.tables.lakes import DeltaLake, IcebergLake, Lake
 from tests.support.beside import run_beside
-from timely.dataflow.dataflow import Dataflow
 
 KEYS = 30
 
