@@ -19,7 +19,7 @@ from libraries.sql.query import sql
 from runtime.memory import Cluster
 from tests.libraries.sql.tpch import QUERIES, tables
 from timely.data.batch import as_polars
-from timely.dataflow.stream import view
+from timely.dataflow.wire import view
 from timely.io import Batches
 
 

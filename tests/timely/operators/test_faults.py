@@ -90,7 +90,7 @@ def test_a_state_that_is_none_is_refused_with_the_operator(state: Any, says: str
 
     flow = Dataflow("odd")
     flow.source("in", Iterable([1])).unary("odd", Odd).capture("out")
-    with pytest.raises(OperatorError, match=rf"unary 'odd' \(.*test_own.py:[0-9]+\): .*{says}"):
+    with pytest.raises(OperatorError, match=rf"unary 'odd' \(.*test_faults.py:[0-9]+\): .*{says}"):
         falkirk.run(flow)
 
 

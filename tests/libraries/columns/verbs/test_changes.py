@@ -26,7 +26,7 @@ from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from tests.timely.feeding import feed_batches_in_turn
 from timely.data.batch import as_polars
-from timely.dataflow.stream import view
+from timely.dataflow.wire import view
 from timely.errors import GraphError
 from timely.operators.base import Operator
 from timely.operators.window_shapes import Tumbling
