@@ -1,4 +1,6 @@
-"""Libraries on the engine: they extend it by its classes, and it imports none of them.
+"""Libraries on the engine, as extensions of its classes.
+
+The engine imports none of them.
 
 Rooms, lowest first:
 

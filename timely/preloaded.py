@@ -1,4 +1,4 @@
-"""Modules that worker processes load before they are given a program.
+"""Modules of libraries, loaded by worker processes ahead of a program.
 
 The engine imports no library, so whoever puts both together names them: the front door does. One that has a function
 `warm_up()` runs there on a few rows what compiles at first use.
@@ -13,5 +13,5 @@ MODULES: list[str] = []
 
 
 def preload(modules: Iterable[str]) -> None:
-    """Add names of modules to those that worker processes load."""
+    """Add names of modules to those loaded by worker processes."""
     MODULES.extend(name for name in modules if name not in MODULES)

@@ -1,4 +1,4 @@
-"""Streams of columns: verbs over Polars expressions, their operators, state and kernels.
+"""Streams of columns: verbs, operators, state and kernels.
 
 - `kernels`: vectorised work on arrays.
 - `agg`: aggregates.

@@ -280,7 +280,7 @@ def _size(file: Path) -> int:
 
 
 def warm_up() -> None:
-    """Run records, and what libraries have, through common kernels, to load and compile them."""
+    """Run a few records, and the warm-ups of libraries, to load and compile kernels."""
     flow = Dataflow("warm-up")
     words = flow.source("records", Iterable(["a", "b", "a"]))
     words.key_by(lambda word: word).count().capture("counts")

@@ -1,4 +1,4 @@
-"""Interface of sources and sinks, and the simplest ones; called by the runtime only.
+"""Interface of sources and sinks, and the simplest ones; for the runtime.
 
 The contract is in `interface`. Every source says whether it is `rereadable`, and whether it `repeats`: puts
 the same into an epoch that is read again, whoever reads it when. Every sink says

@@ -1,4 +1,4 @@
-"""Columns and types that verbs give, and arguments that name columns.
+"""Inferred columns and types of verbs, and arguments with names of columns.
 
 Enters: schemas, names, Polars expressions. Leaves: schemas, or errors with the user's line.
 """

@@ -344,10 +344,10 @@ class Changes(Columns):
         >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
         [[('s', 4, 'south', 1)], [('s', 4, 'south', -1), ('s', 6, 'south', 1)]]
         """
-        return self.pairs(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
+        return self._pairs(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
 
     @staticmethod
-    def pairs(
+    def _pairs(
         left: Columns,
         right: Columns,
         on: Keys | None,

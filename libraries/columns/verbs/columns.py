@@ -395,7 +395,7 @@ class Columns(StatelessVerbs):
         [[('n', 3, 'north'), ('n', 5, 'north')]]
         """
         if getattr(other, "_signed", False):
-            found: Columns = self._changes.pairs(
+            found: Columns = self._changes._pairs(
                 self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix
             )
             return found

@@ -1,4 +1,4 @@
-"""Verbs of columns that keep nothing: choices of rows and columns, by Polars expressions."""
+"""Stateless verbs of columns: choices of rows and columns by expressions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ C = TypeVar("C", bound="StatelessVerbs")
 
 
 class StatelessVerbs(Wire):
-    """Base of streams of columns: verbs that keep nothing from one batch to the next."""
+    """Base of streams of columns, with verbs batch by batch."""
 
     _hints = OF_FRAMES
     _signed: ClassVar[bool] = False

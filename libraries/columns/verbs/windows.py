@@ -40,16 +40,16 @@ from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tum
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # that of Python 3.11 has no default
 
-    W = TypeVar("W", bound=StatelessVerbs, default=Any)
+    Rows = TypeVar("Rows", bound=StatelessVerbs, default=Any)
 else:
     from typing import TypeVar
 
-    W = TypeVar("W", bound=StatelessVerbs)
+    Rows = TypeVar("Rows", bound=StatelessVerbs)
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
-class WindowedColumns(Generic[W]):
+class WindowedColumns(Generic[Rows]):
     """Columns cut into windows; see `Columns.window`.
 
     `agg` gives a row for each window that is not empty, or, after `group_by`, for each key in it, when the window closes: the
@@ -60,7 +60,7 @@ class WindowedColumns(Generic[W]):
 
     def __init__(
         self,
-        columns: W,
+        columns: Rows,
         shape: Tumbling | Sliding | Session | Epochs,
         time: str | None,
         lateness: Length | None,
@@ -105,7 +105,7 @@ class WindowedColumns(Generic[W]):
     def __getattr__(self, name: str) -> NoReturn:
         raise no_attribute(self, name, OF_GROUPS)
 
-    def late(self) -> W:
+    def late(self) -> Rows:
         """Rows too late for at least one of their windows, each once, at its own epoch.
 
         Raises:
@@ -150,7 +150,7 @@ class WindowedColumns(Generic[W]):
         grouped._keys, grouped._made = names, made
         return grouped
 
-    def agg(self, *exprs: Any, name: str | None = None, **aggregates: Aggregate) -> W:
+    def agg(self, *exprs: Any, name: str | None = None, **aggregates: Aggregate) -> Rows:
         """The aggregates of `libraries.columns.agg` for each window, and each key in it.
 
         Raises:
@@ -186,7 +186,9 @@ class WindowedColumns(Generic[W]):
             return self._of_epochs(self._shape, aggregates, chosen, schema)
         return self._of_event_time(self._shape, aggregates, chosen, schema)
 
-    def _of_epochs(self, shape: Epochs, aggregates: Mapping[str, Aggregate], name: str, schema: pl.Schema | None) -> W:
+    def _of_epochs(
+        self, shape: Epochs, aggregates: Mapping[str, Aggregate], name: str, schema: pl.Schema | None
+    ) -> Rows:
         keys = self._keys or (ALL,)
         rows = self._with_keys(self._columns)
         channel = Exchange(columns=keys, combine=PreAggregate(keys, aggregates).apply)
@@ -200,7 +202,7 @@ class WindowedColumns(Generic[W]):
         aggregates: Mapping[str, Aggregate],
         name: str,
         schema: pl.Schema | None,
-    ) -> W:
+    ) -> Rows:
         columns, judge = self._columns, self._judge
         assert judge is not None
         rows = self._with_keys(columns._of(judge, ON_TIME), isinstance(shape, Session))
@@ -230,18 +232,18 @@ class WindowedColumns(Generic[W]):
     def _keyed(self, frame: Any) -> Any:
         return frame.with_columns(self._made)
 
-    def _with_keys(self, rows: W, marked: bool = True) -> W:
+    def _with_keys(self, rows: Rows, marked: bool = True) -> Rows:
         """Rows with the computed keys, or, without a key, with a constant column."""
         if self._made:
             few = compiled("with_columns", self._made, {})
             return rows._plan("group_by", None, self._keyed, self._made, few)
         return rows._marked() if marked and not self._keys else rows
 
-    def _without_mark(self, found: W, keys: tuple[str, ...]) -> W:
+    def _without_mark(self, found: Rows, keys: tuple[str, ...]) -> Rows:
         return found._choose("drop", pl.all().exclude(ALL)) if ALL in keys else found
 
 
-def split_late(columns: W, time: str, lateness: Length | None, name: str | None) -> tuple[W, W, W]:
+def split_late(columns: Rows, time: str, lateness: Length | None, name: str | None) -> tuple[Rows, Rows, Rows]:
     """The rows on time, the late ones, and the watermarks: see `Columns.split_late`."""
     if not isinstance(time, str):
         raise GraphError(f"{user_site()}: split_late(time) takes the name of a column, not {time!r}")
