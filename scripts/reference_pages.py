@@ -28,7 +28,7 @@ PAGES = ROOT / "docs" / "names"
 _DIRECTIVES = re.compile(r"```\{eval-rst\}\n(.*?)```\n", re.DOTALL)
 _DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   .*\n)*)", re.MULTILINE)
 _INHERITED = re.compile(r":inherited-members: ?(\w*)")
-_VARIABLES = {"S_co": "Stream", "K": "Keyed", "Rows": "Columns"}
+_VARIABLES = {"S_co": "Stream", "K": "Keyed", "Given": "Columns"}
 """What type variables of the engine stand for at the front door."""
 _SECTIONS = ("Args:", "Raises:", "Returns:", "Yields:")
 _WIDTH = 100

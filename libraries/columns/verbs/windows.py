@@ -40,16 +40,16 @@ from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tum
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # that of Python 3.11 has no default
 
-    Rows = TypeVar("Rows", bound=StatelessVerbs, default=Any)
+    Given = TypeVar("Given", bound=StatelessVerbs, default=Any)
 else:
     from typing import TypeVar
 
-    Rows = TypeVar("Rows", bound=StatelessVerbs)
+    Given = TypeVar("Given", bound=StatelessVerbs)
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
-class WindowedColumns(Generic[Rows]):
+class WindowedColumns(Generic[Given]):
     """Columns cut into windows; see `Columns.window`.
 
     `agg` gives a row for each window that is not empty, or, after `group_by`, for each key in it, when the window closes: the
@@ -60,7 +60,7 @@ class WindowedColumns(Generic[Rows]):
 
     def __init__(
         self,
-        columns: Rows,
+        columns: Given,
         shape: Tumbling | Sliding | Session | Epochs,
         time: str | None,
         lateness: Length | None,
@@ -105,8 +105,8 @@ class WindowedColumns(Generic[Rows]):
     def __getattr__(self, name: str) -> NoReturn:
         raise no_attribute(self, name, OF_GROUPS)
 
-    def late(self) -> Rows:
-        """Rows too late for at least one of their windows, each once, at its own epoch.
+    def late(self) -> Given:
+        """Given too late for at least one of their windows, each once, at its own epoch.
 
         Raises:
             GraphError: the windows are of epochs, for which no row is late.
@@ -150,7 +150,7 @@ class WindowedColumns(Generic[Rows]):
         grouped._keys, grouped._made = names, made
         return grouped
 
-    def agg(self, *exprs: Any, name: str | None = None, **aggregates: Aggregate) -> Rows:
+    def agg(self, *exprs: Any, name: str | None = None, **aggregates: Aggregate) -> Given:
         """The aggregates of `libraries.columns.agg` for each window, and each key in it.
 
         Raises:
@@ -188,7 +188,7 @@ class WindowedColumns(Generic[Rows]):
 
     def _of_epochs(
         self, shape: Epochs, aggregates: Mapping[str, Aggregate], name: str, schema: pl.Schema | None
-    ) -> Rows:
+    ) -> Given:
         keys = self._keys or (ALL,)
         rows = self._with_keys(self._columns)
         channel = Exchange(columns=keys, combine=PreAggregate(keys, aggregates).apply)
@@ -202,7 +202,7 @@ class WindowedColumns(Generic[Rows]):
         aggregates: Mapping[str, Aggregate],
         name: str,
         schema: pl.Schema | None,
-    ) -> Rows:
+    ) -> Given:
         columns, judge = self._columns, self._judge
         assert judge is not None
         rows = self._with_keys(columns._of(judge, ON_TIME), isinstance(shape, Session))
@@ -232,18 +232,18 @@ class WindowedColumns(Generic[Rows]):
     def _keyed(self, frame: Any) -> Any:
         return frame.with_columns(self._made)
 
-    def _with_keys(self, rows: Rows, marked: bool = True) -> Rows:
-        """Rows with the computed keys, or, without a key, with a constant column."""
+    def _with_keys(self, rows: Given, marked: bool = True) -> Given:
+        """Given with the computed keys, or, without a key, with a constant column."""
         if self._made:
             few = compiled("with_columns", self._made, {})
             return rows._plan("group_by", None, self._keyed, self._made, few)
         return rows._marked() if marked and not self._keys else rows
 
-    def _without_mark(self, found: Rows, keys: tuple[str, ...]) -> Rows:
+    def _without_mark(self, found: Given, keys: tuple[str, ...]) -> Given:
         return found._choose("drop", pl.all().exclude(ALL)) if ALL in keys else found
 
 
-def split_late(columns: Rows, time: str, lateness: Length | None, name: str | None) -> tuple[Rows, Rows, Rows]:
+def split_late(columns: Given, time: str, lateness: Length | None, name: str | None) -> tuple[Given, Given, Given]:
     """The rows on time, the late ones, and the watermarks: see `Columns.split_late`."""
     if not isinstance(time, str):
         raise GraphError(f"{user_site()}: split_late(time) takes the name of a column, not {time!r}")
