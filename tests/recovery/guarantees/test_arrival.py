@@ -25,6 +25,7 @@ from runtime.memory import Cluster
 from tests.recovery.guarantees import test_classes as tables
 from tests.timely.feeding import feed_batches_in_turn
 from timely.dataflow.keyed import Keyed
+from timely.dataflow.wire import view
 from timely.io.memory import rows_of
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
 
@@ -125,7 +126,7 @@ def given_in(kind: type, verb: Verb, epochs: list[list[Any]], workers: int, arri
     """The batches that come out at each time, where records come in some order, in some batches, at some workers."""
     flow = Dataflow()
     stream = flow.input("in")
-    made = verb(kind(stream.graph, stream.scope, stream.outputs))
+    made = verb(stream.keyed() if kind is Keyed else view(stream, kind))
     out = made.capture("out")
     dealt: list[list[Any]] = []
     for rows in epochs:
