@@ -15,11 +15,34 @@ from runtime.imports import mind_script
 
 mind_script()  # before anything else is imported: beside the script there may be a queue.py
 
+from timely.preloaded import preload  # noqa: E402
+
+preload(["libraries.columns.warm", "libraries.connect"])
+
 from importlib import import_module  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
+from typing import TYPE_CHECKING, Any, TypeAlias  # noqa: E402
 
 if TYPE_CHECKING:
     from libraries import differential, graph, lindi, spark
+    from libraries.columns import agg
+    from libraries.columns.verbs.changes import Changes
+    from libraries.columns.verbs.columns import Columns, GroupBy, Stream
+    from libraries.columns.verbs.dataflow import Dataflow
+    from libraries.columns.verbs.windows import WindowedColumns as _WindowedColumns
+    from libraries.connect import (
+        Csv,
+        Delta,
+        DeltaSink,
+        Files,
+        FileSink,
+        Iceberg,
+        IcebergSink,
+        JsonLines,
+        Listen,
+        Parquet,
+        Socket,
+        SqliteSink,
+    )
     from libraries.sql.query import sql
     from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
     from runtime.explain import Hold
@@ -27,16 +50,12 @@ if TYPE_CHECKING:
     from runtime.job import Result
     from runtime.session import InputHandle, ProbeHandle, Session
     from timely.data.codec import register
-    from timely.dataflow.changes import Changes
-    from timely.dataflow.column_windows import WindowedColumns
-    from timely.dataflow.columns import Columns, GroupBy
-    from timely.dataflow.dataflow import Dataflow, Loop
     from timely.dataflow.graph import Region, Scope
-    from timely.dataflow.keyed import Keyed
-    from timely.dataflow.stream import Stream
-    from timely.dataflow.windows import Epochs, Sliding, Tumbling, Window, Windowed
+    from timely.dataflow.keyed import Keyed as _Keyed
+    from timely.dataflow.windows import Epochs, Sliding, Tumbling, Window
     from timely.dataflow.windows import Session as SessionWindow
-    from timely.dataflow.wire import Capture, Probe
+    from timely.dataflow.windows import Windowed as _Windowed
+    from timely.dataflow.wire import Capture, Loop, Probe
     from timely.errors import FalkirkError
     from timely.io import (
         Abort,
@@ -44,38 +63,30 @@ if TYPE_CHECKING:
         Callback,
         Chunk,
         Console,
-        Csv,
-        Delta,
-        DeltaSink,
         End,
         Eof,
-        Files,
-        FileSink,
-        Iceberg,
-        IcebergSink,
         Iterable,
-        JsonLines,
-        Listen,
         Memory,
-        Parquet,
         Partition,
         Pause,
         Position,
         Rate,
         Scripted,
         Sink,
-        Socket,
         Source,
-        SqliteSink,
         Wait,
         Writer,
     )
-    from timely.operators import agg
     from timely.operators.base import Capability, Context, Operator
     from timely.operators.channels import Broadcast, Exchange
     from timely.operators.process import Timers
     from timely.state import KeyedState, Parts, State, TimedBatches, TimedValues
     from timely.time import END, Frontier, Time
+
+    # For type checkers: of which streams they are made.
+    Keyed: TypeAlias = _Keyed[Stream]
+    Windowed: TypeAlias = _Windowed[Keyed]
+    WindowedColumns: TypeAlias = _WindowedColumns[Columns]
 
 __all__ = [
     "END",
@@ -174,15 +185,15 @@ _HOMES = {
     "Callback": "timely.io",
     "Capability": "timely.operators.base",
     "Capture": "timely.dataflow.wire",
-    "Changes": "timely.dataflow.changes",
+    "Changes": "libraries.columns.verbs.changes",
     "Chunk": "timely.io",
-    "Columns": "timely.dataflow.columns",
+    "Columns": "libraries.columns.verbs.columns",
     "Console": "timely.io",
     "Context": "timely.operators.base",
-    "Csv": "timely.io",
-    "Dataflow": "timely.dataflow.dataflow",
-    "Delta": "timely.io",
-    "DeltaSink": "timely.io",
+    "Csv": "libraries.connect",
+    "Dataflow": "libraries.columns.verbs.dataflow",
+    "Delta": "libraries.connect",
+    "DeltaSink": "libraries.connect",
     "Eager": "recovery.policy",
     "End": "timely.io",
     "Eof": "timely.io",
@@ -190,26 +201,26 @@ _HOMES = {
     "Epochs": "timely.dataflow.windows",
     "Exchange": "timely.operators.channels",
     "FalkirkError": "timely.errors",
-    "FileSink": "timely.io",
-    "Files": "timely.io",
+    "FileSink": "libraries.connect",
+    "Files": "libraries.connect",
     "Frontier": "timely.time",
-    "GroupBy": "timely.dataflow.columns",
+    "GroupBy": "libraries.columns.verbs.columns",
     "Hold": "runtime.explain",
-    "Iceberg": "timely.io",
-    "IcebergSink": "timely.io",
+    "Iceberg": "libraries.connect",
+    "IcebergSink": "libraries.connect",
     "InputHandle": "runtime.session",
     "Iterable": "timely.io",
-    "JsonLines": "timely.io",
+    "JsonLines": "libraries.connect",
     "Keyed": "timely.dataflow.keyed",
     "KeyedState": "timely.state",
     "Lazy": "recovery.policy",
     "Limits": "runtime.inputs",
-    "Listen": "timely.io",
+    "Listen": "libraries.connect",
     "LogHistory": "recovery.policy",
-    "Loop": "timely.dataflow.dataflow",
+    "Loop": "timely.dataflow.wire",
     "Memory": "timely.io",
     "Operator": "timely.operators.base",
-    "Parquet": "timely.io",
+    "Parquet": "libraries.connect",
     "Partition": "timely.io",
     "Parts": "timely.state",
     "Pause": "timely.io",
@@ -226,11 +237,11 @@ _HOMES = {
     "Sink": "timely.io",
     "Sliding": "timely.dataflow.windows",
     "Snapshot": "recovery.policy",
-    "Socket": "timely.io",
+    "Socket": "libraries.connect",
     "Source": "timely.io",
-    "SqliteSink": "timely.io",
+    "SqliteSink": "libraries.connect",
     "State": "timely.state",
-    "Stream": "timely.dataflow.stream",
+    "Stream": "libraries.columns.verbs.columns",
     "Time": "timely.time",
     "TimedBatches": "timely.state",
     "TimedValues": "timely.state",
@@ -239,9 +250,9 @@ _HOMES = {
     "Wait": "timely.io",
     "Window": "timely.dataflow.windows",
     "Windowed": "timely.dataflow.windows",
-    "WindowedColumns": "timely.dataflow.column_windows",
+    "WindowedColumns": "libraries.columns.verbs.windows",
     "Writer": "timely.io",
-    "agg": "timely.operators.agg",
+    "agg": "libraries.columns.agg",
     "differential": "libraries.differential",
     "graph": "libraries.graph",
     "lindi": "libraries.lindi",

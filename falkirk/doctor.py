@@ -29,7 +29,7 @@ from rich.text import Text
 from falkirk.progress_view import size_text
 
 if TYPE_CHECKING:
-    from timely.dataflow.dataflow import Dataflow
+    from libraries.columns.verbs.dataflow import Dataflow
 
 _SELF_TEST_SECONDS = 60.0
 _SYNCS = 40
@@ -330,7 +330,7 @@ def self_test() -> Finding:
 
 
 def _counts_dataflow(records: int) -> Dataflow:
-    from timely.dataflow.dataflow import Dataflow
+    from libraries.columns.verbs.dataflow import Dataflow
     from timely.io import Iterable
 
     flow = Dataflow("self-test")

@@ -1,4 +1,10 @@
-"""Libraries written on top of the engine's public names: batch regions on Spark.
+"""Libraries on the engine, as extensions of its classes.
 
-To come: queries over records, differential collections, graph algorithms, and connectors to other systems.
+The engine imports none of them.
+
+Rooms, lowest first:
+
+- `columns`: verbs over Polars expressions; `connect`: files, tables, sockets, SQLite.
+- `differential`: collections; `sql`: queries over columns.
+- `graph`: algorithms; `lindi`: queries over records and columns; `spark`: batch regions, and programs on Spark.
 """

@@ -14,12 +14,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.classes import class_of, operators_of
 from recovery.guarantees.repeating import obligation_of
 from tests.recovery.guarantees.test_divisions import GRAPHS, OF_COLUMNS, OF_RECORDS, of_graph
-from timely.dataflow.columns import Columns
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
+from timely.dataflow.wire import view
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "obligations.md"
 
@@ -46,7 +47,7 @@ def _declared(kind: type, verb: Callable[[Any], Any]) -> tuple[str, str]:
     """Weakest declaration among the operators of `verb`; class of the last one."""
     flow = Dataflow()
     stream = flow.input("in")
-    made = verb(kind(stream.graph, stream.scope, stream.outputs))
+    made = verb(stream.keyed() if kind is Keyed else view(stream, kind))
     operators = operators_of(flow.graph)
     added = [node for node in flow.graph.nodes if node.kind != "input"]
     found = {

@@ -27,6 +27,9 @@ PAGES = ROOT / "docs" / "names"
 
 _DIRECTIVES = re.compile(r"```\{eval-rst\}\n(.*?)```\n", re.DOTALL)
 _DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   .*\n)*)", re.MULTILINE)
+_INHERITED = re.compile(r":inherited-members: ?(\w*)")
+_VARIABLES = {"S_co": "Stream", "K": "Keyed", "Given": "Columns"}
+"""What type variables of the engine stand for at the front door."""
 _SECTIONS = ("Args:", "Raises:", "Returns:", "Yields:")
 _WIDTH = 100
 _OF_THE_SITE = """`make docs` builds it.
@@ -60,7 +63,7 @@ def _filled(block: str) -> Iterator[str]:
         found = re.search(r":members:(.*(?:\n {6}.*)*)", options)
         if found is not None:
             chosen = found[1].replace("\n", " ").replace(",", " ").split()
-            for member in chosen or list(_members(value, kind, "inherited-members" in options)):
+            for member in chosen or list(_members(value, kind, _INHERITED.search(options))):
                 yield from _entry(f"{name}.{member}", inspect.getattr_static(value, member), "####")
 
 
@@ -75,12 +78,14 @@ def named(name: str) -> Any:
     return found
 
 
-def _members(value: Any, kind: str, inherited: bool) -> Iterator[str]:
-    """The public members with docstrings, in the order of the source."""
+def _members(value: Any, kind: str, inherited: re.Match[str] | None) -> Iterator[str]:
+    """The public members with docstrings, in the order of the source; `inherited` may name the base where they end."""
     if kind == "module":
         yield from value.__all__
         return
-    for owner in value.__mro__ if inherited else (value,):
+    owners: tuple[type, ...] = (value,) if inherited is None else value.__mro__
+    ends = [number for number, owner in enumerate(owners) if inherited and owner.__name__ == inherited[1]]
+    for owner in owners[: ends[0]] if ends else owners:
         for name, member in vars(owner).items():
             if (
                 not name.startswith("_")
@@ -148,6 +153,9 @@ def _parts(parameters: list[inspect.Parameter]) -> Iterator[str]:
 def _without_quotes(text: str) -> str:
     """Annotations, which are texts, as they stand in the source; objects without their addresses."""
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+    for variable, bound in _VARIABLES.items():
+        text = re.sub(rf"\b{variable}\b", bound, text)
+    text = re.sub(r"\b(Keyed|Windowed|WindowedColumns)\[\w+\]", r"\1", text)
     return re.sub(r"^'(.*)'$", r"\1", re.sub(r"<(?:function|class) '?([\w.<>]+?)'?(?: at 0x\w+)?>", r"\1", text))
 
 

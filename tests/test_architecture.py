@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {
     "timely": [
         "errors",
-        "story seen_functions",
+        "story seen_functions preloaded",
         "time",
         "data",
         "io",
@@ -60,6 +60,25 @@ ROOMS = {
         *("memory", "observer store_client recovery_driver", "page", "processes", "supervisor"),
         "run host_file hosts",
     ],
+    "libraries": [
+        "connect columns",
+        "differential sql",
+        "graph lindi spark",
+    ],
+    "libraries.columns": [
+        "kernels",
+        "agg",
+        "state",
+        "operators",
+        "schemas",
+        "verbs",
+        "warm",
+    ],
+    "libraries.connect": [
+        "claim validation lines sqlite_values",
+        "files tables",
+        "sockets sqlite",
+    ],
     "libraries.spark": [
         "errors",
         "files versions",
@@ -75,8 +94,13 @@ ROOMS = {
     ],
 }
 
+# Circles that are left, by the names of their modules in order, and why.
+CIRCLES = {
+    "runtime.processes.recovery runtime.processes.worker": "a worker loads recovery's modules only where there is a store",
+}
+
 # The deterministic core: fed with events, returns effects. Whatever it needs from outside is handed to it.
-PURE = ["timely", "recovery", "monitor.coordination", "monitor.explain", "monitor.history"]
+PURE = ["timely", "recovery", "monitor.coordination", "monitor.explain", "monitor.history", "libraries.columns"]
 # Sources and sinks, and the disk: the runtime calls them.
 NOT_PURE = ["timely.io", "recovery.store.local"]
 IMPURE_MODULES = {
@@ -155,30 +179,24 @@ def matches(name: str, patterns: list[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
 
 
-def runtime_nodes(node: ast.AST, deferred: bool = True, types: bool = False) -> Iterator[ast.AST]:
-    """Every node that can run: bodies of `if TYPE_CHECKING:` are for the type checker alone.
-
-    Without `deferred` only what runs while the module is imported, so no bodies of functions; with `types` those bodies too.
-    """
+def runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node that can run: bodies of `if TYPE_CHECKING:` are for the type checker alone."""
     for child in ast.iter_child_nodes(node):
-        if not deferred and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        if (
-            not types
-            and isinstance(child, ast.If)
-            and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-        ):
+        if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             for other in child.orelse:
                 yield other
-                yield from runtime_nodes(other, deferred)
+                yield from runtime_nodes(other)
             continue
         yield child
-        yield from runtime_nodes(child, deferred, types)
+        yield from runtime_nodes(child)
 
 
-def imports(module: Module, deferred: bool = True, types: bool = False) -> Iterator[tuple[str, ast.stmt]]:
-    """Absolute names that a module imports, each as far as it names a module of ours."""
-    for node in runtime_nodes(module.tree, deferred, types):
+def imports(module: Module, types: bool = False) -> Iterator[tuple[str, ast.stmt]]:
+    """Absolute names that a module imports, each as far as it names a module of ours.
+
+    Those in functions count; with `types` those for type checkers, too.
+    """
+    for node in ast.walk(module.tree) if types else runtime_nodes(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node
@@ -193,16 +211,15 @@ def imports(module: Module, deferred: bool = True, types: bool = False) -> Itera
                 yield full if full in modules() or base == "numpy" else base, node
 
 
-def house_of(name: str) -> str:
-    """The house that a module is in; empty where there are no rooms."""
-    return next((house for house in ROOMS if within(name, [house])), "")
+def houses_of(name: str) -> list[str]:
+    """The houses that a module is in: a room of one may be a house itself."""
+    return [house for house in ROOMS if within(name, [house]) and name != house]
 
 
-def room(name: str) -> int | None:
-    """The floor of a module within its house; None for the house's own `__init__`, and for houses without rooms."""
-    house = house_of(name)
-    inside = name.removeprefix(f"{house}.").split(".")[0]
-    return next((level for level, names in enumerate(ROOMS.get(house, [])) if inside in names.split()), None)
+def room(house: str, name: str) -> int | None:
+    """The floor of a module within a house; None for one outside of it."""
+    inside = name.removeprefix(f"{house}.").split(".")[0] if within(name, [house]) else ""
+    return next((level for level, names in enumerate(ROOMS[house]) if inside in names.split()), None)
 
 
 def within(name: str, packages: list[str]) -> bool:
@@ -222,7 +239,7 @@ def test_packages_import_downwards_only() -> None:
     problems = []
     for module in modules().values():
         own = PACKAGES.index(module.name.split(".")[0])
-        for name, node in imports(module):
+        for name, node in imports(module, types=True):
             package = name.split(".")[0]
             if package in PACKAGES and PACKAGES.index(package) > own:
                 problems.append(f"{module.at(node)}: {PACKAGES[own]} imports {name}, and {package} lies above it")
@@ -234,13 +251,14 @@ def test_packages_import_downwards_only() -> None:
 def test_rooms_import_downwards_only() -> None:
     problems = []
     for module in modules().values():
-        house, own = house_of(module.name), room(module.name)
-        for name, node in imports(module):
-            other = room(name)
-            if own is not None and other is not None and house_of(name) == house and other > own:
-                problems.append(
-                    f"{module.at(node)}: {module.name} imports {name}: {ROOMS[house][other]} lies above {ROOMS[house][own]}"
-                )
+        for house in houses_of(module.name):
+            own = room(house, module.name)
+            for name, node in imports(module, types=True):
+                other = room(house, name)
+                if own is not None and other is not None and other > own:
+                    problems.append(
+                        f"{module.at(node)}: {module.name} imports {name}: {ROOMS[house][other]} lies above {ROOMS[house][own]}"
+                    )
     assert not problems, report(problems)
 
 
@@ -248,7 +266,8 @@ def test_every_module_has_a_room() -> None:
     problems = [
         f"{module.path.relative_to(ROOT)}: give {module.name} a place in ROOMS"
         for module in modules().values()
-        if house_of(module.name) not in ("", module.name) and room(module.name) is None
+        for house in houses_of(module.name)
+        if room(house, module.name) is None
     ]
     assert not problems, report(problems)
 
@@ -256,34 +275,22 @@ def test_every_module_has_a_room() -> None:
 def test_every_folder_says_what_enters_and_what_leaves() -> None:
     problems = []
     for module in modules().values():
-        if module.path.name == "__init__.py" and house_of(module.name) not in ("", module.name):
+        if module.path.name == "__init__.py" and any(house != "libraries" for house in houses_of(module.name)):
             said = ast.get_docstring(module.tree) or ""
             if "Enters:" not in said or "Leaves:" not in said:
                 problems.append(f"{module.path.relative_to(ROOT)}: say in its docstring what enters and what leaves")
     assert not problems, report(problems)
 
 
-def test_no_modules_need_each_other_to_be_imported() -> None:
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    for module in modules().values():
-        targets = {name for name, _ in imports(module, deferred=False) if name in modules()}
-        graph.add_edges_from((module.name, name) for name in targets if name != module.name)
-    circles = [" -> ".join(sorted(each)) for each in nx.strongly_connected_components(graph) if len(each) > 1]
-    assert not circles, report(circles)
-
-
-WITHOUT_CIRCLES = ["recovery", "monitor"]
-"""Packages whose modules do not need each other in a circle, deferred imports and those for types counted."""
-
-
-def test_no_modules_know_each_other_in_a_circle() -> None:
+def test_no_modules_import_each_other() -> None:
     graph: nx.DiGraph[str] = nx.DiGraph()
     for module in modules().values():
         targets = {name for name, _ in imports(module, types=True) if name in modules()}
         graph.add_edges_from((module.name, name) for name in targets if name != module.name)
-    circles = [" -> ".join(sorted(each)) for each in nx.strongly_connected_components(graph) if len(each) > 1]
-    found = [each for each in circles if each.split(".")[0] in WITHOUT_CIRCLES]
-    assert not found, report(found)
+    found = {" ".join(sorted(each)) for each in nx.strongly_connected_components(graph) if len(each) > 1}
+    problems = [f"a circle, deferred and type-only imports counted: {each}" for each in sorted(found - CIRCLES.keys())]
+    problems += [f"no circle any more: take it out of CIRCLES: {each}" for each in CIRCLES if each not in found]
+    assert not problems, report(problems)
 
 
 def test_pure_core_imports_no_clock_chance_socket_or_thread() -> None:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from common import arguments, report
 
 from falkirk import agg
-from timely.data.kernels.partial import partial
+from libraries.columns.agg import Aggregate, parts_of
+from libraries.columns.kernels.partial import partial
 from timely.data.kernels.tables import compiled_loops
-from timely.operators.agg import Aggregate, parts_of
 from timely.operators.keyed import PLUS, Reduce, combiner
 from timely.time import Frontier
 

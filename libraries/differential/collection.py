@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 import polars as pl
 
+from libraries.columns.verbs.columns import Columns, Stream
 from libraries.differential import reducers
 from libraries.differential.arrangement import Reading
 from libraries.differential.channel import BY_KEY
@@ -22,11 +23,8 @@ from libraries.differential.rows import NOTHING, Rows, as_key, as_pairs, made_ro
 from recovery.policy.chosen import as_policy
 from timely.data.absent import ABSENT
 from timely.data.batch import Batch
-from timely.dataflow.columns import Columns
-from timely.dataflow.dataflow import Loop
 from timely.dataflow.graph import Graph, Output, Scope
-from timely.dataflow.stream import Stream
-from timely.dataflow.wire import Capture, Probe, add_feedback, check_callable, no_attribute
+from timely.dataflow.wire import Capture, Loop, Probe, add_feedback, check_callable, no_attribute
 from timely.errors import GraphError, user_site
 from timely.io.interface import Sink
 from timely.operators.channels import PIPELINE

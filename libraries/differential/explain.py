@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential.collection import Collection, from_changes
 from libraries.differential.joins import Join
 from libraries.differential.lookups import Lookup
@@ -24,9 +26,7 @@ from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Distinct, Threshold
 from libraries.differential.rows import as_pairs, of_key
 from runtime.session import Session
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Node, Output
-from timely.dataflow.stream import Stream
 from timely.dataflow.wire import Capture
 from timely.errors import GraphError, user_site
 from timely.operators.borders import Enter, Feedback, Leave

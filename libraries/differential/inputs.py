@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential.collection import Collection, from_changes
 from libraries.differential.identity import identity
 from libraries.differential.operators import added_up
 from libraries.differential.rows import as_pairs, rows_of
 from runtime.session import InputHandle, Session
 from timely.data.batch import Batch
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import naming_the_line
 from timely.time import Time, leq
 

@@ -8,9 +8,9 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
+from libraries.columns.verbs.columns import Columns
 from libraries.differential import Collection
 from libraries.differential.rows import as_key
-from timely.dataflow.columns import Columns
 from timely.dataflow.wire import Wire
 from timely.errors import GraphError, user_site
 

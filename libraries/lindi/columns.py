@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import polars as pl
 
+from libraries.columns.kernels.sorted_rows import in_content_order, sorted_rows
+from libraries.columns.verbs.columns import Columns
 from libraries.lindi.query import Base
 from timely.data.batch import Batch, as_polars, columns_of
-from timely.data.kernels.sorted_rows import in_content_order, sorted_rows
-from timely.dataflow.columns import Columns
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from libraries.columns.verbs.columns import Stream
 from libraries.lindi.query import Base
 from timely.data.batch import Batch
 from timely.data.content import by_content, in_order
 from timely.data.keys import are_canonical, canonical
 from timely.data.representatives import represent_all
-from timely.data.unrounded import lowered, lowered_all, total_of
-from timely.dataflow.stream import Stream, records_of
+from timely.data.sums.records import lowered, lowered_all, total_of
+from timely.dataflow.stream import records_of
 from timely.dataflow.wire import check_callable, check_combine
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange

@@ -1,8 +1,8 @@
 """Spark: batch regions, sources, sinks and tables, and its process management.
 
 >>> from libraries import spark
->>> from timely.dataflow.dataflow import Dataflow
->>> from timely.io import Parquet
+>>> from libraries.columns.verbs.dataflow import Dataflow
+>>> from libraries.connect import Parquet
 >>> flow = Dataflow("orders")
 >>> orders = flow.columns("orders", Parquet("orders/*.parquet"))
 >>> totals = spark.batch(orders, "select customer, sum(price) as total from input group by customer", over="all")

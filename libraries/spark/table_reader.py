@@ -20,13 +20,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from libraries.connect.tables.delta_source import Delta
+from libraries.connect.tables.iceberg_source import Iceberg
+from libraries.connect.tables.source import Log, TablePartition
 from libraries.spark.errors import SparkError
 from libraries.spark.files.epoch_table import EpochTable
 from libraries.spark.versions import arrow_schema
 from timely.io.interface import Chunk
-from timely.io.tables.delta_source import Delta
-from timely.io.tables.iceberg_source import Iceberg
-from timely.io.tables.source import Log, TablePartition
 
 _MOST = 16
 """Most tasks to read one version."""

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import polars as pl
 
+from libraries.columns import agg
+from libraries.columns.agg import Aggregate
+from libraries.columns.verbs.columns import Columns
 from libraries.sql.expressions import Expression, expression, polars, refuse
 from libraries.sql.nodes import Node, is_star, name_of, replaced, text
 from libraries.sql.relations import Mode, Relation, computed
 from libraries.sql.tables import Rows
 from libraries.sql.windows import WindowCall, bound_of, check_outside, window_in
-from timely.dataflow.columns import Columns
-from timely.operators import agg
-from timely.operators.agg import Aggregate
 
 
 class _Names:

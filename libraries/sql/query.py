@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import polars as pl
 
+from libraries.columns.verbs.columns import Columns
 from libraries.sql.aggregates import totals
 from libraries.sql.expressions import Expression, check_known, listed, output_of, polars, refuse
 from libraries.sql.nodes import DIALECT, Node, is_star, name_of, replaced, text
@@ -23,7 +24,6 @@ from libraries.sql.subqueries import Conditions, conjuncts, has_query
 from libraries.sql.subqueries import listed as listed_tables
 from libraries.sql.tables import Rows, join, table
 from libraries.sql.windows import check_outside, has_window
-from timely.dataflow.columns import Columns
 from timely.dataflow.keyed import Over, check_over
 from timely.errors import GraphError, user_site
 from timely.operators.window_shapes import Length

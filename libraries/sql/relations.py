@@ -14,15 +14,15 @@ from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
+from libraries.columns import agg
+from libraries.columns.operators.join import CHANGE
+from libraries.columns.verbs.changes import Changes
+from libraries.columns.verbs.columns import Columns
 from libraries.sql.expressions import Expression, Late, refuse
 from timely.data.batch import Batch, as_polars
 from timely.data.kernels.expressions import FEW, apply, compiled
-from timely.dataflow.changes import Changes
-from timely.dataflow.columns import Columns
 from timely.dataflow.keyed import Over
-from timely.dataflow.stream import view
-from timely.operators import agg
-from timely.operators.column_join import CHANGE
+from timely.dataflow.wire import view
 from timely.operators.window_shapes import Length
 
 Verb: TypeAlias = Literal["select", "with_columns", "filter"]

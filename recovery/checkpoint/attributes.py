@@ -18,7 +18,7 @@ from recovery.recorder import WorkerRecorder
 from timely.dataflow.graph import Node
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Operator
-from timely.operators.carried import WRAPPED
+from timely.operators.exchange_check import WRAPPED
 from timely.state import State
 from timely.worker.worker import Worker
 

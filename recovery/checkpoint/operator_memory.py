@@ -28,7 +28,7 @@ import pyarrow as pa
 from recovery.layout import Layout
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context, Operator
-from timely.operators.carried import WRAPPED
+from timely.operators.exchange_check import WRAPPED
 from timely.state import Parts
 from timely.worker.processor import build_operator
 from timely.worker.worker import Worker

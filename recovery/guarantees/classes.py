@@ -11,9 +11,8 @@ from enum import IntEnum
 
 from recovery.guarantees.repeating import obligation_of
 from timely.dataflow.graph import Graph, Node
-from timely.operators.aggregate import ColumnAggregate
 from timely.operators.base import Operator
-from timely.operators.keyed import Distinct, Reduce
+from timely.operators.keyed import Distinct
 from timely.operators.obligations import Obligation
 from timely.state import is_transient
 
@@ -62,7 +61,7 @@ def class_of(node: Node, operators: Operators) -> OperatorClass:
         return OperatorClass.REPEATABLE
     if node.scope.depth > 1 or not _runs_on(operator):
         return OperatorClass.DETERMINISTIC  # its state ends with the epoch, or with each time
-    converges = isinstance(operator, Reduce) or (isinstance(operator, ColumnAggregate) and operator.ttl is None)
+    converges = operator is not None and operator.converges
     return OperatorClass.CONVERGENT_CAPABLE if converges else OperatorClass.DETERMINISTIC
 
 

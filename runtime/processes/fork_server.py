@@ -27,6 +27,7 @@ from pathlib import Path
 import msgspec
 
 from runtime.processes import own_server
+from timely.preloaded import MODULES, preload
 
 PRELOADED = ("runtime.processes.worker", "runtime.processes.recovery", "runtime.processes.monitor")
 
@@ -209,7 +210,8 @@ def _let_go_of_standard_files() -> None:
 
 def main() -> None:
     """Entry point: import the modules, then serve fork requests."""
-    for module in PRELOADED:
+    preload(sys.argv[2:])
+    for module in (*PRELOADED, *MODULES):
         import_module(module)
     for module in _WITH_FIRST_USE:
         with suppress(ImportError):

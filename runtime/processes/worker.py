@@ -17,10 +17,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import polars as pl
 
 from monitor.coordination.supervision import Note
 from runtime.control import (
@@ -57,7 +56,7 @@ from timely.dataflow.plan import Plan, compile_plan
 from timely.errors import CodecError
 from timely.io import Iterable
 from timely.io.waiting import wait_readable
-from timely.operators import agg
+from timely.preloaded import MODULES
 from timely.time import Time
 
 if TYPE_CHECKING:
@@ -281,18 +280,14 @@ def _size(file: Path) -> int:
 
 
 def warm_up() -> None:
-    """Run records and columns through common kernels, to load and compile them."""
+    """Run a few records, and the warm-ups of libraries, to load and compile kernels."""
     flow = Dataflow("warm-up")
     words = flow.source("records", Iterable(["a", "b", "a"]))
     words.key_by(lambda word: word).count().capture("counts")
-    frame = pl.DataFrame({"k": [1, 2, 1], "w": ["a", "b", "a"], "v": [1, 2, 3]})
-    columns = flow.input("columns")
-    columns.to_columns().group_by("w").agg(n=agg.count(), t=agg.sum("v")).capture("words")
-    columns.to_columns().group_by("k").agg(n=agg.count(), t=agg.sum("v")).capture("numbers")
     with Session(flow) as session:
-        session.input("columns").send(frame)
-        session.input("columns").close()
         session.run()
+    for module in MODULES:
+        getattr(import_module(module), "warm_up", lambda: None)()
 
 
 def _capturing(plan: Plan, tell: Callable[[FromChild], None]) -> Callable[[int, Time, Batch], None]:

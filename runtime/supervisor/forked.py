@@ -25,6 +25,7 @@ from pathlib import Path
 from runtime.imports import environment_for_children
 from runtime.processes import own_server
 from runtime.processes.fork_server import NUMBER, Order, ordered
+from timely.preloaded import MODULES
 
 SERVER = "runtime.processes.fork_server"
 
@@ -189,7 +190,7 @@ class ForkClient(ForkOrders):
         mine, theirs = socket.socketpair()
         super().__init__(mine)
         with theirs:
-            arguments = [sys.executable, "-P", "-m", SERVER, str(theirs.fileno())]
+            arguments = [sys.executable, "-P", "-m", SERVER, str(theirs.fileno()), *MODULES]
             self._process = subprocess.Popen(arguments, pass_fds=[theirs.fileno()], process_group=0, env=environment)
 
     def alive(self) -> bool:

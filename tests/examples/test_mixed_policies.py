@@ -16,13 +16,13 @@ import networkx as nx
 import pytest
 
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
 from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from tests.support.beside import run_beside
 from tests.support.processes import monitor_pid
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

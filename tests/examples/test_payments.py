@@ -16,6 +16,7 @@ import pytest
 
 from falkirk.simulate.judging import observed
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.promises import Alike, Grade, promises
 from recovery.layout import lay_out
 from recovery.policy import POLICIES
@@ -24,7 +25,6 @@ from runtime.supervisor.supervisor import Job
 from tests.soak.kills import Phase, busy, in_recovery, kill
 from tests.support.beside import run_beside
 from tests.support.processes import monitor_pid
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

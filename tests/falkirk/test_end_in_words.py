@@ -13,13 +13,13 @@ import pytest
 
 from falkirk import run
 from falkirk.progress_view import Reading, WorkerReading, plain_line
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch, Ephemeral
 from recovery.protocol import END as PLAIN_END
 from runtime.control import JobStats
 from runtime.page.address import PAGE_FILE
 from tests.monitor.web.serving import ask, get, streaming
 from tests.support.processes import wait_for
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.io import Iterable
 from timely.operators.base import Context, JobContext, Operator

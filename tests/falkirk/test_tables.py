@@ -16,8 +16,8 @@ from falkirk.graph_view import picture
 from falkirk.progress_view import LiveDisplay, Meter
 from falkirk.tables import print_table
 from falkirk.what_if_view import Predicted, show
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.control import Stats
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Console, Iterable
 
 WIDTHS = [40, 60, 80, 120]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from falkirk.what_if_view import predict
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch, Lazy
 from recovery.store.local import LocalStore
 from runtime.page.address import PAGE_FILE, open_page
@@ -25,7 +26,6 @@ from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.support.beside import run_beside
 from tests.support.command_line import falkirk_command
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io.interface import Chunk, End, Partition, Wait
 

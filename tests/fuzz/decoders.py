@@ -31,6 +31,13 @@ import pyarrow.parquet as pq
 import zmq
 from msgspec.structs import replace
 
+from libraries.columns.kernels import sketches
+from libraries.columns.kernels.signed import signed, with_special, with_vast
+from libraries.connect import Csv, JsonLines, Parquet
+from libraries.connect.claim import owner_of
+from libraries.connect.files.source import FileSource
+from libraries.connect.lines import LineBuffer
+from libraries.connect.tables.delta_source import _DeltaFile, _DeltaLog
 from libraries.differential.rows import rows_of
 from libraries.spark import protocol as spark
 from libraries.spark.cluster.attempt import read_ending
@@ -80,16 +87,10 @@ from tests.recovery.store.owners import memory_disk
 from timely.data.codec import decode, decode_batch, encode, encode_batch, register
 from timely.data.codec.batches import ARROW, POLARS, RECORDS
 from timely.data.codec.typed import Typed
-from timely.data.kernels import sketches, terms
-from timely.data.kernels.signed import signed, with_special, with_vast
 from timely.data.messages import Frame, Message
+from timely.data.sums import terms
 from timely.dataflow.fingerprint import read_outline
-from timely.io import Csv, JsonLines, Parquet
-from timely.io.claim import owner_of
-from timely.io.file_source import FileSource
 from timely.io.interface import Chunk, End
-from timely.io.lines import LineBuffer
-from timely.io.tables.delta_source import _DeltaFile, _DeltaLog
 from timely.worker.outbox import decode_message
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None

@@ -10,6 +10,8 @@ from typing import Any
 from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
 from falkirk.simulate.world import World
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.agent import Agent
 from recovery.agent.effects import Effect, Report
 from recovery.agent.events import Event
@@ -29,8 +31,6 @@ from tests.falkirk.simulate.programs import (
     two_loops,
     unsteady_key,
 )
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
 from timely.io import Iterable
 from timely.operators.base import Context
 from timely.time import Time

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import Layout
 from recovery.policy import AtLeastOnce, Batch, Ephemeral, Lazy
 from recovery.policy.at_least_once import given_anew, sending_anew
 from tests.recovery.layouts import layout
 from tests.recovery.test_layout import laid_out, logged
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.io import Console, Iterable
 from timely.operators.base import Operator

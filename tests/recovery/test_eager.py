@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falkirk.simulate.simulation import Simulation
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink
 from recovery.layout import Layout
 from recovery.policy import Batch, Eager, Ephemeral, Lazy
 from tests.recovery.test_layout import Remembers, groups, laid_out, logged
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
-from timely.io import Callback, FileSink, Iterable
+from timely.io import Callback, Iterable
 
 
 def of_group(layout: Layout, name: str) -> tuple[bool, bool]:

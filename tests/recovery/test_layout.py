@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink
 from recovery.layout import Layout, lay_out
 from recovery.policy import Batch, Ephemeral, Lazy, LogHistory
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
-from timely.dataflow.stream import Stream
 from timely.errors import GraphError
-from timely.io import Callback, FileSink, Iterable, Memory
+from timely.io import Callback, Iterable, Memory
 from timely.operators.base import Operator
 from timely.operators.window_shapes import Tumbling
 from timely.time import Summary

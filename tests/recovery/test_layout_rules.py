@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from libraries import differential
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import EdgeInfo, Layout, ProcessorInfo
 from recovery.policy import POLICIES, AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from tests.recovery.test_layout import Remembers, chains, groups, laid_out, logged, repeating, words
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
 from timely.errors import GraphError
 from timely.io import Callback, Iterable, Memory
 from timely.operators.base import Capability, Context

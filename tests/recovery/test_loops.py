@@ -13,6 +13,8 @@ import pytest
 import recovery.checkpoint.checkpoints
 import recovery.rollback.queues
 from falkirk.simulate.faults import Rates
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination.cuts import Cuts
 from monitor.coordination.options import Options
 from recovery.agent.completion import GroupInputs
@@ -24,9 +26,7 @@ from recovery.protocol import InMemory
 from recovery.rollback.queues import goes_again
 from tests.recovery.jobs import Faults, simulated
 from tests.support.mutation import Change, Instead, changed
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
-from timely.dataflow.stream import Stream
 from timely.io import Iterable, Memory
 from timely.operators.base import Context, Operator
 from timely.time import Time

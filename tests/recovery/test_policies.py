@@ -13,18 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import falkirk
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Columns, Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination.handshake import layout_changes
 from recovery.layout import Layout, lay_out
 from recovery.policy import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, Snapshot, interval
-from timely.dataflow.columns import Columns
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import differences, fingerprint, outline
 from timely.dataflow.keyed import Keyed
 from timely.dataflow.plan import compile_plan
-from timely.dataflow.stream import Stream
 from timely.errors import GraphError
 from timely.io import Iterable
-from timely.operators import agg
 
 
 def words(flow: Dataflow) -> Stream:

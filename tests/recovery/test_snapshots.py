@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import GroupInfo, Layout
 from recovery.policy import AtLeastOnce, Batch, Ephemeral, Lazy, LogHistory, Snapshot
 from tests.recovery.test_layout import groups, laid_out, logged
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.io import Iterable
 

@@ -8,9 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink, SqliteSink
 from recovery.policy import Eager, Lazy
-from timely.dataflow.dataflow import Dataflow
-from timely.io import Chunk, End, FileSink, Rate, SqliteSink, Wait
+from timely.io import Chunk, End, Rate, Wait
 
 PER_EPOCH = 50
 

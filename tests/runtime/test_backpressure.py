@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.inputs import Limits
 from runtime.memory import Cluster
 from runtime.run import run
 from runtime.session import Session
 from timely.data.batch import Batch
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Iterable, Memory
 from timely.io.interface import Chunk, End, Position, Wait

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import falkirk
-from timely.dataflow.dataflow import Dataflow
+from libraries.columns.verbs.dataflow import Dataflow
 from timely.errors import FalkirkError
 
 

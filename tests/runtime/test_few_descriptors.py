@@ -15,10 +15,11 @@ import polars as pl
 import pytest
 
 import falkirk
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import Csv, FileSink, JsonLines, Parquet, SqliteSink
 from tests.support.few_descriptors import few_descriptors
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import SinkError, SourceError
-from timely.io import Csv, FileSink, Iterable, JsonLines, Memory, Parquet, SqliteSink
+from timely.io import Iterable, Memory
 
 FILES = 4
 
@@ -81,7 +82,7 @@ def test_a_job_over_files_waits_for_descriptors(kind: str, tmp_path: Path) -> No
 
 def test_a_database_with_a_journal_waits_for_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is opened anew for each transaction; SQLite says only that it cannot open a file."""
-    monkeypatch.setattr("timely.io.sqlite._WAL_IS_SOUND", False)
+    monkeypatch.setattr("libraries.connect.sqlite._WAL_IS_SOUND", False)
     writer = SqliteSink(tmp_path / "out.db", "t").open(0, 2)
     for epoch in range(2):
         writer.write(epoch, [{"n": epoch}])

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.control import Built
 from runtime.hosts import HostFile, create_host_files, run_host
 from runtime.program import built, check_alike
 from tests.support.processes import free_addresses
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError
 from timely.io import Iterable
@@ -47,7 +47,7 @@ with open(out, "w") as file:
 WORDCOUNT = """
 import os
 from random import Random
-from timely.dataflow.dataflow import Dataflow
+from libraries.columns.verbs.dataflow import Dataflow
 from timely.io import Iterable
 
 def words(part):
@@ -63,7 +63,7 @@ def build():
 
 ENDLESS = """
 import os, sys
-from timely.dataflow.dataflow import Dataflow
+from libraries.columns.verbs.dataflow import Dataflow
 from timely.io import Rate
 
 def check(n):

@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falkirk import run
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import Parquet
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.layout import lay_out
 from recovery.policy import AtLeastOnce, Ephemeral
@@ -27,10 +29,9 @@ from runtime.inputs import Limits, PartitionPosition, SourceDriver
 from runtime.workspace import Workspace
 from tests.falkirk.simulate.programs import Clocked
 from tests.support.mutation import Change, Rules
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, SourceError
-from timely.io import Batches, Chunk, End, Iterable, Parquet, Rate, Scripted, Wait
+from timely.io import Batches, Chunk, End, Iterable, Rate, Scripted, Wait
 from timely.io.scripted import Pause
 from timely.worker.restoring import Orders, rewind
 from timely.worker.worker import Worker

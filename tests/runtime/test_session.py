@@ -10,12 +10,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.explain import Hold, report
 from runtime.inputs import Limits
 from runtime.memory import Cluster
 from runtime.run import run
 from runtime.session import Session
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError, OperatorError
 from timely.io import Iterable, Memory, Scripted

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns import agg
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.explain import report
 from runtime.memory import Cluster
 from runtime.run import run
 from runtime.session import InputHandle, Session
 from tests.timely.worker.oracle import Oracle, paths_of
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.draw import mermaid
 from timely.errors import GraphError, OperatorError
-from timely.operators import agg
 from timely.operators.base import Context, Operator
 from timely.progress.tracker import Tracker
 from timely.time import END, INF, Time, minimal

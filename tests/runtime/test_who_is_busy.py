@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
 from recovery.recorder import WorkerRecorder
 from runtime.memory import Cluster
 from runtime.observer import Counting
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 from timely.operators.stateless import Stateless
 from timely.worker import restoring

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.control import JobStats
 from runtime.run import run
 from runtime.session import Session
 from runtime.workspace import VARIABLE, RunningJob, Workspace
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Iterable
 from timely.io.interface import End, Wait

@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.job import Result
 from runtime.program import Program
 from runtime.run import run
@@ -23,7 +24,6 @@ from tests.falkirk.simulate.drawn import Region, built, captured, draw, draw_div
 from tests.soak.kills import kill
 from tests.support.beside import run_beside
 from tests.support.processes import monitor_pid
-from timely.dataflow.dataflow import Dataflow
 
 PAUSE = 0.004
 """Seconds for each record of a source, of which there are 200 to 300."""

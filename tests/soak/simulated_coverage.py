@@ -31,7 +31,7 @@ import coverage
 if TYPE_CHECKING:  # at run time nothing of the product may be imported before the tracing begins
     from falkirk.simulate.outside import Result
     from falkirk.simulate.world import World
-    from timely.dataflow.dataflow import Dataflow
+    from libraries.columns.verbs.dataflow import Dataflow
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPLAINED = Path(__file__).with_name("never_simulated.toml")

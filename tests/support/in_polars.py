@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from timely.operators.agg import Aggregate
+from libraries.columns.agg import Aggregate
 
 
 def expression_of(aggregate: Aggregate) -> pl.Expr:

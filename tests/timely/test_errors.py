@@ -12,16 +12,17 @@ from typing import Any
 import polars as pl
 import pytest
 
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import Csv, FileSink, Parquet
 from runtime.memory import Cluster
 from runtime.run import run
 from timely.data.batch import Batch
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
 from timely.errors import CodecError, FalkirkError, OperatorError, SinkError, SourceError
-from timely.io import Csv, FileSink, Iterable, Memory, Parquet
+from timely.io import Iterable, Memory
 from timely.io.interface import Chunk, End, Position, Wait
-from timely.operators import agg
 from timely.operators.base import Context, Operator
 from timely.operators.channels import Exchange
 from timely.time import Time

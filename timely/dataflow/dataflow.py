@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from timely.dataflow.columns import Columns
 from timely.dataflow.draw import mermaid
-from timely.dataflow.graph import Graph, Output, Region, Scope
-from timely.dataflow.stream import Stream, view
-from timely.dataflow.wire import add_feedback, add_input, check_reason
+from timely.dataflow.graph import Graph, Node, Output, Region, Scope
+from timely.dataflow.stream import Stream
+from timely.dataflow.wire import Loop, add_feedback, add_input, check_reason
 from timely.errors import GraphError, user_site
 from timely.io.interface import Source
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # that of Python 3.11 has no default
 
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """Open end of a loop made with `Dataflow.feedback`.
+    S_co = TypeVar("S_co", bound=Stream, default=Stream, covariant=True)
+else:
+    from typing import TypeVar
 
-    Close it with `stream.connect_loop(loop)`.
-
-    >>> flow = falkirk.Dataflow()
-    >>> loop, round_again = flow.feedback(flow.scope("halving"))
-    >>> round_again.filter(lambda n: n > 1).map(lambda n: n // 2).connect_loop(loop)
-    """
-
-    graph: Graph
-    node: int
+    S_co = TypeVar("S_co", bound=Stream, covariant=True)
 
 
-class Dataflow:
+class Dataflow(Generic[S_co]):
     """Dataflow program under construction.
 
     >>> flow = falkirk.Dataflow("greeting")
@@ -39,6 +32,9 @@ class Dataflow:
 
     Every worker builds the same one, so building must not depend on chance, time, or the worker.
     """
+
+    _streams: ClassVar[type[Any]] = Stream
+    """Kind of its streams: `S_co`, a subclass where a library adds verbs."""
 
     def __init__(self, name: str = "dataflow") -> None:
         if not isinstance(name, str) or not name:
@@ -49,7 +45,7 @@ class Dataflow:
     def name(self) -> str:
         return self.graph.name
 
-    def source(self, name: str, source: Source) -> Stream:
+    def source(self, name: str, source: Source) -> S_co:
         """Stream read from `source`; its positions are stored under the name.
 
         So they are found again after a restart.
@@ -67,27 +63,9 @@ class Dataflow:
                 f"{user_site()}: source({name!r}) takes a source, for example Csv(path); {source!r} is none"
             )
         node = self.graph.add_node("source", self.graph.root, name, source=source, inputs=0)
-        return Stream(self.graph, self.graph.root, (Output(node.index),))
+        return self._stream(self.graph.root, node)
 
-    def columns(self, name: str, source: Source) -> Columns:
-        """Stream of columns read from `source`; see `source`.
-
-        Raises:
-            GraphError: `source` is none, or the name is taken.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> prices = flow.columns("prices", falkirk.Batches([pl.DataFrame({"price": [3, 4]})]))
-        >>> high = prices.filter(pl.col("price") > 3).to_records().capture("high")
-        >>> falkirk.run(flow).captured("high")
-        [((0,), [{'price': 4}])]
-        """
-        stream = view(self.source(name, source), Columns)
-        if (schema := getattr(source, "columns_schema", None)) is not None:
-            self.graph.set_schema(stream.outputs[0], schema)
-        return stream
-
-    def input(self, name: str, scope: Scope | None = None) -> Stream:
+    def input(self, name: str, scope: Scope | None = None) -> S_co:
         """Stream fed by hand, through `Session.input(name)`.
 
         In a nested scope its times have a coordinate for each scope, the slow epoch first: (slow, fast).
@@ -114,7 +92,7 @@ class Dataflow:
             )
         scope = scope or self.graph.root
         node = add_input(self.graph, scope, name)
-        return Stream(self.graph, scope, (Output(node.index),))
+        return self._stream(scope, node)
 
     def scope(self, name: str | None = None, parent: Scope | None = None) -> Scope:
         """Add a nested scope, for a loop made by hand or for sub-batches.
@@ -136,7 +114,7 @@ class Dataflow:
 
     def feedback(
         self, scope: Scope, limit: int | None = None, name: str | None = None, *, delay: int = 1
-    ) -> tuple[Loop, Stream]:
+    ) -> tuple[Loop, S_co]:
         """Loop made by hand: its open end, and its stream, `delay` iterations later.
 
         A scope may have several loops. With delays that are lengths, iterations are distances: what comes first to a place is
@@ -156,7 +134,7 @@ class Dataflow:
         [((0,), [5])]
         """
         node = add_feedback(self.graph, scope, limit, name, delay)
-        return Loop(self.graph, node.index), Stream(self.graph, scope, (Output(node.index),))
+        return Loop(self.graph, node.index), self._stream(scope, node)
 
     @contextmanager
     def region(self, name: str, policy: object = None, nondeterministic: str | None = None) -> Iterator[Region]:
@@ -191,6 +169,10 @@ class Dataflow:
             yield region
         finally:
             self.graph.leave_region()
+
+    def _stream(self, scope: Scope, node: Node) -> S_co:
+        stream: S_co = self._streams(self.graph, scope, (Output(node.index),))
+        return stream
 
     def mermaid(self) -> str:
         """The graph as a Mermaid flowchart: scopes as boxes, exchanges as thick arrows.

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from timely.dataflow.verbs import Verb
 from timely.errors import GraphError, Site, user_site
 from timely.io.interface import Sink, Source
 from timely.operators.base import Operator
@@ -126,8 +125,8 @@ class Node:
     """Nodes of the same worker with state read directly by this one (`Operator.read`)."""
     require: str | None = None
     """Least guarantee demanded of this sink by the program; None: any."""
-    verb: Verb | None = None
-    """Description of a stateful column verb, for other engines."""
+    verb: object = None
+    """Description of a library's stateful verb, for compilers to other engines."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} ({self.site})"
@@ -179,7 +178,7 @@ class Graph:
     def schema_of(self, output: Output) -> Any:
         """Schema of a stream of columns, or None if unknown.
 
-        See `timely.dataflow.schemas`.
+        See `libraries.columns.schemas.inference`.
         """
         schema = self._schemas.get(output)
         if callable(schema):

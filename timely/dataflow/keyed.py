@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 from timely.data.batch import Batch
-from timely.dataflow.wire import Wire, check_arity, check_callable, check_combine
+from timely.dataflow.windows import Windowed, split_late
+from timely.dataflow.wire import Wire, check_arity, check_callable, check_combine, view
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
@@ -26,11 +28,16 @@ from timely.operators.keyed import (
 )
 from timely.operators.process import KeyedProcess, Process
 from timely.operators.shaping import check_result
+from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
 if TYPE_CHECKING:
-    from timely.dataflow.stream import Stream
-    from timely.dataflow.windows import Windowed
-    from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
+    from typing_extensions import TypeVar  # that of Python 3.11 has no default
+
+    S_co = TypeVar("S_co", bound=Wire, default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    S_co = TypeVar("S_co", bound=Wire, covariant=True)
 
 Over = Literal["time", "scope"]
 
@@ -45,7 +52,8 @@ def check_over(over: str, verb: str) -> bool:
     return over == "scope"
 
 
-class Keyed(Wire):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Keyed(Wire, Generic[S_co]):
     """Stream of pairs (key, value).
 
     Keys are hashable, and of a type that the codec carries.
@@ -57,9 +65,12 @@ class Keyed(Wire):
     NaN is one key, whatever the number of workers, and so are 0.0 and -0.0.
     """
 
+    of: type[S_co] = field(kw_only=True)
+    """Kind of its streams of records."""
+
     def reduce(
         self, combine: Combine, over: Over = "scope", name: str | None = None, *, any_order: bool = False
-    ) -> Keyed:
+    ) -> Self:
         """One value a key, combined by `combine(a, b)`.
 
         The total so far is combined with the values of a time, in an order by their content.
@@ -84,7 +95,7 @@ class Keyed(Wire):
         running = check_over(over, "reduce")
         return self._keyed_operator("reduce", name, Exchange(prepare=pairs_of), lambda: OrderedReduce(combine, running))
 
-    def sum(self, over: Over = "scope", name: str | None = None) -> Keyed:
+    def sum(self, over: Over = "scope", name: str | None = None) -> Self:
         """Sum of the values of each key; of floats, the exact sum rounded once.
 
         So it does not depend on their order.
@@ -100,7 +111,7 @@ class Keyed(Wire):
         """
         return self._reduce("sum", PLUS, over, name)
 
-    def min(self, over: Over = "scope", name: str | None = None) -> Keyed:
+    def min(self, over: Over = "scope", name: str | None = None) -> Self:
         """Least value of each key; NaN loses against any number.
 
         Raises:
@@ -114,7 +125,7 @@ class Keyed(Wire):
         """
         return self._reduce("min", least, over, name)
 
-    def max(self, over: Over = "scope", name: str | None = None) -> Keyed:
+    def max(self, over: Over = "scope", name: str | None = None) -> Self:
         """Greatest value of each key; NaN loses against any number.
 
         Raises:
@@ -128,7 +139,7 @@ class Keyed(Wire):
         """
         return self._reduce("max", greatest, over, name)
 
-    def count(self, over: Over = "scope", name: str | None = None) -> Keyed:
+    def count(self, over: Over = "scope", name: str | None = None) -> Self:
         """The number of records of each key.
 
         Raises:
@@ -151,7 +162,7 @@ class Keyed(Wire):
         name: str | None = None,
         *,
         order_by: Callable[[Any], Any] | None = None,
-    ) -> Keyed:
+    ) -> Self:
         """One accumulator a key: `step(accumulator, value)`, beginning with `start`.
 
         `start` is a value, or a function that makes one.
@@ -190,7 +201,7 @@ class Keyed(Wire):
         name: str | None = None,
         *,
         order_by: Callable[[Any], Any] | None = None,
-    ) -> Stream:
+    ) -> S_co:
         """Process each pair with `function(key, value, timers)`, with state and timers.
 
         The stream has the records that the function returns or yields.
@@ -223,8 +234,6 @@ class Keyed(Wire):
         >>> falkirk.run(flow).captured("out")
         [((3,), [(8, 'is late')])]
         """
-        from timely.dataflow.stream import Stream, view
-
         check_callable(function, "process", many=True)
         check_arity(function, "process", ("key", "value", "timers"))
         if on_timer is not None:
@@ -235,9 +244,9 @@ class Keyed(Wire):
         made = self._keyed_operator(
             "process", name, Exchange(prepare=pairs_of), lambda: KeyedProcess(function, on_timer, order_by)
         )
-        return view(made, Stream)
+        return view(made, self.of)
 
-    def join(self, other: Keyed, over: Over = "scope", name: str | None = None) -> Keyed:
+    def join(self, other: Keyed[Any], over: Over = "scope", name: str | None = None) -> Self:
         """Pairs (key, (mine, theirs)) for all values with equal keys.
 
         So far, or (over="time") within a time.
@@ -270,7 +279,7 @@ class Keyed(Wire):
         time: Callable[[Any], Any] | None = None,
         lateness: Length | None = None,
         name: str | None = None,
-    ) -> Windowed:
+    ) -> Windowed[Self]:
         """Cut the stream into windows of event time, or of epochs.
 
         Then ask for `count()`, `sum()`, ..., and `late()`.
@@ -290,13 +299,11 @@ class Keyed(Wire):
         ann 0 10 2
         ann 10 20 1
         """
-        from timely.dataflow.windows import Windowed
-
         return Windowed(self, shape, time, lateness, name)
 
     def split_late(
         self, time: Callable[[Any], Any], lateness: Length | None = None, name: str | None = None
-    ) -> tuple[Keyed, Keyed, Stream]:
+    ) -> tuple[Self, Self, S_co]:
         """Split into pairs on time, late pairs, and the watermark.
 
         For windows and timers of one's own.
@@ -338,11 +345,10 @@ class Keyed(Wire):
         >>> falkirk.run(flow).captured("out")
         [((2,), ['ann'])]
         """
-        from timely.dataflow.windows import split_late
+        on_time, late, watermarks = split_late(self, time, lateness, name)
+        return on_time, late, view(watermarks, self.of)
 
-        return split_late(self, time, lateness, name)
-
-    def map_values(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
+    def map_values(self, function: Callable[[Any], Any], name: str | None = None) -> Self:
         """Replace every value by `function(value)`; keys stay.
 
         Raises:
@@ -363,7 +369,7 @@ class Keyed(Wire):
 
         return self._stage("map_values", name, each, lambda pair: function(pair[1]), repeats_over="record")
 
-    def values(self, name: str | None = None) -> Stream:
+    def values(self, name: str | None = None) -> S_co:
         """Values without their keys.
 
         >>> flow = falkirk.Dataflow()
@@ -372,14 +378,12 @@ class Keyed(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), [3, 5, 4])]
         """
-        from timely.dataflow.stream import Stream, view
-
         return view(
             self._stage("values", name, lambda batch: [value for _, value in pairs_of(batch)], repeats_over="record"),
-            Stream,
+            self.of,
         )
 
-    def records(self) -> Stream:
+    def records(self) -> S_co:
         """The same stream as records, each a pair.
 
         >>> flow = falkirk.Dataflow()
@@ -388,11 +392,9 @@ class Keyed(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), ['a', 'b', 'a'])]
         """
-        from timely.dataflow.stream import Stream, view
+        return view(self, self.of)
 
-        return view(self, Stream)
-
-    def exchange(self, name: str | None = None) -> Keyed:
+    def exchange(self, name: str | None = None) -> Self:
         """Send pairs with equal keys to the same worker.
 
         >>> flow = falkirk.Dataflow()
@@ -403,10 +405,10 @@ class Keyed(Wire):
         """
         return self._stage("exchange", name, pairs_of, channel=Exchange(prepare=pairs_of), repeats_over="record")
 
-    def _reduce(self, kind: str, combine: Combine, over: Over, name: str | None) -> Keyed:
+    def _reduce(self, kind: str, combine: Combine, over: Over, name: str | None) -> Self:
         running = check_over(over, kind)
         channel = Exchange(prepare=pairs_of, combine=combiner(combine))
         return self._keyed_operator(kind, name, channel, lambda: Reduce(combine, running))
 
-    def _keyed_operator(self, kind: str, name: str | None, channel: Exchange, factory: Callable[[], Operator]) -> Keyed:
+    def _keyed_operator(self, kind: str, name: str | None, channel: Exchange, factory: Callable[[], Operator]) -> Self:
         return self._of(self._attach(kind, name, channel, factory=factory, notifies=True, stateful=True))

@@ -15,11 +15,11 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 
 from timely.dataflow.graph import Edge, Graph, Node, Scope
-from timely.dataflow.standing_open import standing_open
-from timely.dataflow.staying import staying
+from timely.dataflow.local_exchanges import staying
+from timely.dataflow.open_gates import standing_open
 from timely.errors import GraphError
-from timely.operators.carried import checking_factory, checking_stage
 from timely.operators.channels import PIPELINE, Broadcast
+from timely.operators.exchange_check import checking_factory, checking_stage
 from timely.operators.stateless import Stage
 from timely.progress.tracker import Arc, ProgressGraph, Rank
 from timely.time import Summary, minimal_summaries
@@ -102,9 +102,9 @@ class Plan:
     arrivals: tuple[Origins, ...]
     """Possible origins of messages to a node's inputs, by node index."""
     stays: frozenset[int] = frozenset()
-    """Indices of exchanges without movement: see `timely.dataflow.staying`."""
+    """Indices of exchanges without movement: see `timely.dataflow.local_exchanges`."""
     standing_open: frozenset[int] = frozenset()
-    """Permanently open gates, by node index: see `timely.dataflow.standing_open`."""
+    """Permanently open gates, by node index: see `timely.dataflow.open_gates`."""
 
     def spreads(self, edge: Edge) -> bool:
         """True if `edge` leads from every worker to every worker."""

@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import compress
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import polars as pl
+from typing import Any, Self
 
 from timely.data.batch import Batch, as_polars
-from timely.data.from_records import frame_as, frame_of_records
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.wire import Wire, check_callable
-from timely.io.column_types import Schema, polars_types
 from timely.operators.channels import Exchange
 from timely.operators.keyed import Distinct
 from timely.operators.shaping import AttemptOperator, Branch, check_result
-
-if TYPE_CHECKING:
-    from timely.dataflow.columns import Columns
-
-W = TypeVar("W", bound=Wire)
 
 
 def records_of(batch: Batch) -> list[Any]:
@@ -34,15 +25,10 @@ def records_of(batch: Batch) -> list[Any]:
     return as_polars(batch).to_dicts()
 
 
-def view(stream: Wire, kind: type[W]) -> W:
-    """The same stream, with the verbs of `kind`."""
-    return kind(stream.graph, stream.scope, stream.outputs, stream.first)
-
-
 class Stream(Wire):
     """A stream of records: each batch is a list of anything."""
 
-    def map(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
+    def map(self, function: Callable[[Any], Any], name: str | None = None) -> Self:
         """Replace every record by `function(record)`.
 
         Raises:
@@ -63,7 +49,7 @@ class Stream(Wire):
 
         return self._stage("map", name, each, function, repeats_over="record")
 
-    def attempt(self, function: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
+    def attempt(self, function: Callable[[Any], Any], name: str | None = None) -> tuple[Self, Self]:
         """Like `map`, but with failed records as dead letters, instead of a failed job.
 
         Two streams: the results, and the dead letters: pairs (record, error text), at the time of the record.
@@ -81,7 +67,7 @@ class Stream(Wire):
         node = self._attach("attempt", name, factory=lambda: AttemptOperator(function, records_of), outputs=2)
         return self._of(node, 0), self._of(node, 1)
 
-    def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Stream:
+    def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Self:
         """Keep the records with a true `predicate(record)`.
 
         Raises:
@@ -103,7 +89,7 @@ class Stream(Wire):
 
         return self._stage("filter", name, kept, predicate, repeats_over="record")
 
-    def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Stream:
+    def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Self:
         """Replace every record by the records of `function(record)`.
 
         Raises:
@@ -126,7 +112,7 @@ class Stream(Wire):
 
         return self._stage("flat_map", name, flat, function, repeats_over="record")
 
-    def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
+    def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Self:
         """Call `function(record)` on every record; for looking, not for output.
 
         For output use a sink.
@@ -151,7 +137,7 @@ class Stream(Wire):
 
         return self._stage("inspect", name, look, function, repeats_over="record")
 
-    def branch(self, predicate: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
+    def branch(self, predicate: Callable[[Any], Any], name: str | None = None) -> tuple[Self, Self]:
         """Split records into two streams: `predicate(record)` true, and the others.
 
         Raises:
@@ -178,7 +164,7 @@ class Stream(Wire):
         node = self._attach("branch", name, factory=lambda: Branch(split, by_record=True), outputs=2)
         return self._of(node, 0), self._of(node, 1)
 
-    def distinct(self, over: Over = "scope", name: str | None = None) -> Stream:
+    def distinct(self, over: Over = "scope", name: str | None = None) -> Self:
         """Each record once in a scope, or once a time.
 
         In the root scope, the default means once ever.
@@ -203,7 +189,7 @@ class Stream(Wire):
         )
         return self._of(node)
 
-    def exchange(self, by: Callable[[Any], Any], name: str | None = None) -> Stream:
+    def exchange(self, by: Callable[[Any], Any], name: str | None = None) -> Self:
         """Send records with equal `by(record)` to the same worker.
 
         Raises:
@@ -220,7 +206,7 @@ class Stream(Wire):
             "exchange", name, records_of, channel=Exchange(key=by, prepare=records_of), repeats_over="record"
         )
 
-    def key_by(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
+    def key_by(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed[Self]:
         """Pairs (function(record), record), ready for keyed verbs.
 
         Raises:
@@ -233,18 +219,11 @@ class Stream(Wire):
         [((0,), [(1, 'a'), (2, 'bc')])]
         """
         check_callable(function, "key_by")
-        return view(
-            self._stage(
-                "key_by",
-                name,
-                lambda batch: [(function(x), x) for x in records_of(batch)],
-                function,
-                repeats_over="record",
-            ),
-            Keyed,
-        )
+        return self._stage(
+            "key_by", name, lambda batch: [(function(x), x) for x in records_of(batch)], function, repeats_over="record"
+        ).keyed()
 
-    def keyed(self) -> Keyed:
+    def keyed(self) -> Keyed[Self]:
         """The same stream as a keyed one; its records are already pairs (key, value).
 
         >>> flow = falkirk.Dataflow()
@@ -253,39 +232,7 @@ class Stream(Wire):
         >>> falkirk.run(flow).captured("out")
         [((0,), [('a', 3)])]
         """
-        return view(self, Keyed)
-
-    def to_columns(self, schema: Schema | None = None, name: str | None = None) -> Columns:
-        """The stream as columns: records are dicts, or tuples in the order of `schema`.
-
-        `schema` gives types of columns by name: Polars', Python's or Arrow's. Without it, each batch has the fields of its
-        first record, in types that all its values need. A value that its column would hold as another one is an error, and
-        so is a record with other fields: where there is no value, say None.
-
-        Raises:
-            GraphError: `schema` is none, or names a type that columns do not have.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> rows = flow.source("rows", falkirk.Iterable([("a", 1), ("b", 2)])).to_columns({"name": str, "n": int})
-        >>> result = rows.with_columns(twice=pl.col("n") * 2).to_records().capture("out")
-        >>> falkirk.run(flow).captured("out")
-        [((0,), [{'name': 'a', 'n': 1, 'twice': 2}, {'name': 'b', 'n': 2, 'twice': 4}])]
-        """
-        from timely.dataflow.columns import Columns
-
-        types = None if schema is None else polars_types(schema)
-
-        def frame(batch: Batch) -> Batch:
-            if not isinstance(batch, list):
-                return batch if types is None else frame_as(as_polars(batch), types)
-            return frame_of_records(batch, types)
-
-        known = None if types is None else pl.Schema(types)
-        return view(
-            self._stage("to_columns", name, frame, schema=known, repeats_over="batch" if types is None else "record"),
-            Columns,
-        )
+        return Keyed(self.graph, self.scope, self.outputs, self.first, of=type(self))
 
 
 def _whole(record: Any) -> Any:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from timely.dataflow.graph import Node
-from timely.dataflow.verbs import Verb
 from timely.dataflow.wire import Wire, check_at_root, check_callable, check_combine, naming_options
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
@@ -31,8 +30,13 @@ from timely.operators.windows import (
 )
 
 if TYPE_CHECKING:
-    from timely.dataflow.keyed import Keyed
-    from timely.dataflow.stream import Stream
+    from typing_extensions import TypeVar  # that of Python 3.11 has no default
+
+    K = TypeVar("K", bound=Wire, default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K", bound=Wire)
 
 __all__ = ["Epochs", "Session", "Sliding", "Tumbling", "Window", "Windowed"]
 
@@ -43,7 +47,7 @@ def add_judge(
     times: Callable[[], Operator],
     lateness: Callable[[], Operator],
     channel: Channel = PIPELINE,
-    verbs: tuple[Verb | None, Verb | None] = (None, None),
+    verbs: tuple[object, object] = (None, None),
 ) -> Node:
     """Add the operator to split off late rows, behind one to share event times.
 
@@ -55,7 +59,7 @@ def add_judge(
         times: makes the operator whose outputs are the rows, and the greatest event times.
         lateness: makes the one that gives what is on time, what is late, and the watermarks.
         channel: the way of the rows between the two.
-        verbs: what was asked for, of either, where these are windows of columns.
+        verbs: description of either, for compilers to other engines.
     """
     of_times, of_lateness = verbs
     seen = stream._attach(
@@ -77,12 +81,8 @@ def add_judge(
     return judge
 
 
-def split_late(
-    keyed: Keyed, time: Callable[[Any], Any], lateness: Length | None, name: str | None
-) -> tuple[Keyed, Keyed, Stream]:
+def split_late(keyed: K, time: Callable[[Any], Any], lateness: Length | None, name: str | None) -> tuple[K, K, K]:
     """The pairs on time, the late ones, and the watermarks: see `Keyed.split_late`."""
-    from timely.dataflow.stream import Stream, view
-
     check_callable(time, "split_late(time=)")
     check_at_root(keyed, "split_late() counts epochs and event time")
     datetimes = isinstance(lateness, dt.timedelta)
@@ -97,13 +97,13 @@ def split_late(
     on_time = keyed._of(judge, ON_TIME)._stage(
         "untimed", None, lambda batch: [(key, value) for key, _, value in batch], repeats_over="record"
     )
-    return on_time, keyed._of(judge, LATE), view(keyed._of(judge, WATERMARKS), Stream)
+    return on_time, keyed._of(judge, LATE), keyed._of(judge, WATERMARKS)
 
 
 _no_over = naming_options(over="a window is complete by itself, when the watermark passes its end")
 
 
-class Windowed:
+class Windowed(Generic[K]):
     """Keyed stream cut into windows; see `Keyed.window`.
 
     Each verb gives a keyed stream of ((key, window), result), one record for each window of a key that is not empty, when
@@ -122,7 +122,7 @@ class Windowed:
 
     def __init__(
         self,
-        keyed: Keyed,
+        keyed: K,
         shape: Tumbling | Sliding | Session | Epochs,
         time: Callable[[Any], Any] | None = None,
         lateness: Length | None = None,
@@ -150,7 +150,7 @@ class Windowed:
             lambda: RecordLateness(shape.lateness(), allowed),
         )
 
-    def late(self) -> Keyed:
+    def late(self) -> K:
         """Records (key, value) too late for at least one of their windows.
 
         Each once, at its own epoch.
@@ -171,7 +171,7 @@ class Windowed:
         return self._keyed._of(self._judge, LATE)
 
     @_no_over
-    def count(self, name: str | None = None) -> Keyed:
+    def count(self, name: str | None = None) -> K:
         """Number of records.
 
         >>> flow = falkirk.Dataflow()
@@ -185,7 +185,7 @@ class Windowed:
         return self._aggregate("count", name, counting())
 
     @_no_over
-    def sum(self, name: str | None = None) -> Keyed:
+    def sum(self, name: str | None = None) -> K:
         """The sum of the values; of floats the exact sum, rounded once.
 
         >>> flow = falkirk.Dataflow()
@@ -199,7 +199,7 @@ class Windowed:
         return self._aggregate("sum", name, reducing(PLUS))
 
     @_no_over
-    def min(self, name: str | None = None) -> Keyed:
+    def min(self, name: str | None = None) -> K:
         """The least value.
 
         >>> flow = falkirk.Dataflow()
@@ -213,7 +213,7 @@ class Windowed:
         return self._aggregate("min", name, reducing(least))
 
     @_no_over
-    def max(self, name: str | None = None) -> Keyed:
+    def max(self, name: str | None = None) -> K:
         """The greatest value.
 
         >>> flow = falkirk.Dataflow()
@@ -227,7 +227,7 @@ class Windowed:
         return self._aggregate("max", name, reducing(greatest))
 
     @_no_over
-    def reduce(self, combine: Combine, name: str | None = None, *, any_order: bool = False) -> Keyed:
+    def reduce(self, combine: Combine, name: str | None = None, *, any_order: bool = False) -> K:
         """Values of each window combined by `combine(a, b)`.
 
         They are taken epoch by epoch, in an epoch by event time, then by content.
@@ -258,7 +258,7 @@ class Windowed:
         step: Combine,
         merge: Combine | None = None,
         name: str | None = None,
-    ) -> Keyed:
+    ) -> K:
         """One accumulator a window: `step(accumulator, value)`, beginning with `start`.
 
         `start` is a value, or a function that makes one; `step` changes no accumulator.
@@ -290,7 +290,7 @@ class Windowed:
         return self._aggregate("fold", name, folding(starting(start), step, merge))
 
     @_no_over
-    def collect(self, name: str | None = None) -> Keyed:
+    def collect(self, name: str | None = None) -> K:
         """List of the values of each window, by event time.
 
         Where event times are equal, in an order that every run agrees on.
@@ -305,7 +305,7 @@ class Windowed:
         """
         return self._aggregate("collect", name, collecting())
 
-    def _aggregate(self, verb: str, name: str | None, aggregate: WindowAggregate) -> Keyed:
+    def _aggregate(self, verb: str, name: str | None, aggregate: WindowAggregate) -> K:
         keyed, shape, judge = self._keyed, self._shape, self._judge
         chosen = name if name is not None else keyed.graph.fresh_name(f"{self._name}-{verb}")
         if isinstance(shape, Epochs):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, ParamSpec, Self, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -20,20 +20,17 @@ from timely.io.interface import Sink
 from timely.operators.base import Operator
 from timely.operators.borders import Enter, Feedback, Leave
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Gather
+from timely.operators.faults import fault_of, fault_of_state
 from timely.operators.obligations import RepeatsOver, obligations
-from timely.operators.own import fault_of, fault_of_state
 from timely.operators.stateless import Stage
 from timely.time import Summary
 from timely.time.times import FINITE
-
-if TYPE_CHECKING:
-    from timely.dataflow.dataflow import Loop
-
 
 DESCENDING = "the greatest come first, and with reverse=True the least"
 
 P = ParamSpec("P")
 R = TypeVar("R")
+W = TypeVar("W", bound="Wire")
 
 
 def check_callable(function: object, verb: str, many: bool = False) -> None:
@@ -182,6 +179,21 @@ class Capture:
     """
 
     name: str
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Open end of a loop made with `Dataflow.feedback`.
+
+    Close it with `stream.connect_loop(loop)`.
+
+    >>> flow = falkirk.Dataflow()
+    >>> loop, round_again = flow.feedback(flow.scope("halving"))
+    >>> round_again.filter(lambda n: n > 1).map(lambda n: n // 2).connect_loop(loop)
+    """
+
+    graph: Graph
     node: int
 
 
@@ -772,6 +784,11 @@ class Wire:
                 )
         round_again._connect(back, 0)
         return replace(out.leave(name=f"{scope.name}-leave"), first=back.index)
+
+
+def view(stream: Wire, kind: type[W]) -> W:
+    """The same stream, with the verbs of `kind`."""
+    return kind(stream.graph, stream.scope, stream.outputs, stream.first)
 
 
 def add_feedback(graph: Graph, scope: Scope, limit: int | None, name: str | None, delay: int = 1) -> Node:

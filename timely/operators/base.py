@@ -54,6 +54,8 @@ class Operator:
 
     Then it takes spans under recovery, too.
     """
+    converges: bool = False
+    """True if the last output of a key is of all its input, in whatever epochs."""
     repeats: bool = False
     """True if an operator with jobs or capabilities repeats its records on replay.
 

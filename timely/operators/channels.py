@@ -64,7 +64,7 @@ class Exchange(Channel):
     form that the key applies to; `combine` aggregates a batch before it travels. Both run only where there are several
     workers, and then on every batch: what stays on its worker is combined as well. `within_time` says that who receives it
     keeps nothing from one time to the next: where all of a time is on one worker already, nothing is sent
-    (`timely.dataflow.staying`).
+    (`timely.dataflow.local_exchanges`).
 
     >>> class Seen(falkirk.Operator):
     ...     # The words that this worker owns: equal words meet at one worker.

@@ -22,7 +22,7 @@ from timely.data.batch import FAILURES, Batch
 from timely.data.content import by_content, ordered_by
 from timely.data.keys import are_canonical, canonical
 from timely.data.representatives import PLAIN, Represented, are_plain, keys_of, represent, represented
-from timely.data.unrounded import Terms, Unordered, add_up, lowered, lowered_pairs, plus, plus_time
+from timely.data.sums.records import Terms, Unordered, add_up, lowered, lowered_pairs, plus, plus_time
 from timely.errors import shown
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
@@ -32,7 +32,7 @@ from timely.time import Time
 Combine = Callable[[Any, Any], Any]
 
 PLUS: Combine = plus
-"""`combine` of sums, without rounding of floats (`timely.data.unrounded`)."""
+"""`combine` of sums, without rounding of floats (`timely.data.sums.records`)."""
 
 
 def pairs_of(batch: Batch) -> list[Any]:
@@ -281,6 +281,8 @@ class _Totals(Operator):
 
 class Reduce(_Totals):
     """One value per key, by an order-independent `combine` such as `PLUS` or `least`."""
+
+    converges = True
 
     def __init__(self, combine: Combine, running: bool) -> None:
         super().__init__(combine, running)

@@ -27,7 +27,7 @@ from timely.data.content import Item, in_order
 from timely.data.keys import are_canonical, canonical
 from timely.data.representatives import keys_of, represent_all
 from timely.data.routing import shard_of, stable_hash
-from timely.data.unrounded import add_up, lowered, total_of
+from timely.data.sums.records import add_up, lowered, total_of
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import PLUS, Combine, grouped, pairs_of, stepped
 from timely.operators.window_shapes import Aligned, Epochs, Session, Sliding, Span, Tumbling, Window, moved

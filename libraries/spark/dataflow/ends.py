@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from libraries.columns.verbs.changes import Changes
+from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.dataflow.partitioned_query import PartitionedQuery
 from libraries.spark.dataflow.region import batch
 from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.files.manifest import Over
 from libraries.spark.setup.options import SparkOptions
 from recovery.policy import Every
-from timely.dataflow.changes import Changes
-from timely.dataflow.columns import Columns
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, user_site
 from timely.io import Batches
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from libraries.columns.verbs.columns import Columns
 from libraries.spark.dataflow.views import View, Viewed
 from libraries.spark.files.deliveries import Consumer, Deliveries, Delivering
 from libraries.spark.files.manifest import Calendar
 from libraries.spark.files.reads import Reads
 from libraries.spark.setup.options import SparkOptions
-from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Graph, Region
 
 

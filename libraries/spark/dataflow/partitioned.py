@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from libraries.connect.files.value_folders import folder_of
 from libraries.spark.dataflow.operators import Spill
 from libraries.spark.errors import SparkError
 from libraries.spark.files import parquet as files
@@ -20,7 +21,6 @@ from libraries.spark.files.deliveries import Consumer
 from libraries.spark.files.epoch_table import BY
 from libraries.spark.files.manifest import ManifestEntry
 from libraries.spark.files.schemas import write_schema
-from timely.io.value_folders import folder_of
 from timely.operators.base import JobContext
 
 

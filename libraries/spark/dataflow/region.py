@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from libraries.columns.verbs.columns import Columns
 from libraries.spark.dataflow.fusing import Reading, Step
 from libraries.spark.dataflow.operators import Compute, Gather, Read, Runner, Spill
 from libraries.spark.dataflow.passing import HandOn
@@ -25,7 +26,6 @@ from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import write_schema
 from libraries.spark.setup.options import SparkOptions
 from recovery.policy import Batch, Every, Lazy, interval
-from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Graph, Input, Output
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange

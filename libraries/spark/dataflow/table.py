@@ -20,6 +20,9 @@ from copy import copy
 from pathlib import Path
 from typing import ClassVar
 
+from libraries.columns.verbs.columns import Columns
+from libraries.connect.claim import Claim, Owner
+from libraries.connect.files.sink import cannot_write
 from libraries.spark.dataflow.operators import Spill, changed
 from libraries.spark.dataflow.partitioned import PartitionedSpill
 from libraries.spark.dataflow.placement import HOME
@@ -31,10 +34,7 @@ from libraries.spark.files.manifest import ManifestEntry, entries_of
 from libraries.spark.files.parquet import epoch_of, sync_folder
 from libraries.spark.files.schemas import read_schema
 from timely.data.batch import Batch
-from timely.dataflow.columns import Columns
 from timely.errors import GraphError, SinkError, user_site
-from timely.io.claim import Claim, Owner
-from timely.io.file_sink import cannot_write
 from timely.time import INF
 
 LAST = (1 << 31) - 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from timely.dataflow.columns import Columns
+from libraries.columns.verbs.columns import Columns
 from timely.errors import GraphError, user_site
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def view(
         GraphError: for arguments that cannot be, at the user's line.
 
     >>> from libraries import spark
-    >>> from timely.dataflow.dataflow import Dataflow
-    >>> from timely.io import Parquet
+    >>> from libraries.columns.verbs.dataflow import Dataflow
+    >>> from libraries.connect import Parquet
     >>> orders = Dataflow("orders").columns("orders", Parquet("orders/*.parquet"))
     >>> paid = spark.view(orders, "select shop, price from input where price > 0")
     >>> sums = spark.batch({"paid": paid}, "select shop, sum(price) as sum from paid group by shop")

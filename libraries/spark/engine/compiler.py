@@ -15,6 +15,11 @@ from typing import TypeAlias
 
 import polars as pl
 
+from libraries.columns.agg import Aggregate
+from libraries.columns.operators.join import LEFT, RIGHT
+from libraries.columns.operators.windows import START
+from libraries.columns.schemas import inference as schemas
+from libraries.columns.verbs.descriptions import Join, Split, Times, Totals, Windows, WindowTotals
 from libraries.spark.dataflow.partitioned_query import PartitionedQuery
 from libraries.spark.engine import joins, totals, windows
 from libraries.spark.engine.piped import Piped
@@ -22,15 +27,10 @@ from libraries.spark.engine.queries import mask_of, query_of
 from libraries.spark.engine.refused import Refused
 from libraries.spark.engine.totals import Continued
 from libraries.spark.engine.types import EPOCH, listed, quoted, spark_type
-from timely.dataflow import schemas
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Graph, Node, Output
-from timely.dataflow.verbs import Join, Split, Times, Totals, Windows, WindowTotals
 from timely.errors import GraphError
 from timely.io.interface import source_repeats
-from timely.operators.agg import Aggregate
-from timely.operators.column_join import LEFT, RIGHT
-from timely.operators.column_windows import START
 from timely.operators.stateless import Stage
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from libraries.columns.agg import Aggregate, parts_of
+from libraries.columns.kernels.parts import Part
 from libraries.spark.engine.refused import Refused
 from libraries.spark.engine.types import EPOCH, FLOATS, INTEGERS, UNSIGNED, listed, quoted, text
-from timely.data.kernels.parts import Part
-from timely.operators.agg import Aggregate, parts_of
 
 _WINDOW = "so_far"
 _BEFORE = -1

@@ -11,10 +11,10 @@ from math import ceil
 
 import polars as pl
 
+from libraries.columns.agg import Aggregate
+from libraries.columns.operators.windows import FAR, START
 from libraries.spark.engine.totals import Added, Continued, finished, raised, totals
 from libraries.spark.engine.types import EPOCH, instant, listed, microseconds, quoted
-from timely.operators.agg import Aggregate
-from timely.operators.column_windows import FAR, START
 from timely.time import INF
 
 _EPOCH = quoted(EPOCH)

@@ -18,15 +18,14 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from libraries.columns.verbs.columns import Columns, Stream
 from libraries.spark.files import parquet as files
 from libraries.spark.files.manifest import Manifested, ManifestEntry
 from libraries.spark.files.published import digest_of_file
 from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import write_schema
 from recovery.policy import Batch
-from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Factory, Graph, Input, Output
-from timely.dataflow.stream import Stream
 from timely.operators.base import JobContext, Operator
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from libraries.connect.tables.source import DataFile, Log
 from libraries.spark.errors import SparkError
 from libraries.spark.files.schemas import read_schema
 from timely.errors import SourceError
-from timely.io.tables.source import DataFile, Log
 
 HIDDEN = ".falkirk"
 """Hidden folder of a table, invisible to its readers, with the file `SCHEMA`."""

@@ -24,9 +24,9 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from libraries.connect.validation import check_sound
 from libraries.spark.errors import SparkError
 from libraries.spark.files.schemas import write_schema
-from timely.data.sound import check_sound
 
 if TYPE_CHECKING:  # Spark's own process, too, writes and reads files here, and does without Polars
     from libraries.spark.files.sweeping import Sweep

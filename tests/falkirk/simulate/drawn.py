@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
 from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate.drawn_divisions import Dealt
@@ -31,9 +33,7 @@ from tests.falkirk.simulate.drawn_steps import (
     UNDONE,
 )
 from tests.falkirk.simulate.programs import Clocked
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
-from timely.dataflow.stream import Stream
 from timely.errors import GraphError
 from timely.io import Batches, Callback, Iterable, Memory
 

@@ -17,9 +17,8 @@ import numpy as np
 import polars as pl
 
 from falkirk import lindi
+from libraries.columns.verbs.columns import Columns, Stream
 from recovery.policy import Batch
-from timely.dataflow.columns import Columns
-from timely.dataflow.stream import Stream
 from timely.io import Chunk, End, Partition
 from timely.io.interface import Position
 from timely.operators.base import Context, Operator

@@ -8,13 +8,12 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from falkirk import differential, lindi, sql
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Columns, Stream
 from recovery.policy import Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate import drawn_divisions
 from tests.falkirk.simulate.programs import Gathering, Holds
-from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Region
-from timely.dataflow.stream import Stream
-from timely.operators import agg
 from timely.operators.base import Context, Operator
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
 from timely.time import INF, Time

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch, Policy
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator
 from timely.state import Parts, State, TimedBatches, TimedValues

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Lazy, LogHistory
 from tests.falkirk.simulate.programs import words
-from timely.dataflow.dataflow import Dataflow
 from timely.operators.base import Context, Operator
 from timely.state import KeyedState, Parts, TimedBatches
 from timely.time import Time

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from falkirk.simulate.faults import Rates
 from falkirk.simulate.world import World
-from timely.dataflow.dataflow import Dataflow
+from libraries.columns.verbs.dataflow import Dataflow
 
 OFTEN = Rates(until=3.0, kill=0.002, kill_io=0.003, in_rounds=8.0)
 

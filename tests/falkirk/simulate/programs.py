@@ -8,15 +8,15 @@ from typing import Any
 
 import polars as pl
 
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.data.routing import stable_hash
-from timely.dataflow.dataflow import Dataflow, Loop
 from timely.dataflow.graph import Output
-from timely.dataflow.stream import Stream
-from timely.dataflow.wire import add_feedback
+from timely.dataflow.wire import Loop, add_feedback
 from timely.io import Batches, Callback, Chunk, End, Iterable, Memory, Partition, Wait
 from timely.io.interface import Position
-from timely.operators import agg
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.window_shapes import Epochs, Session
 from timely.state import KeyedState, Parts, TimedBatches

@@ -21,8 +21,8 @@ import polars as pl
 import pytest
 
 from falkirk.simulate.chance import _EVENTS, find_chance
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from timely.io import Batches, Iterable, Rate
 from timely.io.interface import Chunk, End
 from timely.operators.base import Context, Operator

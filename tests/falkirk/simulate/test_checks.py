@@ -13,6 +13,7 @@ from falkirk.simulate.judging import same
 from falkirk.simulate.outside import Contradiction, Outside, RecordingSink, Violation, WatchedSource
 from falkirk.simulate.process import Killed, Process
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks
 from recovery.checkpoint.published import PublishedBounds
 from recovery.layout import Layout
@@ -22,7 +23,6 @@ from tests.falkirk.simulate.programs import PROGRAMS
 from tests.recovery.jobs import job
 from tests.recovery.layouts import layout
 from timely.data.messages import Captured
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Callback, Iterable
 from timely.io.interface import Chunk, End
 from timely.operators.ends import StagedEnd

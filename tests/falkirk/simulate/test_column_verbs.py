@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from falkirk.simulate.simulation import Simulation
+from libraries.columns import agg
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch, Lazy, LogHistory
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
-from timely.operators import agg
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
 
 

@@ -14,9 +14,9 @@ from falkirk.simulate.monitor_process import MONITOR
 from falkirk.simulate.process import Process
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.data.messages import Frame
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable, Memory
 
 POLICIES: dict[str, tuple[object, object]] = {

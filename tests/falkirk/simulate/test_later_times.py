@@ -10,9 +10,9 @@ import pytest
 
 import falkirk
 from falkirk.simulate.simulation import Simulation
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate.later_times import Gathers, Repeats, Waits, waiting
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.operators.base import Context, Operator
 from timely.state import KeyedState, TimedBatches, TimedValues

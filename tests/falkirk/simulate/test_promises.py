@@ -22,6 +22,8 @@ from falkirk.simulate.judging import Publication
 from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.promises import Alike, Grade, promises
 from recovery.layout import lay_out
 from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
@@ -29,9 +31,7 @@ from tests.falkirk.simulate.drawn_divisions import Dealt
 from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import words
 from tests.falkirk.simulate.test_unrepeatable_sources import Answers
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
-from timely.dataflow.stream import Stream
 from timely.io import Batches, Callback, Iterable, Memory, Rate
 from timely.io.interface import Chunk, End, Partition, Position, Source, Wait
 from timely.operators.base import Context, Operator

@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 
 from falkirk.simulate.simulation import Simulation, report
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
 from tests.support.profile import effort, tries
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
-from timely.dataflow.stream import Stream
 from timely.io import Iterable
-from timely.operators import agg
 
 EPOCHS = 12
 DIGITS = [0.1, 0.2, 0.3, 1.1, 1.2, 1e16, -1e16, 0.7]

@@ -6,8 +6,8 @@ import pytest
 
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import AtLeastOnce, Eager, Lazy, LogHistory, Snapshot
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable, Memory
 
 POLICIES = {

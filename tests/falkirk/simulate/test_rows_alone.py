@@ -10,7 +10,7 @@ import pytest
 
 import falkirk
 from falkirk import agg
-from timely.operators.aggregate import PreAggregate
+from libraries.columns.operators.aggregate import PreAggregate
 
 pytest_plugins = ["falkirk.simulate.fixtures"]
 

@@ -38,7 +38,7 @@ from tests.falkirk.simulate import divided
 from tests.recovery.jobs import Faults, expected, simulated
 from tests.support.mutation import GONE, Change, Instead, changed
 from timely.data import representatives
-from timely.data.unrounded import Unordered
+from timely.data.sums.records import Unordered
 from timely.operators.keyed import OrderedReduce
 from timely.worker import restoring
 from timely.worker.outbox import Outbox

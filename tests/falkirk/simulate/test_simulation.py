@@ -20,6 +20,7 @@ from falkirk.simulate.judging import same
 from falkirk.simulate.outside import Result, Violation
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination.effects import Answer
 from monitor.explain.what_if import OpenQuestions
 from recovery.checkpoint import checkpoints, pace, processor_checkpoints
@@ -29,7 +30,6 @@ from runtime.session import Session
 from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import PROGRAMS, Clocked
 from tests.support.profile import effort
-from timely.dataflow.dataflow import Dataflow
 from timely.io.memory import rows_of
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from falkirk.simulate.simulation import Simulation
+from libraries.columns import agg
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch, Ephemeral, Lazy, Policy
 from tests.support.profile import effort
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
-from timely.operators import agg
 from timely.worker.worker import Worker
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import falkirk
 from falkirk import agg
-from timely.dataflow.staying import staying
+from timely.dataflow.local_exchanges import staying
 
 pytest_plugins = ["falkirk.simulate.fixtures"]
 

@@ -9,9 +9,9 @@ import pytest
 
 from falkirk.simulate.outside import Around, Outside
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Ephemeral, Lazy
 from runtime.kept_input import KeptPartition
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Graph
 from timely.io.interface import Chunk, End, Partition, Position, Wait
 

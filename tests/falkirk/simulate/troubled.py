@@ -20,6 +20,7 @@ from falkirk.simulate.disk import SimulatedDisk, Writer
 from falkirk.simulate.monitor_process import SimulatedMonitor
 from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination import coordinator
 from monitor.coordination.events import Asked, Heard
 from monitor.coordination.supervision import Lost, ProgramFailed
@@ -44,7 +45,6 @@ from recovery.protocol import (
     decode_to_worker,
 )
 from tests.falkirk.simulate.programs import Holds, words
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.operators.base import Context, Operator
 from timely.time import Time

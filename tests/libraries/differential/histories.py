@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from libraries import differential
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection, joins, lookups, operators, trace
 from libraries.differential.rows import LEAST, rows_of
 from runtime.memory import Cluster
-from timely.dataflow.dataflow import Dataflow
 
 Change = tuple[str, Any, int]
 """Input, record, difference."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries import differential
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection, joins, operators
 from libraries.differential.joins import Join
 from libraries.differential.rows import split
@@ -28,7 +29,6 @@ from tests.libraries.differential.test_histories import (
     runs,
     strongly,
 )
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError
 from timely.io import Iterable

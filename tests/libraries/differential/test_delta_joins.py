@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries import differential
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection
 from recovery.policy import LogHistory
 from tests.libraries.differential.histories import Contents, check
 from tests.libraries.differential.test_histories import histories, odd_pairs, pairs, runs
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Region
 from timely.errors import GraphError
 

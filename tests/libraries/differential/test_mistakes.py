@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 from libraries import differential, graph
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection
 from runtime.session import Session
 from tests.libraries.differential.histories import path
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.io import Batches
 

@@ -11,6 +11,7 @@ import pytest
 
 from falkirk import differential, graph
 from falkirk.simulate.simulation import Simulation, report
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection, joins, lookups
 from libraries.differential.trace import Trace
 from libraries.differential.values import Values
@@ -19,7 +20,6 @@ from tests.falkirk.simulate.test_unrepeatable_sources import Clients, Job
 from tests.libraries.differential.histories import handled
 from tests.libraries.differential.test_histories import distances, labels, reachable, reached, strong
 from tests.support.profile import effort, tries
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 
 

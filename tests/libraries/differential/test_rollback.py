@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries import differential
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection
 from libraries.differential.rollback import forms, frontiers
 from recovery.fixed_point.solve import CheckpointChain, Live, PhysicalEdge, Restorable, solution
@@ -27,7 +28,6 @@ from tests.recovery.fixed_point.systems import (
     restorable,
     sending_anew,
 )
-from timely.dataflow.dataflow import Dataflow
 from timely.time import Frontier, Summary
 
 some = settings(max_examples=settings().max_examples // 4)

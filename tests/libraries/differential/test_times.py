@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from libraries import differential
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection, joins, operators, reducers
 from libraries.differential import trace as trace_module
 from libraries.differential.rows import NOTHING, as_pairs, rows_of, summed
@@ -16,8 +18,6 @@ from libraries.differential.trace import Trace
 from runtime.session import Session
 from tests.libraries.differential.histories import path
 from tests.timely.operators.fake_context import FakeContext
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
 from timely.time import Frontier, Time
 
 __all__ = ["path"]

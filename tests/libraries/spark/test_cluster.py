@@ -20,6 +20,7 @@ import pytest
 
 import falkirk
 from falkirk.what_if_view import predict
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.cluster.attempt import Ending, read_ending
 from libraries.spark.cluster.calls import Calls
 from libraries.spark.cluster.job import BarrierStage, cluster_job
@@ -47,7 +48,6 @@ from tests.monitor.web.serving import when_ready
 from tests.runtime.job_under_test import check
 from tests.support.beside import run_beside
 from tests.support.processes import monitor_pid
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, OperatorError, WorkerLost
 from timely.io import Iterable
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.cluster.session import SparkCluster
 from libraries.spark.dataflow.placement import home
 from recovery.policy import Batch, Lazy
@@ -31,7 +32,6 @@ from tests.libraries.spark.test_lost_executor import executors
 from tests.support.beside import run_beside
 from tests.support.processes import parent, wait_for
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches
 

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark import register, table_reader, write
 from libraries.spark.errors import SparkError
 from runtime.run import run
-from tests.timely.io.tables.lakes import DeltaLake, IcebergLake, Lake
-from timely.dataflow.dataflow import Dataflow
+from tests.libraries.connect.tables.lakes import DeltaLake, IcebergLake, Lake
 from timely.io import Batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

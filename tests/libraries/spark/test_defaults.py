@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.setup.defaults import logs_by_itself
 from libraries.spark.setup.options import ignored_settings, settings
 from runtime.run import run
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 
 TEXT = """

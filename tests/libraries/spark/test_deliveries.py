@@ -15,6 +15,7 @@ import pytest
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.files import deliveries
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer
@@ -24,7 +25,6 @@ from runtime.session import Session
 from tests.libraries.spark.local_runner import LocalRunner
 from tests.libraries.spark.test_region import parquet_under
 from tests.support.profile import tries
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches
 from timely.io.memory import rows_of

@@ -25,6 +25,7 @@ import falkirk
 from examples import tolls
 from falkirk import agg
 from libraries import spark as falkirk_spark
+from libraries.connect.files.sink import FileWriter
 from libraries.spark import Stream, stop
 from libraries.spark.cluster.session import driver
 from libraries.spark.engine.history import InAStore
@@ -40,7 +41,6 @@ from tests.libraries.spark.standalone import standalone_cluster
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_arrow
-from timely.io.file_sink import FileWriter
 from timely.operators.window_shapes import Session as Gap
 
 pytestmark = pytest.mark.spark

@@ -16,6 +16,7 @@ import pytest
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.dataflow.fusing import Reading
 from libraries.spark.dataflow.passing import HandOn
 from libraries.spark.files.pinned_file import PinnedFile
@@ -25,7 +26,6 @@ from runtime.run import run
 from runtime.workspace import RunningJob
 from tests.support.profile import tries
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches
 from timely.io.memory import rows_of

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch
 from runtime.run import run
 from tests.libraries.spark.connect_server import RUNNERS, ConnectServer, server_for
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches
 

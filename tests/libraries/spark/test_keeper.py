@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.daemon.owned import Start
 from libraries.spark.host.host import SparkHost, host_of
 from libraries.spark.protocol import FOLDER
@@ -22,7 +23,6 @@ from libraries.spark.setup.options import SparkOptions
 from runtime.run import run
 from tests.support.beside import run_beside
 from tests.support.processes import children, gone, parent, wait_for
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 from timely.io.memory import rows_of
 

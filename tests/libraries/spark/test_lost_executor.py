@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.host.host import host_of
 from runtime.run import run
 from tests.support.beside import run_beside
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

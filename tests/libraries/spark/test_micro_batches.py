@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.dataflow.stream_source import StreamShare
 from libraries.spark.files.batches import batch_folder, batches, forget, set_end, share_folder
 from runtime.workspace import Workspace
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, SourceError
 from timely.io.interface import Chunk, End, Position, Wait
 

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink
 from libraries.spark.dataflow.partitioned_query import deal_out
 from libraries.spark.errors import SparkError
 from libraries.spark.files.batches import end, share_files
@@ -25,9 +27,7 @@ from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.connect_server import ConnectServer, connect_server
 from tests.support.beside import run_beside
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, SourceError
-from timely.io import FileSink
 
 PARTITIONS, ROWS = 8, 800
 PARTITION = ROWS // PARTITIONS

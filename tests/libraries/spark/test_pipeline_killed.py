@@ -19,6 +19,8 @@ import pytest
 
 from falkirk.job_memory import job_processes
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import Parquet
 from libraries.spark.dataflow.placement import home
 from recovery.policy import Batch, Lazy
 from recovery.store.local import LocalStore
@@ -32,8 +34,7 @@ from tests.libraries.spark.connect_server import RUNNERS, ConnectServer, server_
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
-from timely.io import Batches, Parquet
+from timely.io import Batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

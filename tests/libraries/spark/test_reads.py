@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.files import deliveries
 from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer
@@ -17,7 +18,6 @@ from libraries.spark.files.reads import Reads
 from libraries.spark.host.host import host_of
 from runtime.session import Session
 from tests.libraries.spark.test_deliveries import Context
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io.memory import rows_of
 

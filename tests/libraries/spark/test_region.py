@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.dataflow import operators
 from libraries.spark.dataflow.placement import home, keys_of
 from libraries.spark.dataflow.skipped_runs import SkippedRuns
@@ -42,7 +43,6 @@ from tests.libraries.spark.local_runner import LocalRunner
 from tests.support.profile import tries
 from timely.data.batch import as_arrow
 from timely.data.codec.tables import write_table
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError
 from timely.io import Batches, Iterable
 from timely.io.memory import rows_of

@@ -18,6 +18,7 @@ import pytest
 import falkirk
 from falkirk.doctor import Verdict, sail
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.errors import SparkError
 from libraries.spark.host.host import SparkHost, host_of
 from libraries.spark.setup.sail import VARIABLE, look_for_sail, sail_python
@@ -26,7 +27,6 @@ from runtime.run import run
 from tests.support.beside import run_beside
 from tests.support.processes import gone, parent, wait_for
 from timely.data.batch import as_arrow, as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches
 

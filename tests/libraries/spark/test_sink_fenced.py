@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.dataflow.placement import home
 from libraries.spark.dataflow.runner import SparkRunner
 from libraries.spark.files.parquet import input_stem, output_name, write_input
@@ -32,7 +33,6 @@ from tests.libraries.spark.connect_server import RUNNERS, ConnectServer, server_
 from tests.support.beside import run_beside
 from tests.support.processes import gone, wait_for
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.check]

@@ -12,11 +12,11 @@ import pytest
 
 import falkirk
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.errors import SparkError
 from libraries.spark.host.host import host_of
 from libraries.spark.setup.java import find_java
 from libraries.spark.setup.options import check_master
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches
 from timely.io.memory import rows_of

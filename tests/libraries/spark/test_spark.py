@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.files import parquet as files
 from libraries.spark.host import daemon_connection
 from libraries.spark.host.host import SparkHost, host_of
@@ -29,7 +30,6 @@ from tests.libraries.spark.starting import speaking_to
 from tests.support.beside import run_beside
 from tests.support.processes import children, gone, parent, wait_for
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError
 from timely.io import Batches
 

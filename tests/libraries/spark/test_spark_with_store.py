@@ -16,6 +16,8 @@ import polars as pl
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink
 from libraries.spark.dataflow.placement import home
 from recovery.policy import Batch, Lazy
 from runtime.processes.worker import FILES
@@ -24,8 +26,7 @@ from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.connect_server import connect_server
 from tests.support.beside import run_beside
 from tests.support.processes import gone, parent, wait_for
-from timely.dataflow.dataflow import Dataflow
-from timely.io import Batches, FileSink
+from timely.io import Batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.check]
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.dataflow.placement import home
 from libraries.spark.host.host import SparkHost, host_of
 from recovery.policy import Lazy
@@ -32,7 +33,6 @@ from tests.libraries.spark.following import (
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches, Iterable
 from timely.io.interface import Chunk, End, Position, Wait

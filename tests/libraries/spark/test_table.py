@@ -13,14 +13,15 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import Parquet
 from libraries.spark.dataflow.table import LAST, _TableSink, _TableWriter
 from libraries.spark.files.manifest import ManifestEntry
 from libraries.spark.files.parquet import digest_of, input_stem, write_input
 from runtime.run import run
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError, SinkError
-from timely.io import Batches, Parquet
+from timely.io import Batches
 from timely.io.memory import rows_of
 from timely.time import INF
 

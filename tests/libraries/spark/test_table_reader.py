@@ -14,10 +14,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.table_reader import FalkirkTables
 from runtime.run import run
-from tests.timely.io.tables.lakes import LAKES, IcebergLake, Lake
-from timely.dataflow.dataflow import Dataflow
+from tests.libraries.connect.tables.lakes import LAKES, IcebergLake, Lake
 from timely.errors import SourceError
 from timely.io import Batches
 

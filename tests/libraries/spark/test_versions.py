@@ -11,11 +11,11 @@ import pyspark
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark import versions
 from libraries.spark.errors import SparkError
 from libraries.spark.versions import arrow_schema, check_version, installed
 from runtime.run import run
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from libraries import spark
+from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.dataflow.region import _all_sql
 from libraries.spark.dataflow.views import Viewed, take_apart
 from libraries.spark.files.deliveries import Delivering
 from tests.libraries.spark.local_runner import LocalRunner
-from timely.dataflow.columns import Columns
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.io import Batches
 

@@ -18,12 +18,12 @@ import pytest
 
 from falkirk.job_memory import job_processes
 from libraries import spark
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch
 from runtime.page.address import PAGE_FILE
 from tests.libraries.spark.connect_server import RUNNERS, server_for
 from tests.monitor.web.serving import ask, streaming
 from tests.support.processes import gone, parent, wait_for
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.operators.join import CHANGE
+from libraries.columns.verbs.changes import Changes
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
 from runtime.memory import Cluster
 from timely.data.batch import as_polars
-from timely.dataflow.changes import Changes
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
-from timely.operators.column_join import CHANGE
 
 pytestmark = pytest.mark.skipif(sqlite3.sqlite_version_info < (3, 39), reason="SQLite lacks right and full joins")
 

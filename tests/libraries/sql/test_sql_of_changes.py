@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
 from runtime.memory import Cluster
 from tests.timely.feeding import feed_batches_in_turn
 from timely.data.batch import as_polars
-from timely.dataflow.columns import Columns
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 
 SCHEMA = {"id": pl.Int64, "k": pl.String, "n": pl.Int64, "at": pl.Int64}

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
 from runtime.memory import Cluster
 from tests.support.profile import effort
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.io import Batches
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
 from runtime.memory import Cluster
 from timely.data.batch import as_polars
-from timely.dataflow.columns import Columns
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.io import Batches
 

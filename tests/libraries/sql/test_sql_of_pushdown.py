@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql import tables
 from libraries.sql.query import sql
 from libraries.sql.relations import Relation
 from runtime.memory import Cluster
 from tests.libraries.sql.test_sql_as_changes import SCHEMAS, answer, check, epochs, plain
 from timely.data.batch import as_polars
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.io import Batches
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
 from runtime.memory import Cluster
 from timely.data.batch import as_polars
-from timely.dataflow.columns import Columns
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
-from timely.operators import agg
 from timely.operators.window_shapes import Session, Sliding, Tumbling
 
 SCHEMA = {"k": pl.String, "n": pl.Int64, "x": pl.Float64, "at": pl.Int64}

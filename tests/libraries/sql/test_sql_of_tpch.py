@@ -12,15 +12,15 @@ from typing import Any
 import polars as pl
 import pytest
 
+from libraries.columns.operators.join import CHANGE
+from libraries.columns.verbs.changes import Changes
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
 from runtime.memory import Cluster
 from tests.libraries.sql.tpch import QUERIES, tables
 from timely.data.batch import as_polars
-from timely.dataflow.changes import Changes
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import view
+from timely.dataflow.wire import view
 from timely.io import Batches
-from timely.operators.column_join import CHANGE
 
 
 @cache

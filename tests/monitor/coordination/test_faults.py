@@ -18,6 +18,7 @@ from falkirk.simulate.faults import Fault
 from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination import coordinator as coordinators
 from monitor.coordination.commit import GroupCommit
 from monitor.coordination.coordinator import Coordinator, Settings
@@ -29,7 +30,6 @@ from recovery.layout import Layout
 from recovery.policy import Lazy
 from tests.falkirk.simulate.troubled import stall
 from tests.support.profile import tries
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 
 LIMIT = 20_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination.options import Options, _is_bound
 from recovery.epoch_ends import EpochEnds
 from recovery.layout import GroupInfo, Layout, lay_out
@@ -12,7 +13,6 @@ from recovery.policy import AtLeastOnce
 from recovery.protocol import InMemory
 from tests.monitor.coordination.coordinators import checkpoint, memory
 from tests.recovery.layouts import FIREWALL, LINE, LOOP, layout
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.io import Callback, Iterable
 from timely.time import INF

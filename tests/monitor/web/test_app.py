@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import falkirk
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.store.local import LocalStore
 from runtime.page.address import open_page
 from runtime.page.recorded import RecordedJob
@@ -19,7 +20,6 @@ from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.serving import ask, get, running, serving, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
 from tests.runtime.job_under_test import build
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Rate
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from falkirk.status_view import FAILED, KILLED, NO_JOB, STUCK, status_of
+from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination.effects import Answer
 from monitor.explain.what_if import targets
 from monitor.web.questions import Done
@@ -31,7 +32,6 @@ from tests.monitor.web.programs import example_layout
 from tests.monitor.web.serving import ask, serving
 from tests.monitor.web.standing import StandingJob
 from tests.monitor.web.test_page import READY, go, text_of
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Rate
 
 pytestmark = test_page.pytestmark

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from falkirk.simulate.disk import SimulatedDisk
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.agent import Agent
 from recovery.agent.effects import AskPositions, Delete, Effect, Put, Report, SendFrame
 from recovery.agent.events import (
@@ -31,7 +32,6 @@ from recovery.policy import Eager, Lazy
 from recovery.protocol import Cut, Decision, Drain, Watermarks
 from recovery.store.reading import take_over
 from tests.recovery.store.owners import STORE, memory_disk
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.agent import Agent
 from recovery.metadata import MORE, Bound
 from recovery.policy import Lazy
 from tests.recovery.agent.driven import DrivenAgents, looping
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
 from timely.io import Iterable
 from timely.time import Time
 

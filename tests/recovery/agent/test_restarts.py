@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.effects import Perform
 from recovery.agent.events import Connected
 from recovery.metadata import Bound, to_frontier
 from recovery.policy import Lazy, LogHistory
 from tests.recovery.agent.driven import DrivenAgents, counts, logged, of_kind, passing, timed
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 from timely.io.memory import rows_of
 from timely.operators.base import Context, Operator

@@ -12,14 +12,14 @@ import pytest
 
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.checkpoint.attributes import Attributes
 from recovery.policy import Batch, Ephemeral, Lazy, LogHistory, Policy
 from tests.falkirk.simulate.programs import words
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context, Operator
-from timely.operators.carried import checking_factory
 from timely.operators.channels import Exchange
+from timely.operators.exchange_check import checking_factory
 from timely.state import KeyedState, Parts, TimedBatches
 from timely.time import Time
 

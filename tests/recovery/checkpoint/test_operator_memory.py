@@ -17,8 +17,8 @@ from recovery.checkpoint.operator_memory import MOST, OperatorMemory, look
 from tests.recovery.rollback.test_replay import Box, adder, adding
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Operator, give_back
-from timely.operators.carried import checking_factory
 from timely.operators.channels import Exchange
+from timely.operators.exchange_check import checking_factory
 from timely.state import KeyedState, Parts, TimedBatches
 
 

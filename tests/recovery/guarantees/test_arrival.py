@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 from falkirk import lindi
 from falkirk.simulate.judging import order_of
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Columns, Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.classes import OperatorClass
 from runtime.memory import Cluster
 from tests.recovery.guarantees import test_classes as tables
 from tests.timely.feeding import feed_batches_in_turn
-from timely.dataflow.columns import Columns
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
-from timely.dataflow.stream import Stream
+from timely.dataflow.wire import view
 from timely.io.memory import rows_of
-from timely.operators import agg
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
 
 Verb = Callable[[Any], Any]
@@ -126,7 +126,7 @@ def given_in(kind: type, verb: Verb, epochs: list[list[Any]], workers: int, arri
     """The batches that come out at each time, where records come in some order, in some batches, at some workers."""
     flow = Dataflow()
     stream = flow.input("in")
-    made = verb(kind(stream.graph, stream.scope, stream.outputs))
+    made = verb(stream.keyed() if kind is Keyed else view(stream, kind))
     out = made.capture("out")
     dealt: list[list[Any]] = []
     for rows in epochs:

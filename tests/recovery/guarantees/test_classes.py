@@ -8,6 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Columns, GroupBy, Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.classes import (
     OperatorClass,
     class_of,
@@ -16,13 +19,9 @@ from recovery.guarantees.classes import (
     operators_of,
     why_arbitrary,
 )
-from timely.dataflow.columns import Columns, GroupBy
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
-from timely.dataflow.stream import Stream
 from timely.dataflow.windows import Windowed
-from timely.dataflow.wire import Wire
-from timely.operators import agg
+from timely.dataflow.wire import Wire, view
 from timely.operators.base import Operator
 from timely.operators.window_shapes import Epochs, Session, Tumbling
 
@@ -158,13 +157,15 @@ CASES = [
 def test_each_verb_has_its_class(kind: type[Wire], expected: OperatorClass, verb: Verb) -> None:
     flow = Dataflow()
     stream = flow.input("in")
-    made = verb(kind(stream.graph, stream.scope, stream.outputs))
+    made = verb(stream.keyed() if kind is Keyed else view(stream, kind))
     assert class_of(flow.graph.nodes[made.outputs[0].node], operators_of(flow.graph)) == expected
 
 
 @pytest.mark.parametrize(("kind", "table"), [(Stream, STREAM), (Keyed, KEYED), (Columns, COLUMNS), (Wire, WIRE)])
 def test_every_verb_is_in_the_table(kind: type[Wire], table: dict[str, object]) -> None:
-    verbs = {name for name, found in vars(kind).items() if callable(found) and not name.startswith("_")}
+    owners = kind.__mro__[: kind.__mro__.index(Wire)] or (Wire,)
+    members = {name: found for owner in owners for name, found in vars(owner).items()}
+    verbs = {name for name, found in members.items() if callable(found) and not name.startswith("_")}
     assert verbs - NO_OPERATOR == {name.split()[0] for name in table}
 
 

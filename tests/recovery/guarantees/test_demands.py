@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink
 from recovery.guarantees.demands import check_demands
 from recovery.guarantees.promises import promises
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
-from timely.io import Callback, FileSink, Iterable
+from timely.io import Callback, Iterable
 
 
 def check(sink: Any, require: str | None) -> None:

@@ -27,6 +27,11 @@ from hypothesis import strategies as st
 import falkirk
 from falkirk import differential, graph, lindi
 from falkirk.simulate.judging import exactly
+from libraries.columns import agg
+from libraries.columns.verbs.changes import Changes
+from libraries.columns.verbs.columns import Columns, GroupBy, Stream
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.columns.verbs.windows import WindowedColumns
 from libraries.differential.collection import Collection
 from libraries.lindi.columns import Table
 from libraries.lindi.query import Base
@@ -37,16 +42,11 @@ from runtime.memory import Cluster
 from tests.recovery.guarantees import test_arrival as arrival
 from tests.recovery.guarantees import test_classes as tables
 from tests.support.profile import effort
-from timely.dataflow.changes import Changes
-from timely.dataflow.column_windows import WindowedColumns
-from timely.dataflow.columns import Columns, GroupBy
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
-from timely.dataflow.stream import Stream
 from timely.dataflow.windows import Windowed
+from timely.dataflow.wire import Wire, view
 from timely.errors import FalkirkError
 from timely.io.memory import rows_of
-from timely.operators import agg
 from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -301,7 +301,7 @@ def given_in(kind: type, verb: Verb, epochs: list[list[Any]], workers: int, way:
     """
     flow = Dataflow()
     stream = flow.input("in")
-    out = verb(kind(stream.graph, stream.scope, stream.outputs)).capture("out")
+    out = verb(stream.keyed() if kind is Keyed else view(stream, kind)).capture("out")
     cluster = Cluster(flow, workers, seed=way.randrange(1000) if isinstance(way, Random) else 0)
     try:
         for epoch, rows in enumerate(epochs):
@@ -332,7 +332,7 @@ def by_batch(kind: type, verb: Verb) -> bool:
     """True if something in the verb declares that it repeats over batches alone."""
     flow = Dataflow()
     stream = flow.input("in")
-    verb(kind(stream.graph, stream.scope, stream.outputs)).capture("out")
+    verb(stream.keyed() if kind is Keyed else view(stream, kind)).capture("out")
     return bool(divided(flow.graph, between_workers, operators_of(flow.graph)))
 
 
@@ -388,7 +388,9 @@ TABLES: dict[type, tuple[set[str], str]] = {
 @pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.__name__)
 def test_every_verb_is_searched(kind: type) -> None:
     left_out, prefix = TABLES[kind]
-    verbs = {name for name in vars(kind) if not name.startswith("_")} - left_out - {"late"}
+    bases = kind.__mro__ if issubclass(kind, Wire) else (kind,)
+    owners = [owner for owner in bases if owner is kind or owner not in Wire.__mro__]
+    verbs = {name for owner in owners for name in vars(owner) if not name.startswith("_")} - left_out - {"late"}
     searched = {name.removeprefix(prefix).split()[0] for name in (OF_RECORDS | OF_COLUMNS) if name.startswith(prefix)}
     assert verbs <= searched, f"not searched: {sorted(verbs - searched)}"
 

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libraries.columns import agg
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink, SqliteSink
 from recovery.guarantees.classes import OperatorClass
 from recovery.guarantees.promises import Alike, Grade, Promise, as_plain, promises
 from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
-from timely.io import Callback, Console, FileSink, Iterable, Memory, SqliteSink
-from timely.operators import agg
+from timely.io import Callback, Console, Iterable, Memory
 from timely.operators.base import Operator
 from timely.state import KeyedState
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.events import Connected
 from recovery.metadata import Bound
 from recovery.policy import Lazy, LogHistory
 from tests.recovery.agent.driven import DrivenAgents
 from timely.data.messages import StartJob
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator
 from timely.state import KeyedState

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.effects import Rewind
 from recovery.agent.events import Connected
 from recovery.checkpoint.records import SourcePosition
@@ -16,7 +17,6 @@ from recovery.metadata import Bound, everything
 from recovery.policy import AtLeastOnce, Lazy, LogHistory
 from recovery.rollback.orders import RollbackPlanner, SourceOrder
 from tests.recovery.agent.driven import DrivenAgents, counts, of_kind, passing
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Iterable
 from timely.io.memory import rows_of

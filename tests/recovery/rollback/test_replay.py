@@ -16,6 +16,7 @@ from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.collection import Collection
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.metadata import at_epoch
@@ -25,7 +26,6 @@ from recovery.rollback.orders import RollbackPlanner
 from tests.falkirk.simulate.programs import PROGRAMS
 from tests.recovery.layouts import layout
 from tests.support.mutation import GONE, Change, changed
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.io import Iterable
 from timely.operators.base import Context, Operator

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.processes.heartbeat import doing
 from runtime.session import Session
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import Layout, lay_out
 from recovery.protocol import Cut, Join, ToMonitor, encode_message
 from runtime.control import frame
 from runtime.processes.greeting import TOKEN_BYTES, Greeting, connect, listen, new_token
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_link import SocketMonitorLink
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
 

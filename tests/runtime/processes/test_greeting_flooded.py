@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.cluster.calls import Calls
 from recovery.layout import Layout, lay_out
 from recovery.protocol import Join, ToMonitor, encode_message
@@ -22,7 +23,6 @@ from runtime.processes import greeting
 from runtime.processes.greeting import MOST_STRANGERS, Strangers, connect, listen, new_token
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_link import SocketMonitorLink
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
 

@@ -6,6 +6,7 @@ import selectors
 import socket
 from pathlib import Path
 
+from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination.records import MOST_EVENTS, KeptDecision, KeptEvent, KeptFinished, KeptWatermarks, Record
 from monitor.coordination.supervision import Lost
 from recovery.layout import lay_out
@@ -18,7 +19,6 @@ from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
 from runtime.processes.monitor_link import SocketMonitorLink
 from timely.data.messages import Frame
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
 

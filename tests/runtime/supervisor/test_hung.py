@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import check
 from tests.runtime.watched import RECORDS, Watched
 from tests.support.beside import run_beside
 from tests.support.processes import gone, monitor_pid
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 
 TIMEOUT = 3.0

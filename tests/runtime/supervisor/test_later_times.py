@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import falkirk
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Lazy
 from runtime.program import Program
 from tests.falkirk.simulate.later_times import AHEAD, Repeats
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Rate
 from timely.operators.base import Context
 from timely.time import Time

@@ -17,10 +17,10 @@ import pytest
 
 import falkirk
 from falkirk import Dataflow, Iterable, Lazy
+from libraries.columns.verbs.columns import Stream
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.support.beside import run_beside
-from timely.dataflow.stream import Stream
 from timely.operators.base import Context, Operator
 from timely.time import Time
 

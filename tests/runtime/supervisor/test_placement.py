@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.control import FROM_CHILD, Control
 from runtime.inputs import Limits
 from runtime.processes.worker import HASTE
@@ -17,7 +18,6 @@ from runtime.supervisor import placement
 from runtime.supervisor.placement import LocalWorkers, Task
 from runtime.supervisor.processes import Child, Children
 from runtime.supervisor.store import JobStore
-from timely.dataflow.dataflow import Dataflow
 
 
 class Started(Children):

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import falkirk
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Lazy
 from runtime.program import Program
-from timely.dataflow.dataflow import Dataflow
 from timely.io import Rate
 from timely.operators.process import Timers
 from timely.time import Time

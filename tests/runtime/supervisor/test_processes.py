@@ -17,15 +17,16 @@ from typing import Any
 import polars as pl
 import pytest
 
+from libraries.columns import agg
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink
 from runtime.program import Program
 from runtime.run import run
 from runtime.session import Session
 from runtime.supervisor.supervisor import Job
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import CodecError, FalkirkError, OperatorError, SinkError, WorkerLost
-from timely.io import FileSink, Iterable, Rate
+from timely.io import Iterable, Rate
 from timely.io.scripted import Pause, Scripted
-from timely.operators import agg
 
 HERE = Path(__file__).name
 SOON = 8.0

@@ -18,6 +18,8 @@ import pytest
 
 from falkirk.failures import explain
 from falkirk.job_memory import job_processes
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink
 from recovery.policy import Lazy
 from recovery.store.interface import StoreBusy, StoreUnwritable
 from runtime.control import Stats
@@ -32,9 +34,8 @@ from tests.runtime.job_under_test import build, check
 from tests.runtime.watched import RECORDS, ROOT, Watched, command, run
 from tests.support.beside import run_beside
 from tests.support.processes import descendants, gone, monitor_pid, wait_for
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError, OperatorError, WorkerLost
-from timely.io import FileSink, Rate
+from timely.io import Rate
 
 
 def test_a_killed_worker_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:

@@ -20,15 +20,16 @@ import polars as pl
 import pytest
 
 import falkirk
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import FileSink, SqliteSink
 from libraries.spark.engine.writers import Writers
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import PER_EPOCH, expected, word
 from tests.support.beside import run_beside
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Graph
 from timely.errors import SinkError
-from timely.io import Batches, FileSink, Iterable, Memory, Rate, SqliteSink
+from timely.io import Batches, Iterable, Memory, Rate
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDS = 900

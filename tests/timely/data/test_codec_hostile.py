@@ -16,10 +16,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from libraries.connect import JsonLines
 from timely.data.codec import decode, decode_batch, encode_batch
 from timely.data.messages import Message
 from timely.errors import CodecError, ProtocolError, SourceError
-from timely.io import JsonLines
 from timely.worker.outbox import decode_message
 
 

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns import agg
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from tests.timely.feeding import feed_in_turn
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
 from timely.data.codec import decode, encode
 from timely.data.keys import are_canonical, canonical
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.windows import Tumbling
 from timely.errors import OperatorError
-from timely.operators import agg
 from timely.operators.keyed import Distinct, Fold, KeyedJoin, Reduce, least
 from timely.state.interface import Run
 from timely.time import Frontier

@@ -13,15 +13,15 @@ from typing import Any
 import polars as pl
 import pytest
 
+from libraries.columns import agg
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Lazy
 from runtime.run import run
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import differences, fingerprint, outline
 from timely.dataflow.graph import Input, Output
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError, GraphError
 from timely.io import Iterable, Memory
-from timely.operators import agg
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from tests.timely.worker.oracle import paths_of
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, Way, compile_plan
-from timely.dataflow.stream import Stream
 from timely.io import Iterable, Memory
 from timely.operators.base import Operator
 from timely.progress.tracker import order_key

@@ -10,9 +10,9 @@ import threading
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
+from libraries.connect import Listen
 from runtime.session import Session
-from timely.dataflow.dataflow import Dataflow
-from timely.io import Listen
 from timely.io.waiting import wait_readable
 
 

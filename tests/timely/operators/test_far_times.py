@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import falkirk
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.windows import Session, Sliding, Tumbling
 from timely.io import Iterable
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
 from recovery.policy import Eager, Lazy
 from recovery.recorder import WorkerRecorder
 from runtime.memory import Cluster
 from runtime.session import Session
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
 from timely.worker.worker import Worker

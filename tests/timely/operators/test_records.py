@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from runtime.session import Session
 from tests.timely.feeding import feed_in_turn
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
 from timely.dataflow.wire import Capture, Wire
 from timely.errors import OperatorError
 from timely.operators.base import Context, Operator

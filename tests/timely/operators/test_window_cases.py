@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.session import Session as Driver
 from timely.data.codec import decode, encode
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
 from timely.errors import GraphError, OperatorError
 from timely.operators.windows import in_order

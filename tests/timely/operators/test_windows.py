@@ -12,9 +12,9 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from timely.data.codec import encode
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
 from timely.dataflow.wire import Capture
 from timely.time import INF, Time, visible

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.data.kernels.added import grouped, ungrouped
-from timely.data.kernels.parts import Part
-from timely.data.kernels.rows import KeyedFrame
-from timely.operators import agg
-from timely.state import ExpiringTotals, KeyedState, Parts, RowsState, TotalsState
+from libraries.columns import agg
+from libraries.columns.kernels.added import grouped, ungrouped
+from libraries.columns.kernels.parts import Part
+from libraries.columns.kernels.rows import KeyedFrame
+from libraries.columns.state import ExpiringTotals, RowsState, TotalsState
+from timely.state import KeyedState, Parts
 from timely.time import Frontier
 
 Rows = list[tuple[str, int]]

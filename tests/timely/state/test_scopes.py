@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns import agg
+from libraries.columns.kernels.added import ungrouped
+from libraries.columns.kernels.rows import KeyedFrame
+from libraries.columns.state import RowsState, TotalsState
 from timely.data.batch import as_polars
-from timely.data.kernels.added import ungrouped
-from timely.data.kernels.rows import KeyedFrame
 from timely.data.routing import shard_of, stable_hash
 from timely.data.span import Span
-from timely.operators import agg
-from timely.state import KeyedState, RowsState, TotalsState
+from timely.state import KeyedState
 from timely.state.interface import without_past
 from timely.time import INF, Frontier, Time
 

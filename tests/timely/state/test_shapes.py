@@ -9,11 +9,12 @@ import pytest
 
 import falkirk
 from falkirk import KeyedState, Parts, TimedBatches, TimedValues, agg
-from timely.data.kernels.parts import Part
+from libraries.columns.kernels.parts import Part
+from libraries.columns.operators.aggregate import ColumnAggregate
+from libraries.columns.operators.changed_aggregate import ChangedAggregate
+from libraries.columns.state import CountedRows, ExpiringTotals, OrderedRowsState, RowsState, TotalsState, ValuesOfKeys
 from timely.errors import GraphError, OperatorError
-from timely.operators.aggregate import ColumnAggregate
-from timely.operators.changed_aggregate import ChangedAggregate
-from timely.state import CountedRows, ExpiringTotals, OrderedRowsState, RowsState, State, TotalsState, ValuesOfKeys
+from timely.state import State
 from timely.state.interface import Run
 from timely.state.shapes import digest_of, renamed, shape_changes, shape_of, shown
 from timely.time import Frontier

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from timely.data.batch import Batch
 from timely.data.codec import encode_batch
-from timely.dataflow.dataflow import Dataflow
 from timely.errors import CodecError
 from timely.worker import outbox
 

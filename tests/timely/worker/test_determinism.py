@@ -13,10 +13,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from libraries.columns import agg
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.links.frames import encode_frame
 from runtime.memory import Cluster
-from timely.dataflow.dataflow import Dataflow
-from timely.operators import agg
 
 
 def program() -> Dataflow:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
-from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.stream import Stream
 from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator
 from timely.time import INF, Time

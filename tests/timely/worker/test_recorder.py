@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from runtime.session import Session
 from tests.timely.feeding import feed_in_turn
 from timely.data.batch import Batch
 from timely.data.messages import Message
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.io import Memory
 from timely.operators.base import Capability, Context, Operator

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Eager
 from tests.timely.worker import test_worker as programs
 from tests.timely.worker.test_recorder import Notes
 from timely.data.batch import Batch
 from timely.data.messages import Captured, Frame, Message
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan
-from timely.dataflow.stream import Stream
 from timely.errors import OperatorError
 from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from libraries import differential
+from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential.rows import rows_of
 from runtime import session
 from runtime.memory import Cluster
 from runtime.session import Session
 from tests.timely.worker.test_worker import PROGRAMS, diamond, loop_with_notifications, nested_loops, outputs
-from timely.dataflow.dataflow import Dataflow
 from timely.worker.worker import Worker
 
 TURNED = [program for program in PROGRAMS if program is not diamond]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import falkirk
 from falkirk import Columns, Limits, Sliding, Tumbling, agg
+from libraries.columns.kernels import rows as rows_module
 from runtime.memory import Cluster
 from tests.recovery.agent.driven import DrivenAgents
 from tests.timely.worker.oracle import Oracle
-from timely.data.kernels import rows as rows_module
 from timely.errors import OperatorError
 from timely.operators.ends import CaptureEnd
 from timely.time import Time

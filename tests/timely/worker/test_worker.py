@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libraries.columns.verbs.columns import Stream
+from libraries.columns.verbs.dataflow import Dataflow
 from runtime.memory import Cluster
 from tests.timely.worker.oracle import Oracle
 from timely.data.batch import Batch, as_polars
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
-from timely.dataflow.stream import Stream
 from timely.errors import OperatorError
 from timely.io import Batches, Iterable
 from timely.operators.base import Capability, Context, Operator

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import timely.dataflow.plan
+from libraries.columns.verbs.dataflow import Dataflow
 from tests.recovery.jobs import RULE_PROGRAMS, agent_of, job, named
 from tests.support.mutation import GONE, Change, Instead, Rules
 from timely.data.messages import Frame, Message
-from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import OperatorError
 from timely.io import Iterable

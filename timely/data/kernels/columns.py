@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from timely.data.batch import Batch, as_array, as_arrow
 from timely.data.kernels.series import frame_of
-from timely.data.kernels.terms import column_of_terms, is_terms
+from timely.data.sums.terms import column_of_terms, is_terms
 
 TINY = 512
 """Row count up to about here: plain Python beats compiled loops and Polars plans."""
@@ -24,7 +24,7 @@ Numbers = npt.NDArray[Any]
 """An int64, float64 or object array.
 
 Objects are Python integers, or values that are compared but never added. Sums of floats have two dimensions
-(`timely.data.kernels.terms`).
+(`timely.data.sums.terms`).
 """
 
 

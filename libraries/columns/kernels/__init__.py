@@ -1,0 +1,4 @@
+"""Vectorised kernels: key indexes, grouping, totals and joined rows.
+
+Enters: columns. Leaves: dense ids, totals, places of rows.
+"""

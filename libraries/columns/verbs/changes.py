@@ -1,0 +1,795 @@
+"""Streams of changes: rows to be added or retracted.
+
+Result of `columns.join(other, how="left", changes=True)`, and its verbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, Self
+
+import polars as pl
+
+from libraries.columns.agg import Aggregate, count, sum
+from libraries.columns.operators.aggregate import ALL, check_aggregate
+from libraries.columns.operators.changed_aggregate import KEPT, ChangedAggregate
+from libraries.columns.operators.join import CHANGE, How
+from libraries.columns.schemas import inference as schemas
+from libraries.columns.schemas.keys import check_made, check_options
+from libraries.columns.schemas.selections import flat
+from libraries.columns.schemas.wildcards import sparing, sparing_named
+from libraries.columns.verbs.columns import Columns, GroupBy
+from libraries.columns.verbs.key_pairs import Keys
+from libraries.columns.verbs.stateless import StatelessVerbs
+from libraries.columns.verbs.top import top_of_groups
+from timely.data.batch import columns_of
+from timely.dataflow.keyed import Over
+from timely.dataflow.wire import DESCENDING, Capture, Probe, check_at_root, naming_options, view
+from timely.errors import GraphError, user_site
+from timely.io.column_types import Schema, polars_types
+from timely.io.interface import Sink
+from timely.operators.channels import Exchange
+from timely.operators.window_shapes import Epochs, Length
+
+_SIGNS = ("left sign()", "right sign()")
+
+
+def _refused(verb: str) -> Callable[..., NoReturn]:
+    """Method refusing a verb for its lack of support for retractions."""
+
+    def refuse(self: Changes, *_: Any, **__: Any) -> NoReturn:
+        self._check_read(verb)
+
+    return refuse
+
+
+class Changes(Columns):
+    """Columns with a sign in the last one, `change`: 1 adds a row, -1 retracts it.
+
+    The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` and `with_columns` keep
+    the sign, `filter` and `branch` work row by row as ever, and totals and `top_k` count rows that are taken back as gone. What
+    goes out has the sign as a column. `join` (how="inner", running) with columns or with changes gives changes; it keeps rows
+    that were taken back, too. `concat` is with changes alone. The sign is not among "all columns", as in `pl.all()`. Verbs that
+    could not heed it are refused, also where changes are their other stream; `rows()` has it as a column like others.
+
+    >>> import polars as pl
+    >>> flow = falkirk.Dataflow()
+    >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s"]}), pl.DataFrame({"shop": ["s"]})]))
+    >>> closed = flow.columns("closed", falkirk.Batches([pl.DataFrame({"shop": ["w"]}), pl.DataFrame({"shop": ["s"]})]))
+    >>> seen = sales.join(closed, on="shop", how="anti", changes=True).capture("out")
+    >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+    [[('n', 1), ('s', 1)], [('s', -1)]]
+    """
+
+    _signed = True
+
+    def _check_read(self, verb: str) -> NoReturn:
+        """Refuse a verb on this stream; verbs that handle the sign read `rows()`."""
+        raise GraphError(
+            f"{user_site()}: {verb} cannot take back rows, and this stream is of changes; use filter, select, with_columns, "
+            f"inner joins and totals of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
+        )
+
+    distinct = _refused("distinct")
+    window = _refused("window")
+    split_late = _refused("split_late")
+    iterate = _refused("iterate")
+    sort = _refused("sort")
+    connect_loop = _refused("connect_loop")
+
+    def rows(self) -> Columns:
+        """The same rows as plain columns, with the sign as an ordinary column.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.rows().filter(pl.col("change") < 0).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 4, -1)]]
+        """
+        return view(self, Columns)
+
+    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
+        """Polars' `select` on every batch; the sign is kept.
+
+        Raises:
+            GraphError: as `Columns.select`, and for a column in the place of the sign.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(euros=pl.col("price") * 2).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(6, 1), (8, 1)], [(8, -1), (12, 1)]]
+        """
+        chosen = [each for each in flat(tuple(sparing(CHANGE, "select", exprs))) if not _is_the_sign(each)]
+        named = sparing_named(CHANGE, "select", named)
+        _check_kept("select", chosen, named)
+        return view(self.rows().select(*chosen, name=name, **named, **{CHANGE: pl.col(CHANGE)}), Changes)
+
+    def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
+        """Polars' `with_columns` on every batch. The sign stays, in the last column.
+
+        Raises:
+            GraphError: as `Columns.with_columns`, and for a column in the place of the sign.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.with_columns(euros=pl.col("price") * 2).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 6, 1), ('s', 4, 8, 1)], [('s', 4, 8, -1), ('s', 6, 12, 1)]]
+        """
+        chosen = flat(tuple(sparing(CHANGE, "with_columns", exprs)))
+        named = sparing_named(CHANGE, "with_columns", named)
+        _check_kept("with_columns", chosen, named)
+        made = self.rows().with_columns(*chosen, name=name, **named)
+        return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE)), Changes)
+
+    def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Changes:
+        """Polars' `filter` on every batch, on added and retracted rows alike.
+
+        Raises:
+            GraphError: as `Columns.filter`, and for an expression of several columns that calls a function.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.filter(pl.col("price") > 4).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 6, 1)]]
+        """
+        return view(
+            self.rows().filter(*sparing(CHANGE, "filter", predicates), name=name, **constraints),
+            Changes,
+        )
+
+    def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Changes, Changes]:
+        """Split changes into two streams: `predicate` true, and the others.
+
+        Raises:
+            GraphError: as `Columns.branch`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> dear, cheap = best.branch(pl.col("price") > 4)
+        >>> seen = cheap.capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1)]]
+        """
+        (predicate,) = sparing(CHANGE, "branch", [predicate])
+        yes, no = self.rows().branch(predicate, name)
+        return view(yes, Changes), view(no, Changes)
+
+    def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Changes:
+        """Call `function(batch)` on every batch, with the sign as a column.
+
+        Raises:
+            GraphError: as `Columns.inspect`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.inspect(lambda batch: print(len(batch), "rows")).capture("out")
+        >>> result = falkirk.run(flow)
+        2 rows
+        2 rows
+        """
+        return view(self.rows().inspect(function, name), Changes)
+
+    def exchange(self, *by: str, name: str | None = None) -> Changes:
+        """Send rows with equal values in the columns `by` to the same worker.
+
+        Raises:
+            GraphError: as `Columns.exchange`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.exchange("shop").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        """
+        return view(self.rows().exchange(*by, name=name), Changes)
+
+    def broadcast(self, name: str | None = None) -> Self:
+        """Send every batch to every worker.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.broadcast().capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        """
+        return view(self.rows().broadcast(name), type(self))
+
+    def leave(self, name: str | None = None) -> Self:
+        """This stream outside the scope it is in.
+
+        Into a scope changes cannot go: totals begin anew there with each epoch.
+
+        Raises:
+            GraphError: as `Columns.leave`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> inside = sales.enter(flow.scope("inner"))
+        >>> best = inside.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.leave().filter(shop="s").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 4, 1)], [('s', 6, 1)]]
+        """
+        return view(self.rows().leave(name), type(self))
+
+    def concat(self, *others: Columns) -> Self:
+        """Merge these changes and others into one stream.
+
+        Raises:
+            GraphError: one of `others` has no sign, is no stream, is of another dataflow, or in another scope.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.filter(shop="n").concat(best.filter(pl.col("price") > 4)).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1)], [('s', 6, 1)]]
+        """
+        for other in others:
+            if isinstance(other, Columns) and not isinstance(other, Changes):
+                raise GraphError(
+                    f"{user_site()}: concat of changes takes changes, and rows of {other!r} have no sign; rows() of changes "
+                    "has it as a column like others"
+                )
+        sides = [other.rows() if isinstance(other, Changes) else other for other in others]
+        return view(self.rows().concat(*sides), type(self))
+
+    def probe(self, name: str | None = None) -> Probe:
+        """Add a probe of the progress of this stream.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.probe("done").name
+        'done'
+        """
+        return self.rows().probe(name)
+
+    def capture(self, name: str | None = None) -> Capture:
+        """Deliver every batch with its time, and the sign as a column, to the program.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        """
+        return self.rows().capture(name)
+
+    def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
+        """Write the stream to `sink`, epoch by epoch, with the sign as a column.
+
+        Raises:
+            GraphError: as `Columns.to`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.to(falkirk.Console())
+        >>> result = falkirk.run(flow)
+        0: {'shop': 'n', 'price': 3, 'change': 1}
+        0: {'shop': 's', 'price': 4, 'change': 1}
+        1: {'shop': 's', 'price': 4, 'change': -1}
+        1: {'shop': 's', 'price': 6, 'change': 1}
+        """
+        self.rows().to(sink, name, require)
+
+    def join(
+        self,
+        other: Columns,
+        on: Keys | None = None,
+        how: How = "inner",
+        over: Over = "scope",
+        name: str | None = None,
+        right: Mapping[str, Any] | None = None,
+        changes: bool = False,
+        ttl: Epochs | None = None,
+        *,
+        left_on: Keys | None = None,
+        right_on: Keys | None = None,
+        suffix: str = "_right",
+    ) -> Columns:
+        """Running inner join; a pair is added or retracted as its rows are.
+
+        Raises:
+            GraphError: as `Columns.join`; `how` is not "inner", over="time", changes=True or a `ttl`; a column of rows
+                has the name of the sign.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> names = flow.columns("names", falkirk.Batches([pl.DataFrame({"shop": ["s"], "name": ["south"]})]))
+        >>> seen = best.join(names, on="shop").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 4, 'south', 1)], [('s', 4, 'south', -1), ('s', 6, 'south', 1)]]
+        """
+        return self._pairs(self, other, on, how, over, name, right, changes, ttl, left_on, right_on, suffix)
+
+    @staticmethod
+    def _pairs(
+        left: Columns,
+        right: Columns,
+        on: Keys | None,
+        how: How,
+        over: Over,
+        name: str | None,
+        known: Mapping[str, Any] | None,
+        changes: bool,
+        ttl: Any,
+        left_on: Keys | None,
+        right_on: Keys | None,
+        suffix: str,
+    ) -> Changes:
+        """Running inner join with changes on one side or both.
+
+        A pair is added or retracted as its rows are.
+        """
+        if ttl is not None:
+            raise GraphError(
+                f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back"
+            )
+        if how != "inner" or over != "scope" or changes:
+            raise GraphError(
+                f"{user_site()}: changes are joined by how='inner', over='scope', and give changes by themselves; rows() has "
+                f"the sign {CHANGE!r} as a column like others"
+            )
+        sides = []
+        for side, sign in zip((left, right), _SIGNS, strict=True):
+            if isinstance(side, Changes):
+                side = side.rows().select(pl.exclude(CHANGE), pl.col(CHANGE).alias(sign))
+            elif isinstance(side, Columns):
+                schemas.check_unsigned("join with changes", side.schema or ())
+            sides.append(side)
+        if known is not None and isinstance(right, Changes):
+            known = {**known, _SIGNS[1]: pl.Int8}
+        found = sides[0].join(sides[1], on, name=name, right=known, left_on=left_on, right_on=right_on, suffix=suffix)
+        signs = [pl.col(sign) for each, sign in zip((left, right), _SIGNS, strict=True) if isinstance(each, Changes)]
+        product = signs[0] if len(signs) == 1 else signs[0] * signs[1]
+        return view(found.select(pl.exclude(*_SIGNS), product.alias(CHANGE)), Changes)
+
+    def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Changes:
+        """Rows without the named columns; the sign stays.
+
+        Raises:
+            GraphError: as `Columns.drop`, and for the sign, or anything but names.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.drop("shop").schema
+        Schema([('price', Int64), ('change', Int8)])
+        """
+        if not all(isinstance(each, str) and each != CHANGE for each in flat(columns)):
+            raise GraphError(
+                f"{user_site()}: drop of changes takes names of columns, and not that of the sign, {CHANGE!r}, which rows() "
+                "makes a column like others"
+            )
+        return view(self.rows().drop(*columns, strict=strict, name=name), Changes)
+
+    def rename(
+        self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
+    ) -> Changes:
+        """Rename columns; the sign keeps its name.
+
+        Raises:
+            GraphError: as `Columns.rename`, and for the sign, or its name for another column.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.rename({"price": "paid"}).schema
+        Schema([('shop', String), ('paid', Int64), ('change', Int8)])
+        """
+        if isinstance(mapping, Mapping):
+            if CHANGE in (*mapping, *mapping.values()):
+                raise GraphError(f"{user_site()}: rename of changes leaves the sign {CHANGE!r} as it is")
+            return view(self.rows().rename(mapping, strict=strict, name=name), Changes)
+        if callable(mapping):
+            function = mapping
+            mapping = lambda each: each if each == CHANGE else function(each)  # noqa: E731
+        return view(self.rows().rename(mapping, strict=strict, name=name), Changes)
+
+    def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Changes:
+        """Convert columns to other types; the sign keeps its own.
+
+        Raises:
+            GraphError: as `Columns.cast`, and for the sign.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.cast({"price": float}).schema
+        Schema([('shop', String), ('price', Float64), ('change', Int8)])
+        """
+        if isinstance(dtypes, Mapping):
+            if CHANGE in dtypes:
+                raise GraphError(f"{user_site()}: cast of changes leaves the sign {CHANGE!r} as it is")
+            return self._kept(self.rows().cast(dtypes, strict=strict, name=name))
+        return self.with_columns(pl.all().cast(dtypes, strict=strict), name=name)
+
+    def drop_nulls(self, subset: Any = None, *, name: str | None = None) -> Changes:
+        """Rows without nulls, both added and retracted.
+
+        Raises:
+            GraphError: as `Columns.drop_nulls`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.drop_nulls("price").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
+        """
+        return view(self.rows().drop_nulls(subset, name=name), Changes)
+
+    def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Changes:
+        """Rows without NaN, both added and retracted.
+
+        Raises:
+            GraphError: as `Columns.drop_nans`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.cast({"price": float}).drop_nans("price").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3.0, 1), ('s', 4.0, 1)], [('s', 4.0, -1), ('s', 6.0, 1)]]
+        """
+        return view(self.rows().drop_nans(subset, name=name), Changes)
+
+    def fill_null(self, value: Any, *, name: str | None = None) -> Changes:
+        """Replace nulls by `value`; the sign stays.
+
+        Raises:
+            GraphError: as `Columns.fill_null`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(rest=pl.col("price").replace(4, None)).fill_null(0).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(0, 1), (3, 1)], [(0, -1), (6, 1)]]
+        """
+        (value,) = sparing(CHANGE, "fill_null", [value])
+        return self._kept(self.rows().fill_null(value, name=name))
+
+    def fill_nan(self, value: Any, *, name: str | None = None) -> Changes:
+        """Replace NaN by `value`; the sign stays.
+
+        Raises:
+            GraphError: as `Columns.fill_nan`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(root=(5.0 - pl.col("price")).sqrt().floor()).fill_nan(0.0).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(1.0, 1), (1.0, 1)], [(0.0, 1), (1.0, -1)]]
+        """
+        (value,) = sparing(CHANGE, "fill_nan", [value])
+        return self._kept(self.rows().fill_nan(value, name=name))
+
+    def explode(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
+        """One row for each item of list columns, with the sign of the original row.
+
+        Raises:
+            GraphError: as `Columns.explode`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.select(coins=pl.concat_list(pl.col("price") - 1, 1)).explode("coins").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(1, 1), (1, 1), (2, 1), (3, 1)], [(1, -1), (1, 1), (3, -1), (5, 1)]]
+        """
+        chosen = sparing(CHANGE, "explode", [columns, *more_columns])
+        return view(self.rows().explode(*chosen, name=name), Changes)
+
+    def unnest(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
+        """Replace columns of structs by a column for each field; the sign stays.
+
+        Raises:
+            GraphError: as `Columns.unnest`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.select(of=pl.struct("shop", "price")).unnest("of").schema
+        Schema([('shop', String), ('price', Int64), ('change', Int8)])
+        """
+        chosen = sparing(CHANGE, "unnest", [columns, *more_columns])
+        return view(self.rows().unnest(*chosen, name=name), Changes)
+
+    def match_to_schema(self, schema: Schema, name: str | None = None) -> Changes:
+        """Declare the columns and their types, without the sign, the last column.
+
+        Raises:
+            GraphError: as `Columns.match_to_schema`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> best.match_to_schema({"price": int, "shop": str}).schema
+        Schema([('price', Int64), ('shop', String), ('change', Int8)])
+        """
+        declared = {**polars_types(schema), CHANGE: pl.Int8()}
+        return view(self.rows().match_to_schema(declared, name), Changes)
+
+    @staticmethod
+    def _kept(made: Columns) -> Changes:
+        """Rows as changes, with the sign restored as the last column."""
+        return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE).cast(pl.Int8)), Changes)
+
+    def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
+        """Group by columns, for running totals of the current rows.
+
+        Totals: `agg.count()`, `sum`, `mean`, `var`, `std`, `min`, `max`, `first`, `last`, `n_unique`, `quantile`
+        and `median`. A sum of floats is exact but for one rounding.
+        A key of which all rows have been taken back has a count of 0. With changes=True totals are changes, too:
+        the former total of a key is taken back, and a key without rows has none.
+
+        Raises:
+            GraphError: as `Columns.group_by`; `agg` of it: a total out of which rows cannot be taken, over="time", or a `ttl`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> by_price = best.group_by(dear=pl.col("price") > 3)
+        >>> seen = by_price.agg(n=falkirk.agg.count(), sold=falkirk.agg.sum("price")).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(False, 1, 3), (True, 1, 4)], [(True, 1, 6)]]
+        """
+        found = self.rows().group_by(*sparing(CHANGE, "group_by", keys), **sparing_named(CHANGE, "group_by", named))
+        return ChangedGroups(found.columns, found.keys, found.made)
+
+    def agg(
+        self,
+        *exprs: pl.Expr,
+        over: Over = "scope",
+        name: str | None = None,
+        changes: bool = False,
+        **aggregates: Aggregate | pl.Expr,
+    ) -> Columns:
+        """Running totals of all current rows; see `group_by`.
+
+        Raises:
+            GraphError: a total is one out of which rows cannot be taken; or over="time".
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.agg(sold=falkirk.agg.sum("price")).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[(7,)], [(9,)]]
+        """
+        totals = _Totals(exprs, over, aggregates, changes)
+        return totals.finish(totals.all(self.rows(), None, (), name), ())
+
+    @naming_options(descending=DESCENDING)
+    def top_k(
+        self,
+        k: int,
+        by: Keys,
+        reverse: bool | Sequence[bool] = False,
+        over: Over = "scope",
+        name: str | None = None,
+    ) -> Columns:
+        """The `k` greatest of the current rows, as changes; see `GroupBy.top_k`.
+
+        Raises:
+            GraphError: as `GroupBy.top_k`, and over="time".
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
+        >>> seen = best.top_k(1, by="price", reverse=True).capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 1)]]
+        """
+        return top_of_groups(self.rows()._marked(), (ALL,), k, by, reverse, over, name, signed=True)._unmarked()
+
+    def _without(self, hidden: Sequence[str]) -> Changes:
+        return view(self.rows()._without(hidden), Changes)
+
+
+def _is_the_sign(given: Any) -> bool:
+    """True if the sign column is selected unchanged."""
+    if isinstance(given, pl.Expr):
+        return given.meta.is_column_selection() and given.meta.root_names() == [CHANGE]
+    return bool(isinstance(given, str) and given == CHANGE)
+
+
+def _check_kept(verb: str, exprs: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuse another column with the name of the sign."""
+    made = [each.meta.output_name(raise_if_undetermined=False) for each in exprs if isinstance(each, pl.Expr)]
+    if CHANGE in (*named, *made):
+        raise GraphError(
+            f"{user_site()}: {verb} of changes keeps the sign {CHANGE!r} by itself; give the column another name, or say "
+            "rows() first, which has the sign as a column like others"
+        )
+
+
+class ChangedGroups(GroupBy):
+    """Changes grouped by key columns."""
+
+    def agg(
+        self,
+        *exprs: pl.Expr,
+        over: Over = "scope",
+        name: str | None = None,
+        ttl: Epochs | Length | None = None,
+        time: str | None = None,
+        changes: bool = False,
+        **aggregates: Aggregate | pl.Expr,
+    ) -> Columns:
+        """Running totals of the current rows of each group.
+
+        See `Changes.group_by`.
+        """
+        if ttl is not None or time is not None:
+            raise GraphError(
+                f"{user_site()}: totals of changes have no ttl: a row that is forgotten is still taken back"
+            )
+        totals = _Totals(exprs, over, aggregates, changes)
+        return totals.finish(totals.all(self.columns, self.keys, self.made, name), self.keys)
+
+    @naming_options(descending=DESCENDING)
+    def top_k(
+        self,
+        k: int,
+        by: Keys,
+        reverse: bool | Sequence[bool] = False,
+        over: Over = "scope",
+        name: str | None = None,
+    ) -> Columns:
+        """The `k` greatest current rows of each group, as changes; see `GroupBy.top_k`."""
+        return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=True)
+
+
+_TAKEN_BACK = ("count", "sum", "mean", "var", "std", "quantile", *KEPT)
+"""Aggregates with support for retraction of rows."""
+
+
+_ROWS = "rows()"
+"""Column with the number of current rows of a key."""
+
+
+class _Totals:
+    """Aggregates of changes: signed sums, and aggregates of the values present."""
+
+    def __init__(
+        self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr], changes: bool
+    ) -> None:
+        check_options("agg", over=over, changes=changes)
+        if over != "scope":
+            raise GraphError(
+                f"{user_site()}: totals of changes run on, over='scope': the changes of one time have none"
+            )
+        self._changes = changes
+        self._nulls: dict[str, pl.Expr] = {}
+        self.of_values: dict[str, Aggregate] = {}
+        self._results: dict[str, pl.Expr] = {}
+        self.sums: dict[str, Aggregate] = {}
+        for name, aggregate in (*((None, expr) for expr in exprs), *aggregates.items()):
+            if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind not in _TAKEN_BACK:
+                raise GraphError(
+                    f"{user_site()}: agg of changes takes name=agg.count(), agg.sum, mean, var, std, min, max, first, last, "
+                    f"n_unique, quantile and median of a column, out of which rows can be taken, not {aggregate!r}"
+                )
+            self._results[name] = pl.col(name)
+            if aggregate.kind not in KEPT:
+                self.sums[name] = replace(aggregate, sign=CHANGE)
+                continue
+            self.of_values[name] = aggregate
+            if aggregate.kind == "n_unique":  # null is one of the values
+                nulls = f"nulls({name})"
+                self._nulls[nulls] = pl.col(str(aggregate.column)).is_null() * pl.col(CHANGE).cast(pl.Int64)
+                self.sums[nulls] = sum(nulls)
+                self._results[name] += (pl.col(nulls) != 0).cast(pl.Int64)
+
+    def all(self, rows: Columns, keys: tuple[str, ...] | None, made: tuple[pl.Expr, ...], name: str | None) -> Columns:
+        """Totals of each key, from sums and from the values present.
+
+        `keys` is None for all rows.
+        """
+        # As changes, a key without rows goes. Without sums, something has to change whenever a row comes.
+        if self._changes or (self.of_values and not self.sums):
+            self.sums[_ROWS] = replace(count(), sign=CHANGE)
+        if not self.of_values:
+            grouped = GroupBy(rows._marked(), (ALL,)) if keys is None else GroupBy(rows, keys, made)
+            return grouped._computed((), self.sums, "scope", name, changes=self._changes)
+        check_made(made, self.of_values.values())
+        check_aggregate(keys or (ALL,), self._results)
+        check_at_root(rows, "agg.min, max, first, last or n_unique of changes keeps rows of the root scope")
+        if made or self._nulls:
+            rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._nulls.items()))
+        rows, keys = (rows._marked(), (ALL,)) if keys is None else (rows, keys)
+        sums, of_values, signed = self.sums, self.of_values, self._changes
+        schema = schemas.aggregated("agg", keys, {**sums, **of_values}, rows.schema)
+        node = rows._attach(
+            "aggregate",
+            name,
+            Exchange(columns=keys, prepare=columns_of),
+            factory=lambda: ChangedAggregate(keys, sums, of_values, CHANGE, signed),
+            notifies=True,
+            stateful=True,
+        )
+        if not signed:
+            return rows._of(node, schema=schema)
+        return rows._of_changes(node, schema)
+
+    def finish(self, totals: Columns, keys: tuple[str, ...]) -> Columns:
+        """Keys and final results; as changes, keys without rows are retracted."""
+        if self._changes and keys:
+            totals = totals.filter(pl.col(_ROWS) != 0)
+        return totals.select(*keys, *(expr.alias(name) for name, expr in self._results.items()))
+
+
+StatelessVerbs._changes = Changes
