@@ -36,9 +36,6 @@ from monitor.coordination.supervision import (
 )
 from recovery.layout import Layout
 from recovery.protocol import Observed, ToMonitor, Watermarks
-from recovery.store.identity import store_id
-from recovery.store.interface import StoreGone
-from recovery.store.local import LocalStore
 from runtime.control import (
     TO_CHILD,
     Control,
@@ -51,6 +48,7 @@ from runtime.control import (
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
+from runtime.store_client import opened_again
 from timely.data.codec.typed import Typed
 from timely.io.waiting import wait_readable
 
@@ -89,13 +87,7 @@ class MonitorProcess:
         self.layout = LAYOUT.decode(watch.layout)
         self._over = False
         self._page: LivePage | None = None
-        if not os.path.isdir(watch.folder):
-            raise StoreGone(f"the store {watch.folder} is gone; bring it back and run the job again")
-        store = LocalStore(watch.folder)
-        identity = store_id(store)
-        if identity is None:
-            raise StoreGone(f"the store {watch.folder} was emptied; bring it back and run the job again")
-        self._journal = MonitorJournal(store, identity, watch.incarnation)
+        self._journal = MonitorJournal(*opened_again(watch.store), watch.incarnation)
         for warning in self._journal.warnings:
             self._tell(Note(warning))
         # Seconds since 1970, for people, that never go back, for the coordinator.
