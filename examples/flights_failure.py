@@ -14,7 +14,7 @@ from typing import Any
 
 from falkirk.what_if_view import predict
 from monitor.explain.why import plain_bound
-from recovery.store.local import LocalStore
+from recovery.store.address import StoreAddress
 from runtime.control import Stats
 from runtime.inputs import Limits
 from runtime.job import OnStats, Result
@@ -152,7 +152,7 @@ def _reached(stats: Mapping[int, Stats]) -> int | None:
 
 def _decided(store: str) -> Bounds | None:
     """The last decision in the monitor's journal."""
-    with LocalStore(store) as opened:
+    with StoreAddress.of(store).open() as opened:
         recorded = RecordedJob(opened)
     if recorded.saved.decision is None:
         return None

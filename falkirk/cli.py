@@ -25,6 +25,7 @@ from falkirk.cli_arguments import (
 )
 
 if TYPE_CHECKING:
+    from recovery.store.address import StoreAddress
     from runtime.job import OnStats, Result
 
 # Tables of less would cut off the names of options.
@@ -56,6 +57,14 @@ Arguments = Annotated[
         metavar="KEY=VALUE",
         help="An argument of the function that builds the dataflow. Values that read as JSON are taken as such "
         "(--arg n=3 is a number), others as text. May be given several times.",
+        show_default=False,
+    ),
+]
+StoreName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STORE",
+        help="The store of the job: a folder, or an address such as file:///path.",
         show_default=False,
     ),
 ]
@@ -115,9 +124,9 @@ def run(
     store: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR",
-            help="Keep the job's state in this folder: the job survives the death of its processes, and goes on from there "
-            "when it is run again.",
+            metavar="STORE",
+            help="Keep the job's state here, in a folder or at an address such as file:///path: the job survives the death of "
+            "its processes, and goes on from there when it is run again.",
             show_default=False,
         ),
     ] = None,
@@ -247,10 +256,12 @@ def run(
     if spark_conf and on is None and not alone:
         raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
+    address = None
     if store is not None:
         from runtime.supervisor.starting import begin
 
-        begin(store)
+        address = _address(store, "--store")
+        begin(address)
     if workers > 1 or (store is not None and not alone) or ui:
         _load_beside(workers)
     from falkirk.run_program import Show, run_program, say
@@ -276,7 +287,7 @@ def run(
             workers,
             limits,
             on_stats=on_stats,
-            store=store,
+            store=address,
             on_note=note,
             heartbeat_timeout=heartbeat_timeout,
             monitor=monitor,
@@ -293,6 +304,27 @@ def run(
     _leave(run_program(job, title, workers, show))
 
 
+def _address(text: str, hint: str = "STORE") -> StoreAddress:
+    """Address of a store, as given on the command line; raises typer.BadParameter."""
+    from recovery.store.address import StoreAddress
+    from recovery.store.interface import StoreError
+
+    try:
+        return StoreAddress.of(text)
+    except StoreError as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from error
+
+
+def _check_there(address: StoreAddress, hint: str = "STORE") -> None:
+    """Raise typer.BadParameter without a store at the address."""
+    from recovery.store.interface import StoreError
+
+    try:
+        address.open().close()
+    except StoreError as error:
+        raise typer.BadParameter(str(error), param_hint=hint) from error
+
+
 def _load_beside(workers: int) -> None:
     """Preload modules in the process to fork workers from, beside this one."""
     from runtime.supervisor.forked import environment, prepare
@@ -302,21 +334,18 @@ def _load_beside(workers: int) -> None:
 
 @app.command()
 def stop(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
+    store: StoreName,
 ) -> None:
     """Stop the job of a store, cleanly: run again with that store, it goes on."""
     from runtime.supervisor.starting import starts
 
-    try:
-        known = os.path.isdir(folder) or starts(folder)
-    except OSError as error:
-        raise typer.BadParameter(f"{folder} cannot be read: {error.strerror}", param_hint="DIR") from error
-    if not known:
-        raise typer.BadParameter(f"there is no store {folder}", param_hint="DIR")
+    address = _address(store)
+    if not starts(address):
+        _check_there(address)
     from runtime.supervisor.stop import stop_job
 
     def ask() -> int:
-        print(f"stopped the job of {folder}" if stop_job(folder) else f"no job is using {folder}")
+        print(f"stopped the job of {address}" if stop_job(address) else f"no job is using {address}")
         return 0
 
     _guarded(ask, traceback=False)
@@ -324,7 +353,7 @@ def stop(
 
 @app.command()
 def inspect(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
+    store: StoreName,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, metavar="N", help="Where. [default: 8642, or any that is free]")
     ] = None,
@@ -334,6 +363,7 @@ def inspect(
     ] = "127.0.0.1",
 ) -> None:
     """Serve the page of an ended or killed job from its store, without a change."""
+    address = _address(store)
 
     def look() -> int:
         from contextlib import closing
@@ -342,8 +372,8 @@ def inspect(
         from runtime.page.address import open_page
         from runtime.page.recorded import serve_store
 
-        with closing(open_page(os.path.basename(os.path.abspath(folder)), host, port)) as page:
-            serve_store(folder, page, lambda text: say(text, "page"))
+        with closing(open_page(os.path.basename(str(address)), host, port)) as page:
+            serve_store(address, page, lambda text: say(text, "page"))
         return 0
 
     _guarded(look, traceback=False)
@@ -354,18 +384,21 @@ def inspect(
     "monitor does not answer; 1 and 2 as for run."
 )
 def status(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
+    store: StoreName,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Print the state of a store's job, with an exit code for each."""
+    address = _address(store)
     from falkirk.status_view import status_command
 
-    _guarded(lambda: status_command(folder, as_json), traceback=False)
+    _guarded(lambda: status_command(address, as_json), traceback=False)
 
 
 @app.command()
 def whatif(
-    target: Annotated[str, typer.Argument(metavar="DIR|URL", help="The store of the job, or the address of its page.")],
+    target: Annotated[
+        str, typer.Argument(metavar="STORE|URL", help="The store of the job, or the address of its page.")
+    ],
     kill: Annotated[
         list[str] | None,
         typer.Option(metavar="WHO", help="Who fails: worker:1, an operator (count), or one on a worker (count@1)."),
@@ -380,21 +413,24 @@ def whatif(
 
 @app.command(name="monitor")
 def monitor_apart(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="The store whose jobs it is to monitor.")],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="The store whose jobs it is to monitor.")],
     listen: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Listen at this path, a unix socket. [default: in the store]", show_default=False
+            metavar="ADDRESS",
+            help="Listen at this path, a unix socket. [default: beside the store]",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Monitor jobs from a process apart: falkirk run --store DIR --monitor DIR."""
+    """Monitor jobs from a process apart: falkirk run --store STORE --monitor STORE."""
+    address = _address(store)
 
     def watch() -> int:
         from falkirk.run_program import say
         from runtime.processes.standalone_monitor import serve
 
-        serve(folder, listen, lambda text: say(text, "monitor"))
+        serve(address, listen, lambda text: say(text, "monitor"))
         return 0
 
     _guarded(watch, traceback=False)
@@ -543,17 +579,17 @@ def doctor(
     job: Annotated[
         str | None,
         typer.Option(
-            "--run", metavar="DIR", help="Show the memory of the job that uses this store.", show_default=False
+            "--run", metavar="STORE", help="Show the memory of the job that uses this store.", show_default=False
         ),
     ] = None,
 ) -> None:
     """Check this machine for all needs of Falkirk, with a remedy for each lack."""
     if job is not None:
-        if not os.path.isdir(job):
-            raise typer.BadParameter(f"there is no store {job}", param_hint="--run")
+        address = _address(job, "--run")
+        _check_there(address, "--run")
         from falkirk.job_memory import show_memory
 
-        _guarded(lambda: show_memory(job), traceback=False)
+        _guarded(lambda: show_memory(address), traceback=False)
         return
     from falkirk.doctor import examine
 

@@ -1,4 +1,4 @@
-"""`falkirk doctor --run DIR`: memory of each process of the job that uses a store.
+"""`falkirk doctor --run STORE`: memory of each process of the job that uses a store.
 
 The lock of the store names the command; all others are its descendants, but for the process that keeps Spark. That
 one outlives the worker that has started it. It is found by the owner's file of one of the job's folders, which it
@@ -15,9 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from falkirk.progress_view import size_text
+from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreBusy
-from recovery.store.local import LocalStore
 from runtime.scratch import OWNER
 from timely.errors import FalkirkError
 
@@ -46,12 +46,12 @@ class JobProcess:
     share: int
 
 
-def show_memory(folder: str) -> int:
+def show_memory(where: Where) -> int:
     """Print the processes of the job of a store, with their memory.
 
     Raises FalkirkError where there is no such job, or none on this machine.
     """
-    found = job_processes(folder)
+    found = job_processes(where)
     print(f"{'process':>8}  {'resident':>9}  {'its share':>9}")
     for each in found:
         print(f"{each.pid:>8}  {size_text(each.resident):>9}  {size_text(each.share):>9}  {each.name}")
@@ -59,14 +59,14 @@ def show_memory(folder: str) -> int:
     return 0
 
 
-def job_processes(folder: str | os.PathLike[str]) -> list[JobProcess]:
+def job_processes(where: Where) -> list[JobProcess]:
     """Processes of the job of a store: the command first, parents before children.
 
     Raises FalkirkError where there is no such job, or none on this machine.
     """
     if not (_PROCESSES / "self" / "smaps_rollup").exists():
         raise FalkirkError("the memory of processes is told by Linux only")
-    root = _user_of(folder)
+    root = _user_of(StoreAddress.of(where))
     children = _children()
     found = _below(root, children)
     folders = {place for pid in found for place in _held(pid)}
@@ -79,17 +79,17 @@ def job_processes(folder: str | os.PathLike[str]) -> list[JobProcess]:
     return [each for each in measured if each is not None]
 
 
-def _user_of(folder: str | os.PathLike[str]) -> int:
-    with LocalStore(folder) as store:
+def _user_of(address: StoreAddress) -> int:
+    with address.open() as store:
         store_id(store)  # of a folder with other files nothing is touched
         try:
             with store.lock():
                 pass
         except StoreBusy as busy:
             if busy.pid is None:
-                raise FalkirkError(f"the job that uses {folder} is not on this machine") from None
+                raise FalkirkError(f"the job that uses {address} is not on this machine") from None
             return busy.pid
-    raise FalkirkError(f"no job is using {folder}")
+    raise FalkirkError(f"no job is using {address}")
 
 
 def _all() -> list[int]:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from typing import Any, Literal
 
 from falkirk.event_log import EventLog, WorkLog
+from recovery.store.address import Where
 from runtime.host_limits import check_workers
 from runtime.inputs import Limits
 from runtime.job import Drive, OnStats, Result
@@ -29,10 +30,10 @@ def run(
     limits: Limits | None = None,
     drive: Drive | None = None,
     on_stats: OnStats | None = None,
-    store: str | os.PathLike[str] | None = None,
+    store: Where | None = None,
     on_note: Callable[[str], None] | None = None,
     heartbeat_timeout: float = 10.0,
-    monitor: str | os.PathLike[str] | None = None,
+    monitor: Where | None = None,
     ui: bool | str = False,
     events: str | os.PathLike[str] | None = None,
     on: Any = None,
@@ -44,9 +45,9 @@ def run(
     Without a store, one worker runs in the caller's process, several in processes of their own; `drive(session)`, if given,
     runs on every worker in place of the usual loop, to feed inputs by hand. Whatever goes wrong first is raised.
 
-    With `store`, a folder, all workers are processes, and so is a monitor; what a process that dies had done is restored from
-    the store, and the job goes on. A job that was stopped goes on when it is run again with its store. What its captures held
-    by then was handed over before, and is not handed over again.
+    With `store`, a folder or an address such as "file:///path", all workers are processes, and so is a monitor; what a process
+    that dies had done is restored from the store, and the job goes on. A job that was stopped goes on when it is run again with
+    its store. What its captures held by then was handed over before, and is not handed over again.
 
     Args:
         limits: how far sources may be ahead.
@@ -54,8 +55,8 @@ def run(
         on_note: called with what a user should know of the store, in words; by default it is printed on standard error.
         heartbeat_timeout: with a store, a process that gives no sign of life for so many seconds is replaced. A function of the
             program may take any time: of one that takes longer than three times that, `on_note` is told.
-        monitor: with a store, where a monitor listens that was started apart (`falkirk monitor`): a path, or its store. The job
-            goes on while it is away, and needs it again to save anything. None: the job starts one.
+        monitor: with a store, where a monitor listens that was started apart (`falkirk monitor`): the path of its socket, or
+            its store. The job goes on while it is away, and needs it again to save anything. None: the job starts one.
         ui: serve the job's page (docs/page.md), at any address that is free (True) or at "host:port"; `on_note` is told where.
             Without a store, a temporary one is used.
         events: with a store, a file to which what happens to the job is added, a JSON object a line (`falkirk.event_log`).

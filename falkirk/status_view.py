@@ -12,15 +12,15 @@ import socket
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from falkirk.what_if_view import Busy, NotRunning, call_within
 from monitor.explain.verdict import Verdict
+from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
-from recovery.store.local import LOCK, LocalStore
-from runtime.page.address import PAGE_FILE
+from recovery.store.interface import NoStore, OpenStore, StoreError
 from runtime.page.recorded import judge_of, read_saved
+from runtime.store_folder import StoreFolder
 from timely.errors import FalkirkError
 
 STUCK, FAILED, KILLED, NO_JOB, NO_ANSWER = 10, 11, 12, 13, 14
@@ -42,32 +42,35 @@ class Status:
     said: dict[str, Any] | None = None
 
 
-def status_of(folder: str | os.PathLike[str]) -> Status:
-    """The status of the job of a store. Raises FalkirkError if the folder is no store."""
-    if not os.path.isdir(folder):
-        return Status(f"no job: there is no store {os.fspath(folder)}", NO_JOB)
+def status_of(where: Where) -> Status:
+    """The status of the job of a store. Raises FalkirkError if it cannot be opened, or is none."""
+    address = StoreAddress.of(where)
     try:
-        said = _asked(Path(folder))
-    except FalkirkError as error:
-        return Status(
-            f"no answer: the processes of the job are there, and its monitor does not answer ({error})", NO_ANSWER
-        )
-    return _recorded(folder) if said is None else _status(said)
+        opened = address.open()
+    except NoStore as error:
+        return Status(f"no job: {error}", NO_JOB)
+    with opened as store:
+        try:
+            said = _asked(store, StoreFolder(address))
+        except FalkirkError as error:
+            return Status(
+                f"no answer: the processes of the job are there, and its monitor does not answer ({error})", NO_ANSWER
+            )
+        return _recorded(store, address) if said is None else _status(said)
 
 
-def _recorded(folder: str | os.PathLike[str]) -> Status:
+def _recorded(store: OpenStore, address: StoreAddress) -> Status:
     """Status of a job without a running process, from its store."""
-    with LocalStore(folder) as store:
-        identity = store_id(store)
-        saved = read_saved(store, identity) if identity is not None else None
+    identity = store_id(store)
+    saved = read_saved(store, identity) if identity is not None else None
     if saved is None or saved.layout is None:
-        return Status(f"no job: in the store {os.fspath(folder)} none has ever run", NO_JOB)
+        return Status(f"no job: in the store {address} none has ever run", NO_JOB)
     return _status(judge_of(saved).verdict(False, time.time()).as_json())
 
 
-def status_command(folder: str, as_json: bool) -> int:
+def status_command(where: Where, as_json: bool) -> int:
     """Print the status; the exit code."""
-    found = status_of(folder)
+    found = status_of(where)
     if as_json:
         print(json.dumps({"text": found.text, "exit_code": found.code, **(found.said or {})}))
     else:
@@ -81,15 +84,15 @@ def _status(said: dict[str, Any]) -> Status:
     return Status(text, _CODES.get(said["state"], 0), said)
 
 
-def _asked(folder: Path) -> dict[str, Any] | None:
+def _asked(store: OpenStore, folder: StoreFolder) -> dict[str, Any] | None:
     """Verdict of a running job's monitor; None without a running job.
 
     Raises FalkirkError if it does not answer.
     """
-    if not _is_there(folder):
+    if not _is_there(store):
         return None
     try:
-        return call_within(_SECONDS, (folder / PAGE_FILE).read_text(), "GET", "/api/verdict", None)
+        return call_within(_SECONDS, folder.page.read_text(), "GET", "/api/verdict", None)
     except (FileNotFoundError, NotRunning):
         return None
     except Busy:
@@ -98,18 +101,18 @@ def _asked(folder: Path) -> dict[str, Any] | None:
         raise FalkirkError(f"nothing came in {_SECONDS:.0f} s: ask again") from None
 
 
-def _is_there(folder: Path) -> bool:
+def _is_there(store: OpenStore) -> bool:
     """False if the store's last process is surely gone.
 
     Nothing is locked: a job may be about to.
     """
     try:
-        pid, host = (folder / LOCK).read_text().split()
-        if host != socket.gethostname():
-            return True
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, FileNotFoundError):
+        user = store.last_user()
+        if user is None or user[1] != socket.gethostname():
+            return user is not None
+        os.kill(user[0], 0)
+    except ProcessLookupError:
         return False
-    except (OSError, ValueError, OverflowError):
+    except (OSError, OverflowError, StoreError):
         return True
     return True

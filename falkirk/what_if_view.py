@@ -11,7 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,7 +18,10 @@ from rich.console import Console
 
 from falkirk.tables import print_table
 from recovery.metadata import steps
-from runtime.page.address import PAGE_FILE, UNIX
+from recovery.store.address import StoreAddress, Where
+from recovery.store.interface import NoStore
+from runtime.page.address import UNIX
+from runtime.store_folder import StoreFolder
 from timely.errors import FalkirkError
 
 _SECONDS, _PATIENCE_SECONDS = 20.0, 120.0
@@ -49,23 +51,21 @@ class Predicted:
     running: bool
 
 
-def predict(target: str, failed: Sequence[str]) -> Predicted:
-    """Consequences of failures for the job of a store's folder or page address.
+def predict(target: Where, failed: Sequence[str]) -> Predicted:
+    """Consequences of failures for the job at the address of a store or of a page.
 
     Raises FalkirkError for a wrong target or name, and when the job cannot answer now.
     """
-    if target.startswith(("http://", UNIX)):
+    if isinstance(target, str) and target.startswith(("http://", UNIX)):
         try:
             return _asked(target, failed)
         except NotRunning as error:
             raise FalkirkError(f"no job answers at {target} ({error})") from error
-    folder = Path(target)
-    if not folder.is_dir():
-        raise FalkirkError(f"there is no store {target}, and it is no address of a page (http://...)")
+    address = StoreAddress.of(target)
     try:
-        return _asked((folder / PAGE_FILE).read_text(), failed)
-    except (FileNotFoundError, NotRunning):
-        return _recorded(folder, failed)
+        return _asked(StoreFolder(address).page.read_text(), failed)
+    except (FileNotFoundError, NotADirectoryError, NotRunning):
+        return _recorded(address, failed)
 
 
 def _asked(address: str, failed: Sequence[str]) -> Predicted:
@@ -159,14 +159,16 @@ def call_within(
     return found
 
 
-def _recorded(folder: Path, failed: Sequence[str]) -> Predicted:
+def _recorded(address: StoreAddress, failed: Sequence[str]) -> Predicted:
     from monitor.explain.what_if import restart, targets
     from monitor.web.questions import answer_as_json
-    from recovery.store.local import LocalStore
     from runtime.page.recorded import RecordedJob
 
-    with LocalStore(folder) as store:
-        job = RecordedJob(store)
+    try:
+        with address.open() as store:
+            job = RecordedJob(store)
+    except NoStore as error:
+        raise FalkirkError(f"{error}, and it is no address of a page (http://...)") from error
     targets(job.layout, failed)  # for what is wrong with the names
     operators = [{"name": info.name, "region": info.region, "policy": info.policy} for info in job.layout.processors]
     return Predicted(operators, answer_as_json(restart(job.options)), False)

@@ -35,6 +35,7 @@ from monitor.coordination.supervision import (
     Stopping,
     TimelineEvent,
 )
+from recovery.store.address import StoreAddress
 from timely.data.codec.typed import Typed
 from timely.errors import FalkirkError, told
 from timely.seen_functions import Functions
@@ -91,7 +92,7 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     `awaited`: workers with processes already there. The monitor sends a heartbeat every `beat_seconds`.
     """
 
-    folder: str
+    store: StoreAddress
     incarnation: int
     layout: bytes
     """`recovery.layout.Layout` in MessagePack, opaque to jobs without a store."""

@@ -1,6 +1,6 @@
-"""Asynchronous store client of a driver: a writing thread, and a pipe to wake it.
+"""Stores in the processes of a job: opened again, and written by a thread, with a pipe to wake the driver.
 
-It serves a worker's driver, or the monitor.
+They serve a worker's driver, or the monitor.
 """
 
 from __future__ import annotations
@@ -11,7 +11,30 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from recovery.store.interface import Buffer, Store, StoreError
+from recovery.store.address import StoreAddress
+from recovery.store.identity import store_id
+from recovery.store.interface import Buffer, NoStore, OpenStore, Store, StoreError, StoreGone
+
+_AGAIN = "bring it back and run the job again"
+
+
+def opened_again(address: StoreAddress, identity: bytes | None = None) -> tuple[OpenStore, bytes]:
+    """The store that this job has made, and its id.
+
+    Raises:
+        StoreGone: if it is not there any more, or another is in its place (`identity` is given).
+        StoreError: if it cannot be opened or read.
+    """
+    try:
+        store = address.open()
+    except NoStore:
+        raise StoreGone(f"the store {address} is gone; {_AGAIN}") from None
+    found = store_id(store)
+    if found is None:
+        raise StoreGone(f"the store {address} was emptied; {_AGAIN}")
+    if identity is not None and found != identity:
+        raise StoreGone(f"the store {address} was replaced by another one; {_AGAIN}")
+    return store, found
 
 
 class ThreadedStore:

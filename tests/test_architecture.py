@@ -57,7 +57,7 @@ ROOMS = {
     "runtime": [
         *("links scratch imports host_limits garbage", "control"),
         "workspace program explain kept_input content_fingerprint read_ahead inputs outputs session job",
-        *("memory", "observer store_client recovery_driver", "page", "processes", "supervisor"),
+        *("memory", "observer store_client store_folder recovery_driver", "page", "processes", "supervisor"),
         "run host_file hosts",
     ],
     "libraries": [
@@ -102,7 +102,7 @@ CIRCLES = {
 # The deterministic core: fed with events, returns effects. Whatever it needs from outside is handed to it.
 PURE = ["timely", "recovery", "monitor.coordination", "monitor.explain", "monitor.history", "libraries.columns"]
 # Sources and sinks, and the disk: the runtime calls them.
-NOT_PURE = ["timely.io", "recovery.store.local"]
+NOT_PURE = ["timely.io", "recovery.store.local", "recovery.store.address"]
 IMPURE_MODULES = {
     *("time", "random", "secrets", "numpy.random", "tempfile", "socket", "ssl", "select", "selectors", "zmq"),
     *("signal", "subprocess", "threading", "_thread", "multiprocessing", "concurrent", "asyncio", "queue"),
@@ -304,6 +304,21 @@ def test_pure_core_imports_no_clock_chance_socket_or_thread() -> None:
         for call in runtime_nodes(module.tree):
             if isinstance(call, ast.Call) and IMPURE_CALLS.fullmatch(ast.unparse(call.func)):
                 problems.append(f"{module.at(call)}: the pure core calls {ast.unparse(call.func)}")
+    assert not problems, report(problems)
+
+
+def test_stores_are_opened_by_address() -> None:
+    problems = []
+    own = {
+        path for path in files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in ("examples", "bench")
+    }
+    own |= {module.path for module in modules().values() if not within(module.name, ["recovery.store"])}
+    for path in sorted(own):
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if re.search(r"\bLocalStore\b|recovery\.store\.local\b", line):
+                problems.append(
+                    f"{path.relative_to(ROOT)}:{number}: open it by its StoreAddress: kinds are recovery/store's"
+                )
     assert not problems, report(problems)
 
 

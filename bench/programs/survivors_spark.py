@@ -22,7 +22,7 @@ from common import arguments, beyond_one_epoch, report
 
 from falkirk import Dataflow
 from recovery.recorder import WorkerRecorder
-from recovery.store.local import LocalStore
+from recovery.store.address import StoreAddress
 from runtime.control import Stats
 from runtime.page.recorded import RecordedJob
 from runtime.program import Program
@@ -95,7 +95,7 @@ class _Run:
             self._victim = workers - 1
             self._job.run(self._watch)
             self.handled = _handled(self._folder)
-            with LocalStore(store) as opened:
+            with StoreAddress.of(store).open() as opened:
                 self.groups = [info.group for info in RecordedJob(opened).layout.processors]
 
     def _hear(self, kind: str, at: float, data: Any) -> None:

@@ -7,6 +7,7 @@ all readers see it whole or not at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 from recovery.errors import RecoveryError
@@ -53,6 +54,44 @@ class Store(Protocol):
     def size(self, prefix: str = "") -> int:
         """Bytes of all blobs with names beginning with `prefix`."""
         ...
+
+
+class OpenStore(Store, Protocol):
+    """Opened store, as drivers use it: a context that closes it.
+
+    Any number of processes may open one store, and threads use one `OpenStore`.
+    """
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Context that locks the store for this job: other jobs are kept away.
+
+        One process of a job does so, before the others start; those do not lock. The lock ends with the process, however
+        it ends.
+
+        Raises:
+            StoreBusy: if another job has it.
+        """
+        ...
+
+    def last_user(self) -> tuple[int, str] | None:
+        """Process and host that locked the store last, whether or not they still do; None if none ever has.
+
+        Raises:
+            StoreError: if that is not known.
+        """
+        ...
+
+    def make_private(self) -> str | None:
+        """Close the store to other users; returns a warning for the user, or None."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it; it cannot be used afterwards."""
+        ...
+
+    def __enter__(self) -> OpenStore: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class StoreError(RecoveryError):
@@ -124,7 +163,14 @@ class StoreUnwritable(StoreError):
 
 
 class StoreGone(StoreError):
-    """Folder of the store no longer there."""
+    """Store no longer there."""
+
+
+class NoStore(StoreGone):
+    """No store at an address."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"there is no store {where}")
 
 
 class StoreBusy(StoreError):

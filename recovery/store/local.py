@@ -38,14 +38,14 @@ from timely.io.descriptors import with_descriptors
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _TEMPORARY = ".writing-"
-LOCK = ".lock"
-PRIVATE = 0o700
+_LOCK = ".lock"
+_PRIVATE = 0o700
 _PRIVATE_FILE = 0o600
 _MOST_PARTS = 512  # of one system call; POSIX allows 1,024 on the systems that matter
 
 
 class LocalStore:
-    """`Store` in `folder`, created if missing (its parent must exist).
+    """`OpenStore` in `folder`, created if missing (its parent must exist).
 
     Any number of processes may use one folder, and threads one store. `lock` keeps other *jobs* away.
 
@@ -69,7 +69,7 @@ class LocalStore:
             created = not self.folder.exists()
             if created:
                 with suppress(FileExistsError):
-                    self.folder.mkdir(PRIVATE)
+                    self.folder.mkdir(_PRIVATE)
             self._fds[""] = _open_folder(self.folder)
             if created:
                 _sync_path(self.folder.parent)
@@ -158,7 +158,7 @@ class LocalStore:
         """
         try:
             fd = os.open(
-                LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE_FILE, dir_fd=self._folder("")
+                _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE_FILE, dir_fd=self._folder("")
             )
         except OSError as error:
             self._fail(error, "locking the store")
@@ -178,6 +178,19 @@ class LocalStore:
             yield
         finally:
             os.close(fd)
+
+    def last_user(self) -> tuple[int, str] | None:
+        """Process and host that locked the store last; None if none ever has.
+
+        Nothing is locked for that: a job may be about to. See `OpenStore.last_user`.
+        """
+        try:
+            pid, host = (self.folder / _LOCK).read_text().split()
+            return int(pid), host
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.folder / _LOCK} does not say who uses the store: {error}") from error
 
     def make_private(self) -> str | None:
         """Close the folder to other users; return a warning for the user, or None.
@@ -242,7 +255,7 @@ class LocalStore:
             parent, _, leaf = below.rpartition("/")
             above = self._folder(parent)
             with suppress(FileExistsError):
-                os.mkdir(leaf, PRIVATE, dir_fd=above)
+                os.mkdir(leaf, _PRIVATE, dir_fd=above)
             _sync(above)  # also if another process made it: that one may not have come to it yet
             fd = self._fds.setdefault(below, _open_folder(self.folder / below))
         elif below and not _is_open_at(fd, self.folder / below):

@@ -16,9 +16,6 @@ from timely.errors import FalkirkError
 
 UNIX = "unix:"
 
-PAGE_FILE = ".page"
-"""File in the store of a running job with the address of its page."""
-
 PORT = 8642
 """Default port, if it is free."""
 

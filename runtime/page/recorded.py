@@ -5,7 +5,6 @@ The journals stay as they are.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -26,10 +25,10 @@ from recovery.layout import Layout
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import END, ROWS, Observed
 from recovery.recorder import WorkerRecorder
+from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.interface import Store
 from recovery.store.journal import Journal
-from recovery.store.local import LocalStore
 from recovery.store.reading import survey
 from runtime.page.address import PageSocket
 from runtime.page.server import PageServer
@@ -112,20 +111,18 @@ class RecordedJob:
             raise WrongQuestion(str(error), 409) from error
 
 
-def serve_store(folder: str | os.PathLike[str], page: PageSocket, on_note: Callable[[str], None]) -> None:
+def serve_store(address: StoreAddress, page: PageSocket, on_note: Callable[[str], None]) -> None:
     """Serve the page of the job in a store until this process is interrupted.
 
     Raises FalkirkError if there is none.
     """
-    if not os.path.isdir(folder):
-        raise FalkirkError(f"there is no store {os.fspath(folder)}")
-    with LocalStore(folder) as store:
+    with address.open() as store:
         job = RecordedJob(store)
     server = PageServer(page.listener, Access(page.token), page.title)
     server.know(job.layout)
     server.happened([TimelineEvent(kept.kind, kept.at, kept.data) for kept in job.saved.events])
     server.publish(job.observe())
-    on_note(f"the job of {os.fspath(folder)}, as it was left, is at {page.url}; Ctrl-C ends this")
+    on_note(f"the job of {address}, as it was left, is at {page.url}; Ctrl-C ends this")
     try:
         while True:
             wait_readable([server.wake])

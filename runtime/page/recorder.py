@@ -59,7 +59,7 @@ class Second:
 
 
 class HistoryRecorder:
-    """Recorder of the job of `layout` in the store's `folder`.
+    """Recorder of the job of `layout` in the local `folder` of its store.
 
     Args:
         versions: of what runs the job, by name.
@@ -169,7 +169,7 @@ class HistoryRecorder:
 
     def _begin(self) -> None:
         """Take up the history of earlier monitors, killed ones included."""
-        self._folder.mkdir(0o700, exist_ok=True)
+        self._folder.mkdir(0o700, parents=True, exist_ok=True)
         names = os.listdir(self._folder)
         self._ring = Ring({name: (self._folder / name).stat().st_size for name in segments(names)}, self._bound)
         archive = Archive()

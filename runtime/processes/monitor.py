@@ -36,9 +36,6 @@ from monitor.coordination.supervision import (
 )
 from recovery.layout import Layout
 from recovery.protocol import Observed, ToMonitor, Watermarks
-from recovery.store.identity import store_id
-from recovery.store.interface import StoreGone
-from recovery.store.local import LocalStore
 from runtime.control import (
     TO_CHILD,
     Control,
@@ -53,6 +50,7 @@ from runtime.page.watched import SECOND, WatchedJob
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
+from runtime.store_client import opened_again
 from timely.data.codec.typed import Typed
 from timely.io.waiting import wait_readable
 
@@ -91,13 +89,7 @@ class MonitorProcess:
         self.layout = LAYOUT.decode(watch.layout)
         self._over = False
         self._page: LivePage | None = None
-        if not os.path.isdir(watch.folder):
-            raise StoreGone(f"the store {watch.folder} is gone; bring it back and run the job again")
-        store = LocalStore(watch.folder)
-        identity = store_id(store)
-        if identity is None:
-            raise StoreGone(f"the store {watch.folder} was emptied; bring it back and run the job again")
-        self._journal = MonitorJournal(store, identity, watch.incarnation)
+        self._journal = MonitorJournal(*opened_again(watch.store), watch.incarnation)
         for warning in self._journal.warnings:
             self._tell(Note(warning))
         # Seconds since 1970, for people, that never go back, for the coordinator.
@@ -124,7 +116,7 @@ class MonitorProcess:
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
         )
         self._watched = WatchedJob(self._coordinator, self._events.append, self._workers.send, self._now)
-        self._history = HistoryRecorder(watch.folder, self.layout, versions(), lambda text: self._tell(Note(text)))
+        self._history = HistoryRecorder(watch.store.local, self.layout, versions(), lambda text: self._tell(Note(text)))
         self._recorded: tuple[object, int] | None = None
         """Low-watermarks and generation as last recorded."""
         self._second = 0.0

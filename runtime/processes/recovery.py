@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from monitor.coordination.supervision import Note
 from recovery.agent.agent import Agent
 from recovery.layout import lay_out
-from recovery.store.identity import store_id
-from recovery.store.interface import StoreGone
-from recovery.store.local import LocalStore
 from recovery.store.reading import take_over
 from runtime.control import Begin, Control, FromChild, ToChild
 from runtime.processes.monitor_link import SocketMonitorLink
-from runtime.processes.worker import StoreTask
+from runtime.processes.task import StoreTask
 from runtime.recovery_driver import RecoveryDriver
 from runtime.session import Session
-from runtime.store_client import ThreadedStore
+from runtime.store_client import ThreadedStore, opened_again
 from timely.dataflow.plan import Plan
 from timely.worker.worker import Worker
 
@@ -43,13 +39,7 @@ class PreparedRecovery:
         acts on those the monitor has sent meanwhile. Raises StoreGone.
         """
         where = self._where
-        if not Path(where.folder).is_dir():
-            raise StoreGone(f"the store {where.folder} is gone; bring it back and run the job again")
-        store = LocalStore(where.folder)
-        if store_id(store) != where.id:
-            raise StoreGone(
-                f"the store {where.folder} was replaced by another one; bring it back and run the job again"
-            )
+        store, _ = opened_again(where.address, where.id)
         journal, found, warnings = take_over(store, f"worker-{begin.index:03d}", where.id, begin.incarnation)
         for warning in warnings:
             tell(Note(warning))

@@ -1,7 +1,8 @@
-"""Standalone monitor: `falkirk monitor DIR`, for jobs one after the other.
+"""Standalone monitor: `falkirk monitor STORE`, for jobs one after the other.
 
-It listens at a unix socket, in the folder of the store unless another place is given: only processes of the same user on the
-same host get through. A job hands it the socket to which its workers connect, so to them it is like any other monitor.
+It listens at a unix socket, in the folder of the store on this host unless another place is given: only processes of the same
+user on the same host get through. A job hands it the socket to which its workers connect, so to them it is like any other
+monitor.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
-from recovery.store.local import LocalStore
 from runtime.control import TO_CHILD, Control, Over, ToChild, Watch
 from runtime.processes.greeting import GREETING_SECONDS
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor import MonitorProcess
+from runtime.store_folder import StoreFolder
 from timely.errors import FalkirkError, ProtocolError
 from timely.io.acceptor import Acceptor
 from timely.io.waiting import wait_readable
-
-SOCKET = ".monitor"
 
 
 class NoMonitor(FalkirkError):
     """No answer at the address of a monitor."""
 
 
-def address_of(place: str | os.PathLike[str]) -> str:
-    """Path of a monitor's socket: `place` itself, or a file in it if it is a store."""
-    path = Path(place).absolute()
-    return str(path / SOCKET if path.is_dir() else path)
+def socket_of(place: Where) -> str:
+    """Path of a monitor's socket: `place` itself, or that of the monitor of a store."""
+    if isinstance(place, StoreAddress) or "://" in os.fspath(place) or Path(place).is_dir():
+        return str(StoreFolder(StoreAddress.of(place)).monitor)
+    return str(Path(place).absolute())
 
 
 def connect(address: str) -> tuple[socket.socket, int]:
@@ -55,27 +56,27 @@ def connect(address: str) -> tuple[socket.socket, int]:
         ) from error
 
 
-def serve(
-    folder: str | os.PathLike[str], address: str | None = None, on_note: Callable[[str], None] = lambda text: None
-) -> None:
-    """Run the monitor of the store in `folder` for all its jobs, until killed.
+def serve(store: Where, place: str | None = None, on_note: Callable[[str], None] = lambda text: None) -> None:
+    """Run the monitor of a store for all its jobs, until killed.
 
     Args:
-        folder: of the store; it is made if it is missing.
-        address: the path of the socket to listen at; None: in the folder.
+        store: its address; it is made if it is missing.
+        place: the path of the socket to listen at; None: in the folder of the store on this host.
         on_note: called with what happens, in words.
 
     Raises:
-        FalkirkError: if another monitor listens there, or nobody can; StoreError if the folder is none.
+        FalkirkError: if another monitor listens there, or nobody can; StoreError if the store cannot be opened.
     """
-    with LocalStore(folder) as store:
-        place = os.fspath(store.folder)
-        store_id(store)  # of a folder with other files nothing is touched
-        note = store.make_private()
+    address = StoreAddress.of(store)
+    with address.open(make=True) as opened:
+        store_id(opened)  # of a folder with other files nothing is touched
+        note = opened.make_private()
         if note is not None:
             on_note(note)
-    with _listening(address or address_of(place)) as listener:
-        on_note(f"the monitor of {place} listens at {listener.getsockname()}")
+    folder = StoreFolder(address)
+    folder.make()
+    with _listening(place or str(folder.monitor)) as listener:
+        on_note(f"the monitor of {address} listens at {listener.getsockname()}")
         acceptor = Acceptor(listener)
         while True:
             wait_readable([listener.fileno()])
@@ -85,14 +86,14 @@ def serve(
             with found[0] as sock:
                 try:
                     _process_of(sock)
-                    _watch_over(sock, place, on_note)
+                    _watch_over(sock, folder, on_note)
                 except OSError:
                     pass  # a job that has given up this connection by now
                 except Exception as error:  # of one connection: the next may be better
                     on_note(f"what connected is no job as it should be: {type(error).__name__}: {error}")
 
 
-def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]) -> None:
+def _watch_over(sock: socket.socket, folder: StoreFolder, on_note: Callable[[str], None]) -> None:
     """Run the monitor of the job behind a connection, until that is closed."""
     control: Control[ToChild] = Control(sock, TO_CHILD)
     voice = SupervisorChannel(sock)
@@ -103,8 +104,10 @@ def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]
     if not said or not isinstance(watch := said[0], Watch):
         return
     with control.files(1)[0] as listener:
-        if not (os.path.isdir(watch.folder) and os.path.samefile(watch.folder, folder)):
-            voice.tell(Over(f"the monitor that was asked watches the store {folder}, and the job uses {watch.folder}"))
+        if not folder.is_of(watch.store):
+            voice.tell(
+                Over(f"the monitor that was asked watches the store {folder.address}, and the job uses {watch.store}")
+            )
             control.read(wait=True)
             return
         Heartbeat(voice, watch.beat_seconds)

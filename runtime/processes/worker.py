@@ -16,12 +16,12 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monitor.coordination.supervision import Note
+from recovery.store.address import StoreAddress
+from recovery.store.interface import StoreError
 from runtime.control import (
     TO_CHILD,
     Begin,
@@ -38,13 +38,13 @@ from runtime.control import (
 from runtime.explain import print_report
 from runtime.garbage import SELDOM
 from runtime.imports import adopt_path
-from runtime.inputs import Limits
-from runtime.job import Drive, run_session, session_stats
+from runtime.job import run_session, session_stats
 from runtime.links.interface import Link
 from runtime.links.unix import SocketLink
 from runtime.processes.allocator import keep_freed_memory
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel, doing
-from runtime.program import Program, built, unpacked
+from runtime.processes.task import WorkerTask
+from runtime.program import built, unpacked
 from runtime.scratch import join_job
 from runtime.session import Session
 from runtime.workspace import Workspace
@@ -75,45 +75,6 @@ _MUCH = 16 << 20
 That takes seconds, and would restore so much.
 """
 
-FILES = "files"
-"""Folder of the store for files of operators' jobs."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreTask:
-    """Store of a job, and address of its monitor.
-
-    The monitor listens at a path, or at (host, port) for processes with `token`.
-    """
-
-    folder: str
-    id: bytes
-    monitor: str | tuple[str, int]
-    patience: float
-    """Seconds of the monitor's silence before sources pause.
-
-    They do so where much waits for the monitor.
-    """
-    token: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerTask:
-    """Task common to all workers of a job.
-
-    Without a store they begin together, when all have built the same dataflow.
-    """
-
-    program: Program
-    workers: int
-    limits: Limits
-    job: str
-    """Identity of the job, for sinks."""
-    files: Path
-    """Folder for the files of all workers."""
-    drive: Drive | None = None
-    store: StoreTask | None = None
-
 
 class Stopped(BaseException):
     """Request by the supervisor to end this process."""
@@ -140,7 +101,7 @@ def main() -> int:
         recovery = prepared(task, plan)
         if recovery is not None:
             patience = 0.0 if HASTE in sys.argv[5:] else _SPARE_SECONDS
-            wait_warm(sock, task.store.folder if task.store is not None else "", patience)
+            wait_warm(sock, task.store.address if task.store is not None else None, patience)
             gc.freeze()  # hundreds of thousands of objects that stay: looking at them again and again takes 0.1 s each time
         begin, *early = control.read(wait=True) or [Quit()]
         if not isinstance(begin, Begin):
@@ -256,27 +217,27 @@ def prepared(task: WorkerTask, plan: Plan) -> PreparedRecovery | None:
     return PreparedRecovery(plan, task.store)
 
 
-def wait_warm(sock: socket.socket, folder: str, patience: float = _SPARE_SECONDS) -> None:
+def wait_warm(sock: socket.socket, address: StoreAddress | None, patience: float = _SPARE_SECONDS) -> None:
     """Wait for a task; after `patience` seconds warm up as a spare.
 
-    It loads what it would need for a restore.
+    It loads what it would need for a restore from the store at `address`.
     """
     if wait_readable([sock.fileno()], patience):
         return
     warm_up()
     look = 0.0
     while not wait_readable([sock.fileno()], look):
-        if sum(_size(file) for file in Path(folder).glob("worker-*/*")) > _MUCH:
+        if address is not None and _size(address) > _MUCH:
             kernels.warm()
             return
         look = _LOOK_SECONDS
 
 
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:  # it is of no use any more
-        return 0
+def _size(address: StoreAddress) -> int:
+    """Bytes in the journals of workers; 0 if that cannot be found out now."""
+    with suppress(StoreError), address.open() as store:
+        return store.size("worker-")
+    return 0
 
 
 def warm_up() -> None:

@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 from msgspec.msgpack import encode
@@ -29,11 +28,11 @@ from monitor.coordination.supervision import (
 )
 from recovery.layout import lay_out
 from recovery.notes import notes_of
+from recovery.store.address import StoreAddress, Where
 from runtime.control import FROM_CHILD, PAGE_SOCKET, Beat, Control, FromChild, Over, Page, Stats, Unable, Watch
 from runtime.inputs import Limits
-from runtime.page.address import PAGE_FILE, PageSocket, open_door
-from runtime.processes.standalone_monitor import NoMonitor, address_of, connect
-from runtime.processes.worker import FILES
+from runtime.page.address import PageSocket, open_door
+from runtime.processes.standalone_monitor import NoMonitor, connect, socket_of
 from runtime.program import Program
 from runtime.scratch import Scratch, for_sockets
 from runtime.supervisor.placement import Open, Task
@@ -73,12 +72,12 @@ class Monitored:
         resources: ExitStack,
         program: Program,
         plan: Plan,
-        folder: str | os.PathLike[str],
+        store: Where,
         limits: Limits,
         on_event: OnEvent | None,
         note: Callable[[str], None],
         heartbeat_timeout: float,
-        monitor: str | os.PathLike[str] | None,
+        monitor: Where | None,
         page: PageSocket | None,
         place: Open,
         accept: Collection[str],
@@ -97,17 +96,16 @@ class Monitored:
         self._short_lives = 0
         self._last_failure = ""
         """Trace of the last internal failure of a monitor."""
-        self._apart = address_of(monitor) if monitor is not None else None
+        self._apart = socket_of(monitor) if monitor is not None else None
         self._away_until: float | None = None
         self._noted_by = float("-inf")
         self._busy: set[int] = set()
         """Workers in a long turn, as last reported to the monitor."""
         self._stats: dict[int, Stats] = {}
-        self._folder = Path(folder).absolute()
-        self._store = JobStore(resources, self._folder, plan.workers, note)
+        self._store = JobStore(resources, StoreAddress.of(store), plan.workers, note)
         private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
         self.children = resources.enter_context(Children(plan.workers, heartbeat_timeout, private))
-        files = self._folder / FILES
+        files = self._store.folder.files
         Workspace(files).begin()
         task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)
         self.place = place(self.children, task, note)
@@ -115,7 +113,7 @@ class Monitored:
         self._page = page or resources.enter_context(
             closing(open_door(self._layout.name, os.path.join(private, PAGE_SOCKET)))
         )
-        resources.enter_context(told(self._page.url, self._folder / PAGE_FILE))
+        resources.enter_context(told(self._page.url, self._store.folder.page))
         if self._apart is not None:
             sock, pid = connect(self._apart)
             self._watch(self.children.meet(MONITOR, Control(sock, FROM_CHILD), pid))
@@ -197,10 +195,10 @@ class Monitored:
 
     def finish(self) -> None:
         """Remove the files of operators' jobs after the end."""
-        shutil.rmtree(self._folder / FILES, ignore_errors=True)
+        shutil.rmtree(self._store.folder.files, ignore_errors=True)
         if self.over is not None and self.over.before:
             self._note(
-                f"the job of the store {self._folder} was finished by an earlier run: there is nothing left to do"
+                f"the job of the store {self._store.address} was finished by an earlier run: there is nothing left to do"
             )
 
     def _lose(self, losses: list[Lost]) -> None:
@@ -283,8 +281,8 @@ class Monitored:
 
     def _miss_monitor(self) -> None:
         self._note(
-            f"the monitor at {self._apart} has gone: until it is started again (falkirk monitor {self._folder}) the job goes "
-            "on, but saves and acknowledges nothing, and a worker that dies comes back only then"
+            f"the monitor at {self._apart} has gone: until it is started again (falkirk monitor {self._store.address}) the "
+            "job goes on, but saves and acknowledges nothing, and a worker that dies comes back only then"
         )
         self._away_until = time.monotonic() + _AWAY_SECONDS
 
@@ -293,7 +291,7 @@ class Monitored:
         self._busy.clear()
         page = self._page
         watch = Watch(
-            str(self._folder),
+            self._store.address,
             self._store.incarnation(),
             encode(self._layout),
             tuple(sorted(self.place.workers)),

@@ -16,7 +16,8 @@ from runtime.control import MONITOR_SOCKET, Begin, ToChild
 from runtime.host_limits import check_processes
 from runtime.inputs import Limits
 from runtime.job import Drive
-from runtime.processes.worker import HASTE, StoreTask, WorkerTask
+from runtime.processes.task import StoreTask, WorkerTask
+from runtime.processes.worker import HASTE
 from runtime.program import Program
 from runtime.supervisor.processes import WORKER, Child, Children, link_to, task_file
 
@@ -52,7 +53,7 @@ class Task:
         """Task to be sent to workers, with the address of the monitor."""
         store = None
         if self.store is not None:
-            store = StoreTask(str(self.store.folder), self.store.id, monitor, patience, token)
+            store = StoreTask(self.store.address, self.store.id, monitor, patience, token)
         return WorkerTask(self.program, self.workers, self.limits, self.job, self.files, self.drive, store)
 
     def incarnation(self) -> int:

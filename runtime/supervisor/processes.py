@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import IO, TypeAlias
 
 from runtime.control import FROM_CHILD, Begin, Control, FromChild, Peer, ToChild, tell
-from runtime.processes.worker import WorkerTask
+from runtime.processes.task import WorkerTask
 from runtime.program import packed
 from runtime.supervisor.forked import UNKNOWN, Forked, environment, start
 from runtime.supervisor.liveness import Liveness, Pulse

@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from recovery.store.address import StoreAddress
 from runtime.scratch import PREFIX, Scratch, sweep
 from timely.errors import FalkirkError
 
@@ -19,9 +20,9 @@ _marks: list[Scratch] = []
 """Marks of this process."""
 
 
-def begin(folder: str | os.PathLike[str]) -> None:
-    """Mark the start of a job with the store `folder`, which need not exist."""
-    _marks.append(Scratch(_kind(folder)))
+def begin(store: StoreAddress) -> None:
+    """Mark the start of a job with a store, which need not exist."""
+    _marks.append(Scratch(_kind(store)))
 
 
 def begun() -> None:
@@ -30,12 +31,12 @@ def begun() -> None:
         _marks.pop().close()
 
 
-def starts(folder: str | os.PathLike[str]) -> bool:
+def starts(store: StoreAddress) -> bool:
     """True if a job of this user, on this machine, is about to use this store."""
     where = Path(tempfile.gettempdir())
     sweep(where)  # those of processes that are gone
-    return any(where.glob(f"{PREFIX}{_kind(folder)}-*"))
+    return any(where.glob(f"{PREFIX}{_kind(store)}-*"))
 
 
-def _kind(folder: str | os.PathLike[str]) -> str:
-    return "starts-" + hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:12]
+def _kind(store: StoreAddress) -> str:
+    return "starts-" + hashlib.sha256(os.fsencode(os.path.realpath(store.local))).hexdigest()[:12]

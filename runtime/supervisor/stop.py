@@ -1,39 +1,41 @@
-"""Stop request for a running job: a file in its store, found by its supervisor."""
+"""Stop request for a running job: a file beside its store, found by its supervisor."""
 
 from __future__ import annotations
 
-import os
 import time
 
+from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
-from recovery.store.interface import StoreBusy
-from recovery.store.local import LocalStore
+from recovery.store.interface import NoStore, StoreBusy
+from runtime.store_folder import StoreFolder
 from runtime.supervisor.starting import starts
 from timely.errors import FalkirkError
 
-STOP_FILE = ".stop"
 _LOOK_SECONDS = 0.05
 
 
-def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
+def stop_job(store: Where, seconds: float = 60.0) -> bool:
     """Stop the job of a store, running or starting; False if there is none.
 
     Waits until the job has stopped.
 
-    Raises FalkirkError if it has not stopped after `seconds`, or if the folder is no store.
+    Raises FalkirkError if it has not stopped after `seconds`, or if the store cannot be opened.
     """
+    address = StoreAddress.of(store)
     deadline = time.monotonic() + seconds
-    while starts(folder) and time.monotonic() < deadline:
+    while starts(address) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-    if not os.path.isdir(folder):  # it never began
+    try:
+        opened = address.open()
+    except NoStore:  # it never began
         return False
-    with LocalStore(folder) as store:
-        store_id(store)  # of a folder with other files nothing is touched
-        asked = store.folder / STOP_FILE
+    with opened:
+        store_id(opened)  # of a folder with other files nothing is touched
+        asked = StoreFolder(address).stop_request
         there = False
         while True:
             try:
-                with store.lock():
+                with opened.lock():
                     asked.unlink(missing_ok=True)
                 return there
             except StoreBusy as busy:

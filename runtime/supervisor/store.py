@@ -9,23 +9,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from monitor.coordination.records import OWNER
+from recovery.store.address import StoreAddress
 from recovery.store.identity import NAME, make_store_id
 from recovery.store.interface import StoreError
-from recovery.store.local import LocalStore
 from recovery.store.reading import survey
+from runtime.store_folder import StoreFolder
 from runtime.supervisor import starting
 from runtime.supervisor.starting import JobStopped
-from runtime.supervisor.stop import STOP_FILE
-
-_OF_EACH = {NAME, STOP_FILE, ".lock"}
-"""File names found in any store, or in one just made."""
-
-ALONE = "spark-alone"
-"""Name of the folder, in a store, of a program on Spark only."""
 
 
 class JobStore:
-    """Store in `folder`, opened or made, private and locked until `resources` close.
+    """Store at `address`, opened or made, private and locked until `resources` close.
 
     `on_note` is called with what the user should know. `alone`: for a program that runs on Spark alone, and not on workers.
 
@@ -35,25 +29,32 @@ class JobStore:
     """
 
     def __init__(
-        self, resources: ExitStack, folder: Path, workers: int, on_note: Callable[[str], None], alone: bool = False
+        self,
+        resources: ExitStack,
+        address: StoreAddress,
+        workers: int,
+        on_note: Callable[[str], None],
+        alone: bool = False,
     ) -> None:
-        self.folder = folder
-        store = resources.enter_context(LocalStore(folder))
+        self.address, self.folder = address, StoreFolder(address)
+        store = resources.enter_context(address.open(make=True))
         note = store.make_private()
         if note is not None:
             on_note(note)
         resources.enter_context(store.lock())
         self.id = make_store_id(store, secrets.token_bytes(16))
-        if (folder / ALONE).exists() != alone and set(os.listdir(folder)) - _OF_EACH:
+        self.folder.make()
+        was_alone = self.folder.spark_alone.exists()
+        if was_alone != alone and (was_alone or set(store.names("")) - {NAME}):
             kinds = ("Falkirk's workers, without --engine", "Spark alone, with --engine spark")
             raise StoreError(
-                f"the store {folder} has a job that runs on {kinds[not alone]}: run it so, or choose another store"
+                f"the store {address} has a job that runs on {kinds[not alone]}: run it so, or choose another store"
             )
         surveys = [survey(store, owner, self.id) for owner in (OWNER, *(f"worker-{w:03d}" for w in range(workers)))]
         self._incarnation = max((found.newest.incarnation for found in surveys if found.newest is not None), default=0)
-        self._stop_file = folder / STOP_FILE
-        self._stop_file.unlink(missing_ok=True)
-        resources.callback(self._stop_file.unlink, missing_ok=True)
+        self._stop_request = self.folder.stop_request
+        self._stop_request.unlink(missing_ok=True)
+        resources.callback(self._stop_request.unlink, missing_ok=True)
         starting.begun()
 
     def incarnation(self) -> int:
@@ -63,7 +64,7 @@ class JobStore:
 
     def check_stop(self) -> None:
         """Raise JobStopped if a stop was requested."""
-        if self._stop_file.exists():
+        if self._stop_request.exists():
             raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
 
 

@@ -7,7 +7,6 @@ end.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -15,6 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from monitor.coordination.supervision import Note
+from recovery.store.address import Where
 from runtime.control import Beat, CapturedBatch, FromChild, Over, Quit, Returned, Stats, Unable
 from runtime.host_limits import check_workers
 from runtime.inputs import Limits
@@ -74,8 +74,8 @@ class Job:
     Args:
         program: what every worker builds.
         workers: how many.
-        folder: of the store. It is made if it is missing, and must be empty, or that of this job. None: there is no store, and
-            no argument below but `drive`.
+        store: its address. It is made if it is missing, and must be empty, or that of this job. None: there is no store, and no
+            argument below but `drive`.
         limits: as for `runtime.run.run`.
         on_event: called with (kind, time, data) for everything that happens to the job
             (`monitor.coordination.effects.TimelineEvent`).
@@ -96,12 +96,12 @@ class Job:
         self,
         program: Program,
         workers: int,
-        folder: str | os.PathLike[str] | None = None,
+        store: Where | None = None,
         limits: Limits | None = None,
         on_event: Callable[[str, float, dict[str, object]], None] | None = None,
         on_note: Callable[[str], None] | None = None,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
-        monitor: str | os.PathLike[str] | None = None,
+        monitor: Where | None = None,
         page: PageSocket | None = None,
         place: Open = LocalWorkers,
         drive: Drive | None = None,
@@ -111,16 +111,16 @@ class Job:
         flow = program.build()
         plan = compile_plan(flow.graph, workers)
         self.note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
-        self._gathered = Gathered(flow, whole=folder is not None)
+        self._gathered = Gathered(flow, whole=store is not None)
         with ExitStack() as resources:
             self._lead: Lead
-            if folder is None:
+            if store is None:
                 self._lead = Together(resources, program, workers, limits or Limits(), self.note, drive)
             else:
                 from runtime.supervisor.monitored import Monitored  # the modules of recovery: 0.2 s of a start
 
                 self._lead = Monitored(
-                    *(resources, program, plan, folder, limits or Limits(), on_event, self.note),
+                    *(resources, program, plan, store, limits or Limits(), on_event, self.note),
                     *(heartbeat_timeout, monitor, page, place, accept),
                 )
             self._resources = resources.pop_all()

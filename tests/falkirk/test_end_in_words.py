@@ -17,9 +17,9 @@ from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch, Ephemeral
 from recovery.protocol import END as PLAIN_END
 from runtime.control import JobStats
-from runtime.page.address import PAGE_FILE
 from tests.monitor.web.serving import ask, get, streaming
 from tests.support.processes import wait_for
+from tests.support.stores import beside
 from timely.errors import OperatorError
 from timely.io import Iterable
 from timely.operators.base import Context, JobContext, Operator
@@ -76,7 +76,7 @@ def test_what_is_done_at_the_end_is_told_without_a_number(how: str, tmp_path: Pa
     ):
         try:
             wait_for((tmp_path / "begun").exists)
-            url = (tmp_path / "store" / PAGE_FILE).read_text()
+            url = beside(tmp_path / "store").page.read_text()
             wait_for(lambda: get(url, "/api/job", None)[0] == 200)
             names = [each["name"] for each in ask(url, "/api/job")["operators"]]
             number = names.index("at the end")

@@ -20,12 +20,13 @@ from falkirk.what_if_view import predict
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch, Lazy
 from recovery.store.local import LocalStore
-from runtime.page.address import PAGE_FILE, open_page
+from runtime.page.address import open_page
 from runtime.page.recorded import RecordedJob
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.support.beside import run_beside
 from tests.support.command_line import falkirk_command
+from tests.support.stores import beside
 from timely.errors import FalkirkError
 from timely.io.interface import Chunk, End, Partition, Wait
 
@@ -140,7 +141,7 @@ def test_what_is_predicted_is_what_a_killed_process_does(tmp_path: Path, by_page
     assert None in predicted.values()
     assert 0 < found[0].answer["redone"]["records"] < HALT * 40
     assert sum(each["messages"] for each in found[0].answer["resent"]) == HALT
-    assert not (store / PAGE_FILE).exists()
+    assert not beside(store).page.exists()
 
     again = predict(str(store), ["worker:0"])
     assert not again.running

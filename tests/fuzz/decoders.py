@@ -64,6 +64,7 @@ from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.epoch_ends import EpochEnds, decode_ends, encode_ends
 from recovery.metadata import Xi
 from recovery.recorder import WorkerRecorder
+from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.reading import take_over
 from recovery.store.segments import FORMAT, Section, SegmentMeta, decode_segment, encode_segment, segment_name
@@ -335,7 +336,15 @@ TO_CHILD: list[Any] = [
     control.Go(),
     control.Peer(1),
     control.Quit(),
-    control.Watch("store", 1, msgspec.msgpack.encode(small()), (0, 1), 0.5, control.Page("job", "secret"), b"token"),
+    control.Watch(
+        StoreAddress("file:///store"),
+        1,
+        msgspec.msgpack.encode(small()),
+        (0, 1),
+        0.5,
+        control.Page("job", "secret"),
+        b"token",
+    ),
     supervision.Lost(1, 2, "it died"),
     supervision.ProgramFailed(1, "it failed"),
     supervision.Noted(1, "it is tried again"),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from recovery.store.address import Where
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build
@@ -26,7 +27,8 @@ class Watched:
         folder: Path,
         workers: int,
         heartbeat_timeout: float = 10.0,
-        monitor: Path | None = None,
+        monitor: Where | None = None,
+        store: Where | None = None,
         **arguments: Any,
     ) -> None:
         self.folder = folder
@@ -35,7 +37,7 @@ class Watched:
         self.notes: list[str] = []
         program = Program(flow=build, args={"folder": str(folder), "records": RECORDS, **arguments})
         self.job = Job(
-            program, workers, folder / "store", None, self.hear, self.notes.append, heartbeat_timeout, monitor
+            program, workers, store or folder / "store", None, self.hear, self.notes.append, heartbeat_timeout, monitor
         )
 
     def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:

@@ -9,7 +9,6 @@ what may be left of earlier ones.
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections import deque
@@ -28,6 +27,7 @@ from libraries.spark.cluster.task import TaskOrders, as_task
 from libraries.spark.cluster.worker import PATIENCE, StageTask
 from libraries.spark.errors import SparkError
 from monitor.coordination.supervision import Lost
+from recovery.store.address import StoreAddress, Where
 from runtime.control import Begin, Here, ToChild
 from runtime.inputs import Limits
 from runtime.page.address import PageSocket
@@ -62,7 +62,7 @@ _LAST_WORDS_SECONDS = 1.0
 def cluster_job(
     program: Program,
     workers: int,
-    folder: str | os.PathLike[str],
+    store: Where,
     on: On,
     limits: Limits | None = None,
     on_event: OnEvent | None = None,
@@ -76,7 +76,7 @@ def cluster_job(
     Args:
         program: what every worker builds.
         workers: how many tasks.
-        folder: of the store: all hosts of the cluster, and this one, see it under the same name.
+        store: its address: all hosts of the cluster, and this one, see its folder under the same name.
         on: the cluster: a Spark session, or the address of a master.
         limits, on_event, on_note, heartbeat_timeout, page, accept: as for `runtime.supervisor.supervisor.Job`.
 
@@ -84,14 +84,15 @@ def cluster_job(
         SparkError: if the cluster cannot be used.
         GraphError, StoreError: as for `Job`.
     """
-    if "://" in str(folder):
+    address = StoreAddress.of(store)
+    if not address.local_is_shared:  # what operators' jobs keep is there
         raise SparkError(
-            f"the store {folder} is not a folder: a job on a cluster needs one that all hosts share, mounted at the same "
+            f"the store {address} is not a folder: a job on a cluster needs one that all hosts share, mounted at the same "
             "place, as over NFS; object stores and HDFS cannot be used yet"
         )
     stage = partial(BarrierStage, on)
     return Job(
-        program, workers, folder, limits, on_event, on_note, heartbeat_timeout, page=page, place=stage, accept=accept
+        program, workers, address, limits, on_event, on_note, heartbeat_timeout, page=page, place=stage, accept=accept
     )
 
 

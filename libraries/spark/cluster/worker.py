@@ -22,9 +22,9 @@ from pathlib import Path
 import msgspec
 
 from libraries.spark.cluster.task import ProcessInput
+from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
-from recovery.store.interface import StoreError, StoreGone
-from recovery.store.local import LocalStore
+from recovery.store.interface import NoStore, StoreError, StoreGone
 from runtime.control import TO_CHILD, Begin, Control, Here, ToChild, end_with
 from runtime.garbage import SELDOM
 from runtime.imports import adopt_path
@@ -33,7 +33,8 @@ from runtime.links.zeromq_sockets import Keys, Timing
 from runtime.processes.allocator import keep_freed_memory
 from runtime.processes.greeting import connect, tune
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
-from runtime.processes.worker import WorkerProcess, WorkerTask, prepared
+from runtime.processes.task import WorkerTask
+from runtime.processes.worker import WorkerProcess, prepared
 from runtime.program import Program, unpacked
 from runtime.scratch import Scratch, join_job
 from timely.dataflow.plan import compile_plan
@@ -119,7 +120,7 @@ def _work(
     plan = compile_plan(_program(task.program, stage.source).build().graph, task.workers)
     recovery = prepared(task, plan)
     assert task.store is not None
-    check_shared(task.store.folder, task.store.id)
+    check_shared(task.store.address, task.store.id)
     gc.freeze()  # as in any other worker's process
     WorkerProcess(task, plan, recovery, begin, channel, heartbeat, control, link).run()
 
@@ -168,18 +169,18 @@ def _program(program: Program, source: bytes | None) -> Program:
     return replace(program, path=str(copy))
 
 
-def check_shared(folder: str, identity: bytes) -> None:
+def check_shared(address: StoreAddress, identity: bytes) -> None:
     """Raise StoreGone if this host does not see the store of the job."""
     advice = (
         "a job on a cluster needs a store in a folder that all hosts of the cluster share, mounted at the same place, as over "
         "NFS; object stores and HDFS cannot be used yet"
     )
-    here = f"{folder} on {socket.gethostname()}"
-    if not Path(folder).is_dir():
-        raise StoreGone(f"there is no folder {here}: {advice}")
+    here = f"{address} on {socket.gethostname()}"
     try:
-        with LocalStore(folder) as store:
+        with address.open() as store:
             known = store_id(store)
+    except NoStore as error:
+        raise StoreGone(f"there is no folder {here}: {advice}") from error
     except StoreError as error:
         raise StoreGone(f"{here} is not the store of this job: {advice} ({error})") from error
     if known != identity:

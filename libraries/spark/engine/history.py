@@ -30,7 +30,7 @@ from libraries.spark.engine.compatibility import KeptProgram, read_program
 from libraries.spark.engine.compiler import Compiled, Kept, Streamed
 from libraries.spark.files.parquet import sync_folder, write_once
 from runtime.scratch import Scratch
-from runtime.supervisor.store import ALONE, JobStore
+from runtime.supervisor.store import JobStore
 from timely.dataflow.fingerprint import outline
 from timely.dataflow.graph import Graph
 from timely.errors import FalkirkError
@@ -98,9 +98,9 @@ class InAStore:
 
     def __init__(self, store: JobStore, graph: Graph) -> None:
         self._store = store
-        self._folder = store.folder / ALONE
+        self._folder = store.folder.spark_alone
         self._folder.mkdir(0o700, exist_ok=True)
-        sync_folder(store.folder)
+        sync_folder(store.folder.path)
         self._synced: dict[str, int] = {}
         self._outline = cast(dict[str, dict[str, Any]], outline(graph))
         if (before := self._before()) is not None:
@@ -148,15 +148,15 @@ class InAStore:
         session.range(1).write.parquet(tried.as_uri())
         if not list(tried.glob("part-*")):
             raise FalkirkError(
-                f"the Spark at {session.sparkContext.master} does not see the store {self._store.folder}: choose a folder that "
-                "this machine and all executors share"
+                f"the Spark at {session.sparkContext.master} does not see the store {self._store.address}: choose a folder "
+                "that this machine and all executors share"
             )
         shutil.rmtree(tried)
 
     def _refuse(self, changes: Iterable[str]) -> None:
         if lines := list(changes):
             raise FalkirkError(
-                f"the store {self._store.folder} has what another program has kept, so this one cannot go on from there. Run "
+                f"the store {self._store.address} has what another program has kept, so this one cannot go on from there. Run "
                 "that one, or choose an empty store:\n  " + "\n  ".join(lines)
             )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from libraries.spark.dataflow.stream_source import Stream
 from libraries.spark.engine.compiler import compile_for_spark
 from libraries.spark.engine.rows import private, rows_of
 from libraries.spark.engine.writers import Writers
+from recovery.store.address import Where
 from runtime.control import Stats
 from runtime.job import Result
 from runtime.program import Program
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run_on_spark(
-    program: Program, on: On | None, note: Callable[[str], None], store: str | os.PathLike[str] | None = None
-) -> Result:
+def run_on_spark(program: Program, on: On | None, note: Callable[[str], None], store: Where | None = None) -> Result:
     """Run a program to its end on Spark, without Falkirk's workers.
 
     Args:
         on: a session, a master, or options; None: the session that this process has, or one for this machine.
         note: told where Spark's page is, if there is one, and what the user should know of the store.
-        store: a folder in which a program over a stream keeps how far it is: it goes on from there when it is run again.
+        store: address of a store in which a program over a stream keeps how far it is: it goes on from there when it is run
+            again.
 
     Raises:
         GraphError: for what Spark cannot do, before it starts.

@@ -8,12 +8,10 @@ computed, and kept (`libraries.spark.engine.history`), before the next batch beg
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -29,6 +27,7 @@ from libraries.spark.engine.types import EPOCH, quoted
 from libraries.spark.engine.windows import BATCH
 from libraries.spark.engine.writers import Writers
 from libraries.spark.versions import arrow_schema
+from recovery.store.address import StoreAddress, Where
 from runtime.supervisor.store import JobStore
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
@@ -77,7 +76,7 @@ def run_stream(
     session: Callable[[], SparkSession],
     resources: ExitStack,
     note: Callable[[str], None],
-    store: str | os.PathLike[str] | None,
+    store: Where | None,
 ) -> Writers:
     """Run a program over a stream to its end, resumed from a `store`; its writers.
 
@@ -85,7 +84,7 @@ def run_stream(
     """
     kept = None
     if store is not None:
-        kept = InAStore(JobStore(resources, Path(store), 0, note, alone=True), flow.graph)
+        kept = InAStore(JobStore(resources, StoreAddress.of(store), 0, note, alone=True), flow.graph)
         if kept.last == INF:
             note(
                 f"the job in {store} has ended: all that was there has been read. For what has come since, name another store"

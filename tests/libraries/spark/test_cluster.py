@@ -30,13 +30,12 @@ from libraries.spark.dataflow.placement import home
 from libraries.spark.errors import SparkError
 from libraries.spark.setup.options import SparkOptions
 from monitor.coordination.supervision import Note
+from recovery.store.address import StoreAddress
 from recovery.store.identity import make_store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
 from runtime.control import Here, tell
-from runtime.page.address import PAGE_FILE
 from runtime.processes.greeting import connect, new_token
-from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.starting import JobStopped
 from runtime.supervisor.stop import stop_job
@@ -48,6 +47,7 @@ from tests.monitor.web.serving import when_ready
 from tests.runtime.job_under_test import check
 from tests.support.beside import run_beside
 from tests.support.processes import monitor_pid
+from tests.support.stores import beside
 from timely.errors import FalkirkError, OperatorError, WorkerLost
 from timely.io import Iterable
 
@@ -112,19 +112,19 @@ def test_only_tasks_that_know_the_secret_are_heard() -> None:
 
 def test_store_that_is_not_shared_is_refused_where_a_worker_misses_it(tmp_path: Path) -> None:
     with pytest.raises(StoreGone, match=r"there is no folder .*missing on .*all hosts of the cluster share"):
-        check_shared(str(tmp_path / "missing"), b"x" * 16)
+        check_shared(StoreAddress.of(tmp_path / "missing"), b"x" * 16)
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreGone, match=r"empty on .* is not the store of this job"):
-        check_shared(str(tmp_path / "empty"), b"x" * 16)
+        check_shared(StoreAddress.of(tmp_path / "empty"), b"x" * 16)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     with pytest.raises(StoreGone, match="is not the store of this job"):
-        check_shared(str(tmp_path / "other"), b"x" * 16)
+        check_shared(StoreAddress.of(tmp_path / "other"), b"x" * 16)
     with LocalStore(tmp_path / "store") as store:
         identity = make_store_id(store, b"y" * 16)
-    check_shared(str(tmp_path / "store"), identity)
+    check_shared(StoreAddress.of(tmp_path / "store"), identity)
     with pytest.raises(StoreGone, match="is not the store of this job"):
-        check_shared(str(tmp_path / "store"), b"x" * 16)
+        check_shared(StoreAddress.of(tmp_path / "store"), b"x" * 16)
 
 
 def a_flow() -> Dataflow:
@@ -143,7 +143,7 @@ def test_cluster_that_cannot_be_used_is_a_clear_error_at_once(tmp_path: Path, mo
         falkirk.run(a_flow, workers=2, store=store, on="mesos://127.0.0.1:5050")
     with pytest.raises(SparkError, match="takes a SparkSession or the address of a master, not int"):
         falkirk.run(a_flow, workers=2, store=store, on=7)
-    with pytest.raises(SparkError, match=r"hdfs://there/x is not a folder.*HDFS cannot be used yet"):
+    with pytest.raises(FalkirkError, match=r"no kind of store with addresses hdfs://; there are file:// and paths"):
         falkirk.run(a_flow, workers=2, store="hdfs://there/x", on="local[2]")
     with pytest.raises(FalkirkError, match="on= goes with store="):
         falkirk.run(a_flow, workers=2, on="local[2]")
@@ -332,7 +332,7 @@ def test_job_whose_region_has_a_spark_of_its_own_goes_on_when_its_worker_is_kill
         watched.run(strike)
     assert region_under_test.published(tmp_path) == region_under_test.expected()
     assert watched.stage.attempts == 1
-    assert not (tmp_path / "store" / FILES).exists()
+    assert not beside(tmp_path / "store").files.exists()
     assert watched.quiet()
 
 
@@ -471,7 +471,7 @@ def test_command_runs_on_the_cluster_stops_by_ctrl_c_and_goes_on(
         assert first.poll() is None, first.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    page = (tmp_path / "store" / PAGE_FILE).read_text()
+    page = beside(tmp_path / "store").page.read_text()
     assert page.startswith("http://127.0.0.1:")
     assert "count" in [operator["name"] for operator in when_ready(page, "/api/job")["operators"]]
     assert predict(page, ["worker:1"]).answer["processors"]

@@ -36,10 +36,10 @@ from libraries.spark.engine.types import EPOCH, arrow_schema
 from libraries.spark.setup.java import find_java, home_for_spark
 from libraries.spark.setup.options import SparkOptions, environment
 from runtime.supervisor.stop import stop_job
-from runtime.supervisor.store import ALONE
 from tests.libraries.spark.standalone import standalone_cluster
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
+from tests.support.stores import beside
 from timely.data.batch import as_arrow
 from timely.operators.window_shapes import Session as Gap
 
@@ -618,7 +618,7 @@ def test_a_program_over_a_stream_goes_on_where_it_was_wherever_it_ended(full: bo
         assert {name: right[name] for name in there} == there
     run()
     assert files_in(out) == right
-    assert len(list((store / ALONE).glob("batch-*"))) == 1
+    assert len(list(beside(store).spark_alone.glob("batch-*"))) == 1
     notes: list[str] = []
     run(on_note=notes.append)
     assert files_in(out) == right

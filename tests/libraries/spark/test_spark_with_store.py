@@ -20,12 +20,12 @@ from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import FileSink
 from libraries.spark.dataflow.placement import home
 from recovery.policy import Batch, Lazy
-from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.connect_server import connect_server
 from tests.support.beside import run_beside
 from tests.support.processes import gone, parent, wait_for
+from tests.support.stores import beside
 from timely.io import Batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.check]
@@ -108,7 +108,7 @@ def kill_the_worker_that_has_spark(tmp_path: Path, arguments: dict[str, str]) ->
     runs = Counter(map(int, (tmp_path / "runs").read_text().split()))
     assert runs.keys() == set(range(EPOCHS))
     assert all(runs[e] == 1 for e in safe), runs
-    assert not (tmp_path / "store" / FILES).exists()  # the job is done: nobody needs them
+    assert not beside(tmp_path / "store").files.exists()  # the job is done: nobody needs them
 
 
 def held(folder: str) -> Dataflow:

@@ -20,10 +20,10 @@ from falkirk.job_memory import job_processes
 from libraries import spark
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch
-from runtime.page.address import PAGE_FILE
 from tests.libraries.spark.connect_server import RUNNERS, server_for
 from tests.monitor.web.serving import ask, streaming
 from tests.support.processes import gone, parent, wait_for
+from tests.support.stores import beside
 from timely.io import Batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
@@ -121,7 +121,7 @@ def test_failed_attempt_is_told_on_the_console_on_the_page_and_in_the_events_and
         assert "slow" in line
         reason = f"No such file or directory: '{tmp_path}/go'"
         assert reason in said.read_text()
-        timeline = ask((tmp_path / "store" / PAGE_FILE).read_text(), "/api/timeline")["events"]
+        timeline = ask(beside(tmp_path / "store").page.read_text(), "/api/timeline")["events"]
         for kept in (timeline, [json.loads(each) for each in events.read_text().splitlines()]):
             (note,) = [each for each in kept if each["kind"] == "note" and "another one follows" in each["text"]]
             assert reason in note["text"]
@@ -152,7 +152,7 @@ def test_what_spark_does_is_told_on_the_page_and_in_the_events(name: str, operat
     what = {"slow": "Spark: task", "in": "Spark runs the batch"}[operator]
     with running(tmp_path, name, "--ui", "--ui-port", "0", "--events", str(file)):
         wait_for(lambda: (tmp_path / "held").exists())
-        url = (tmp_path / "store" / PAGE_FILE).read_text()
+        url = beside(tmp_path / "store").page.read_text()
         names = [each["name"] for each in ask(url, "/api/job")["operators"]]
         with streaming(url, "/api/events"):  # somebody looks
 

@@ -18,10 +18,10 @@ from runtime.page.address import open_page
 from runtime.page.server import PageServer
 from runtime.program import Program
 from runtime.supervisor.starting import JobStopped
-from runtime.supervisor.stop import STOP_FILE
 from runtime.supervisor.supervisor import Job
 from tests.monitor.web.standing import StandingJob
 from tests.runtime.job_under_test import build
+from tests.support.stores import beside
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def running(folder: Path, workers: int = 2, monitor: Path | None = None) -> Iter
         try:
             yield page.url, job
         finally:
-            (folder / "store" / STOP_FILE).touch()
+            beside(folder / "store").stop_request.touch()
             thread.join()
         if problems:
             raise problems[0]

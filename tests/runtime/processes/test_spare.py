@@ -12,10 +12,11 @@ CODE = """
 import socket, sys, threading, time
 from pathlib import Path
 import runtime.processes.worker as worker
+from recovery.store.address import StoreAddress
 worker._LOOK_SECONDS = 0.01
 looked = []
 size = worker._size
-worker._size = lambda file: looked.append(file) or size(file)
+worker._size = lambda address: looked.append(address) or size(address)
 here, there = socket.socketpair()
 
 def until_ready():
@@ -24,7 +25,7 @@ def until_ready():
     there.send(b"a task")
 
 threading.Thread(target=until_ready).start()
-worker.wait_warm(here, sys.argv[1], float(sys.argv[2]))
+worker.wait_warm(here, StoreAddress.of(sys.argv[1]), float(sys.argv[2]))
 print("numba" in sys.modules, here.recv(9))
 """
 

@@ -18,13 +18,14 @@ from msgspec.msgpack import encode
 from recovery.layout import lay_out
 from runtime.control import Watch, frame
 from runtime.inputs import Limits
-from runtime.processes.standalone_monitor import SOCKET, NoMonitor
+from runtime.processes.standalone_monitor import NoMonitor
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build, check
 from tests.runtime.watched import RECORDS, ROOT, Watched
 from tests.support.beside import run_beside
 from tests.support.processes import gone, monitor_pid, wait_for
+from tests.support.stores import beside
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError
 
@@ -57,7 +58,7 @@ def monitors() -> Iterator[Monitors]:
 def test_a_job_goes_on_while_its_monitor_is_away_and_saves_when_it_is_back(tmp_path: Path, monitors: Monitors) -> None:
     store = tmp_path / "store"
     first = monitors.start(str(store))
-    assert (store / SOCKET).stat().st_mode & 0o077 == 0
+    assert beside(store).monitor.stat().st_mode & 0o077 == 0
     records = 12_000  # all is read in 4.8 s, with a monitor or without
     watched = Watched(tmp_path, 2, monitor=store, records=records)
 
@@ -148,13 +149,13 @@ def test_who_is_no_job_does_not_keep_the_monitor_from_one_that_is(tmp_path: Path
     store = tmp_path / "store"
     monitor = monitors.start(str(store))
     layout = lay_out(compile_plan(build(str(tmp_path)).graph, 1))
-    without_its_sockets = Watch(str(store), 1, encode(layout), (), 1.0)
+    without_its_sockets = Watch(beside(store).address, 1, encode(layout), (), 1.0)
     for said in (b"", b"\0\0\0\0", b"\1\0\0\0\xc1", b"GET / HTTP/1.1\r\n\r\n", frame(encode(without_its_sockets))):
         with socket.socket(socket.AF_UNIX) as stranger:
-            stranger.connect(str(store / SOCKET))
+            stranger.connect(str(beside(store).monitor))
             stranger.sendall(said)
     silent = socket.socket(socket.AF_UNIX)
-    silent.connect(str(store / SOCKET))  # and says nothing, for as long as it may
+    silent.connect(str(beside(store).monitor))  # and says nothing, for as long as it may
     with silent:
         watched = Watched(tmp_path, 1, heartbeat_timeout=60.0, monitor=store, records=200)
         watched.run(lambda: None)

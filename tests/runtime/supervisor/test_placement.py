@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
+from recovery.store.address import StoreAddress
 from runtime.control import FROM_CHILD, Control
 from runtime.inputs import Limits
 from runtime.processes.worker import HASTE
@@ -47,7 +48,7 @@ def place(
     with ExitStack() as resources:
         (tmp_path / "private").mkdir()
         children = resources.enter_context(Started(tmp_path / "private"))
-        store = JobStore(resources, tmp_path / "store", 2, lambda text: None)
+        store = JobStore(resources, StoreAddress.of(tmp_path / "store"), 2, lambda text: None)
         task = Task(Program(flow=Dataflow("job")), 2, Limits(), "job", tmp_path, store=store)
         local = LocalWorkers(children, task, lambda text: None)
         resources.callback(local.close)

@@ -21,9 +21,9 @@ from falkirk.job_memory import job_processes
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import FileSink
 from recovery.policy import Lazy
+from recovery.store.address import StoreAddress
 from recovery.store.interface import StoreBusy, StoreUnwritable
 from runtime.control import Stats
-from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.result import Gathered
 from runtime.supervisor.starting import begin, begun, starts
@@ -34,6 +34,7 @@ from tests.runtime.job_under_test import build, check
 from tests.runtime.watched import RECORDS, ROOT, Watched, command, run
 from tests.support.beside import run_beside
 from tests.support.processes import descendants, gone, monitor_pid, wait_for
+from tests.support.stores import beside
 from timely.errors import FalkirkError, GraphError, OperatorError, WorkerLost
 from timely.io import Rate
 
@@ -189,7 +190,7 @@ def test_job_that_still_starts_is_stopped_too(tmp_path: Path, monkeypatch: pytes
     command_ = [sys.executable, "-m", "falkirk", "run", "-q", str(tmp_path / "app.py"), "--store", str(store)]
     with subprocess.Popen(command_, cwd=ROOT) as job:
         wait_for((tmp_path / "began").exists)
-        assert starts(store)
+        assert starts(StoreAddress.of(store))
         assert not store.exists()
         asks.start()
         asked.wait()
@@ -197,13 +198,13 @@ def test_job_that_still_starts_is_stopped_too(tmp_path: Path, monkeypatch: pytes
         asks.join()
     assert stopped == [True]
     assert job.returncode == 143
-    assert not starts(store)
+    assert not starts(StoreAddress.of(store))
 
 
 def test_there_is_no_job_to_be_stopped_where_one_has_died_as_it_started(tmp_path: Path) -> None:
-    begin(tmp_path / "store")
-    assert starts(tmp_path / "store")
-    assert not starts(tmp_path / "other")
+    begin(StoreAddress.of(tmp_path / "store"))
+    assert starts(StoreAddress.of(tmp_path / "store"))
+    assert not starts(StoreAddress.of(tmp_path / "other"))
     begun()
     assert not stop_job(tmp_path / "store")
     assert not (tmp_path / "store").exists()
@@ -303,7 +304,7 @@ def test_one_worker_survives_its_death_but_not_that_of_its_store(tmp_path: Path)
         watched.run(strike)
     assert len(watched.of("decided")) == 2
     (tmp_path / "elsewhere").rename(tmp_path / "store")
-    living = Workspace(tmp_path / "store" / FILES).folder("of the run before", living=True)
+    living = Workspace(beside(tmp_path / "store").files).folder("of the run before", living=True)
     again = Watched(tmp_path, 1)
 
     def look() -> None:

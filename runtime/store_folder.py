@@ -1,0 +1,60 @@
+"""Files of jobs on this host that belong to a store, in `StoreAddress.local`.
+
+Beside the store's own blobs: a lock or segments are not here.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from recovery.store import StoreAddress
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFolder:
+    """Folder on this host that belongs to the store at `address`, and its files by name."""
+
+    address: StoreAddress
+
+    @property
+    def path(self) -> Path:
+        """The folder; it is there if the store is in a folder, or after `make`."""
+        return self.address.local
+
+    def make(self) -> None:
+        """Make the folder if it is missing, private to this user. Raises OSError."""
+        self.path.mkdir(0o700, parents=True, exist_ok=True)
+
+    @property
+    def stop_request(self) -> Path:
+        """File that asks the running job to stop."""
+        return self.path / ".stop"
+
+    @property
+    def page(self) -> Path:
+        """File with the address of the running job's page; it may have a token in it."""
+        return self.path / ".page"
+
+    @property
+    def monitor(self) -> Path:
+        """Socket of a standalone monitor."""
+        return self.path / ".monitor"
+
+    @property
+    def files(self) -> Path:
+        """Folder for files of operators' jobs (`runtime.workspace`)."""
+        return self.path / "files"
+
+    @property
+    def spark_alone(self) -> Path:
+        """Folder of a program that runs on Spark only."""
+        return self.path / "spark-alone"
+
+    def is_of(self, other: StoreAddress) -> bool:
+        """True if the store at `other` is this one, perhaps by another path."""
+        try:
+            return self.address == other or os.path.samefile(self.path, other.local)
+        except OSError:
+            return False
