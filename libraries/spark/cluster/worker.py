@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from libraries.spark.cluster.task import Kept
+from recovery.place import Place
 from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.interface import NoStore, StoreError, StoreGone
@@ -78,7 +79,7 @@ def main() -> int:
     with os.fdopen(int(sys.argv[4]), "rb") as file:
         kept = msgspec.msgpack.decode(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0), type=Kept)
     stage: StageTask = unpacked(kept.stage)
-    here = Here(kept.index, incarnation, socket.gethostname(), os.getpid())
+    here = Here(Place(kept.index), incarnation, socket.gethostname(), os.getpid())
     with connect(stage.driver) as sock:
         sock.sendall(stage.token)
         tune(sock)
@@ -95,7 +96,7 @@ def main() -> int:
             again = incarnation != stage.incarnations[kept.index]
             _work(
                 stage,
-                Begin(kept.index, incarnation, ()),
+                Begin(Place(kept.index), incarnation, ()),
                 channel,
                 control,
                 partial(_link, kept, listener, again, silence),
