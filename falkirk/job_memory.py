@@ -1,4 +1,4 @@
-"""`falkirk doctor --run STORE`: memory of each process of the job that uses a store.
+"""`falkirk doctor --run STORE`: memory of each process of a running job.
 
 The lock of the store names the command; all others are its descendants, but for the process that keeps Spark. That
 one outlives the worker that has started it. It is found by the owner's file of one of the job's folders, which it

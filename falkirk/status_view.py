@@ -43,7 +43,7 @@ class Status:
 
 
 def status_of(where: Where) -> Status:
-    """The status of the job of a store. Raises FalkirkError if it cannot be opened, or is none."""
+    """Status of the job of a store; FalkirkError if that cannot be opened."""
     address = StoreAddress.of(where)
     try:
         opened = address.open()

@@ -35,6 +35,7 @@ from monitor.coordination.supervision import (
     Stopping,
     TimelineEvent,
 )
+from recovery.place import Place
 from recovery.store.address import StoreAddress
 from timely.data.codec.typed import Typed
 from timely.errors import FalkirkError, told
@@ -50,11 +51,11 @@ _NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """To a prepared process: start as this worker, with a socket to each of `peers`."""
+    """To a prepared process: start at this place, with a socket to each of `peers`."""
 
-    index: int
+    place: Place
     incarnation: int
-    peers: tuple[int, ...]
+    peers: tuple[Place, ...]
 
 
 class Go(msgspec.Struct, tag=True, frozen=True):
@@ -62,12 +63,12 @@ class Go(msgspec.Struct, tag=True, frozen=True):
 
 
 class Peer(msgspec.Struct, tag=True, frozen=True):
-    """To a worker: socket to the new process of a replaced worker.
+    """To a worker: socket to the new process at a place.
 
     Unread data of the old process is void.
     """
 
-    worker: int
+    place: Place
 
 
 class Quit(msgspec.Struct, tag=True, frozen=True):
@@ -89,14 +90,14 @@ class Page(msgspec.Struct, frozen=True):
 class Watch(msgspec.Struct, tag=True, frozen=True):
     """To a monitor: the job to monitor, with sockets for workers and the page.
 
-    `awaited`: workers with processes already there. The monitor sends a heartbeat every `beat_seconds`.
+    `awaited`: places with processes already. The monitor sends a heartbeat every `beat_seconds`.
     """
 
     store: StoreAddress
     incarnation: int
     layout: bytes
     """`recovery.layout.Layout` in MessagePack, opaque to jobs without a store."""
-    awaited: tuple[int, ...]
+    awaited: tuple[Place, ...]
     beat_seconds: float
     page: Page | None = None
     token: bytes = b""
@@ -192,9 +193,9 @@ class Unable(msgspec.Struct, tag=True, frozen=True):
 
 
 class Here(msgspec.Struct, tag=True, frozen=True):
-    """From a worker started elsewhere: its number, host and process."""
+    """From a worker started elsewhere: its place, host and process."""
 
-    worker: int
+    place: Place
     incarnation: int
     host: str
     pid: int

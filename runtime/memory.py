@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from recovery.place import Place
 from runtime.inputs import Limits
 from runtime.session import Session
 from runtime.workspace import Workspace
@@ -51,12 +52,12 @@ class _MemoryLink:
         self.inbox: list[Frame] = []
         self.unsent = 0
 
-    def send(self, worker: int, frame: Frame) -> None:
+    def send(self, place: Place, frame: Frame) -> None:
         traffic = self._cluster.traffic
         traffic.frames += 1
         traffic.messages += len(frame.messages)
         traffic.updates += len(frame.progress)
-        self._cluster.in_flight[self._index, worker].append(frame)
+        self._cluster.in_flight[self._index, place.worker].append(frame)
 
     def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
         frames, self.inbox = self.inbox, []

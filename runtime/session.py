@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import polars as pl
 import pyarrow as pa
 
+from recovery.place import Place
 from runtime.control import JobStats
 from runtime.explain import Hold, explain, report
 from runtime.inputs import Limits, SourceDriver
@@ -322,6 +323,7 @@ class Session:
         self._receive = self.worker.receive
         self.limits = limits or Limits()
         self._link = link
+        self._places = [Place(peer) for peer in range(self.plan.workers)]
         self._clock = clock
         self._began = clock()
         if link is not None:
@@ -461,7 +463,7 @@ class Session:
             busy = True
         if link is not None and runs:
             for peer, frame in worker.take_frames(quiet, pressed).items():
-                link.send(peer, frame)
+                link.send(self._places[peer], frame)
                 busy = True
         if recovery is not None:
             busy = recovery.end(quiet, busy)
@@ -500,7 +502,7 @@ class Session:
     def send(self, peer: int, frame: Frame) -> None:
         """Send a frame between two turns; dropped if there are no other workers."""
         if self._link is not None:
-            self._link.send(peer, frame)
+            self._link.send(self._places[peer], frame)
 
     def stop_void(self) -> None:
         """Stop the jobs made void by a rollback."""

@@ -1,6 +1,6 @@
-"""Stores in the processes of a job: opened again, and written by a thread, with a pipe to wake the driver.
+"""Stores in the processes of a job: opened again, and written by a thread.
 
-They serve a worker's driver, or the monitor.
+A pipe wakes the driver: a worker's, or the monitor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AGAIN = "bring it back and run the job again"
 
 
 def opened_again(address: StoreAddress, identity: bytes | None = None) -> tuple[OpenStore, bytes]:
-    """The store that this job has made, and its id.
+    """Store of this job, opened again, and its id.
 
     Raises:
         StoreGone: if it is not there any more, or another is in its place (`identity` is given).

@@ -1,4 +1,4 @@
-"""Files of jobs on this host that belong to a store, in `StoreAddress.local`.
+"""Files of jobs beside a store, on this host, in `StoreAddress.local`.
 
 Beside the store's own blobs: a lock or segments are not here.
 """
@@ -14,7 +14,7 @@ from recovery.store import StoreAddress
 
 @dataclass(frozen=True, slots=True)
 class StoreFolder:
-    """Folder on this host that belongs to the store at `address`, and its files by name."""
+    """Folder of the store at `address` on this host, and its files by name."""
 
     address: StoreAddress
 
@@ -29,7 +29,7 @@ class StoreFolder:
 
     @property
     def stop_request(self) -> Path:
-        """File that asks the running job to stop."""
+        """Stop request to the running job."""
         return self.path / ".stop"
 
     @property
@@ -49,7 +49,7 @@ class StoreFolder:
 
     @property
     def spark_alone(self) -> Path:
-        """Folder of a program that runs on Spark only."""
+        """Folder of a program on Spark only."""
         return self.path / "spark-alone"
 
     def is_of(self, other: StoreAddress) -> bool:

@@ -40,7 +40,7 @@ ROOMS = {
     ],
     "recovery": [
         *(
-            "errors edges",
+            "errors edges place",
             "policy",
             "guarantees notes",
             "metadata",

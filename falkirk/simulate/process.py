@@ -12,6 +12,7 @@ from falkirk.simulate.disk import SimulatedDisk
 from recovery.agent.agent import Agent
 from recovery.agent.effects import Effect
 from recovery.agent.events import Event, TurnEnded
+from recovery.place import Place
 from recovery.protocol import ToMonitor, ToWorker, encode_message
 from runtime.recovery_driver import RecoveryDriver
 from runtime.session import Session
@@ -106,10 +107,10 @@ class SimulatedLink:
         self._network = network
         self._process = process
 
-    def send(self, worker: int, frame: Frame) -> None:
-        """Send a frame to a worker."""
+    def send(self, place: Place, frame: Frame) -> None:
+        """Send a frame to a place."""
         self._network.at_io(self._process.worker)
-        self._network.carry(self._process, worker, frame)
+        self._network.carry(self._process, place.worker, frame)
         self._network.at_io(self._process.worker)
 
     def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:

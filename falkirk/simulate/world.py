@@ -39,6 +39,7 @@ from monitor.coordination.supervision import Fence, Lost, Respawn, TimelineEvent
 from monitor.explain.what_if import PATIENCE_SECONDS, targets
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
+from recovery.place import Place
 from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.recorder import KEPT_BYTES
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
@@ -446,10 +447,10 @@ class World:
                     self._send(worker, message)
                 case Persist(ticket, records):
                     monitor.write(ticket, records)
-                case Respawn(worker):
-                    self._starts.append((self.now + self._random.random() * 0.2, worker))
-                case Fence(worker, incarnation, reason):
-                    self._fence(worker, incarnation, reason)
+                case Respawn(place):
+                    self._starts.append((self.now + self._random.random() * 0.2, place.worker))
+                case Fence(place, incarnation, reason):
+                    self._fence(place.worker, incarnation, reason)
                 case TimelineEvent(kind, _, data):
                     self.note(kind, **data)
                     if kind in ("round", "restored"):
@@ -501,7 +502,7 @@ class World:
         """Cut the connection to a process, and so have it taken for dead."""
         self.note("given up", worker=process.worker, incarnation=process.incarnation)
         self._let_wander(process, seconds)
-        self._tell(Lost(process.worker, process.incarnation, "given up"))
+        self._tell(Lost(Place(process.worker), process.incarnation, "given up"))
 
     # Faults
 
@@ -565,7 +566,7 @@ class World:
         given_up = process.zombie_until is not None
         self._bury(process)
         if not given_up:
-            self._tell(Lost(process.worker, process.incarnation, how))
+            self._tell(Lost(Place(process.worker), process.incarnation, how))
 
     def _bury(self, process: Process) -> None:
         """Remove a dead process; its messages and writes under way may still arrive."""

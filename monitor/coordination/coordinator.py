@@ -200,8 +200,8 @@ class Coordinator(JobState):
                 self._on_heard(message, incarnation)
             case Ticked():
                 self._on_ticked()
-            case Lost(worker, incarnation, reason):
-                self._on_lost(worker, incarnation, reason)
+            case Lost(place, incarnation, reason):
+                self._on_lost(place.worker, incarnation, reason)
             case ProgramFailed(worker, text, processor, trace):
                 self._note("error", {"worker": worker, "text": text, "processor": processor, "trace": trace}, -math.inf)
             case Stopping(by):
@@ -229,7 +229,7 @@ class Coordinator(JobState):
         for status in self.workers:
             status.must("join", self._now + self.settings.join_seconds)
             if status.presence is Presence.ABSENT:
-                self._effects.append(Respawn(status.worker))
+                self._effects.append(Respawn(status.place))
         self._tell_of_the_start()
         if self.layout != self._saved.layout:
             self.commit.add(KeptLayout(self.layout))
@@ -348,7 +348,7 @@ class Coordinator(JobState):
             return
         with_memory = join.alive and join.generation > 0
         if with_memory and status.presence is not Presence.AWAITED:
-            self._effects.append(Fence(status.worker, join.incarnation, "it was given up"))
+            self._effects.append(Fence(status.place, join.incarnation, "it was given up"))
             if status.presence is Presence.ABSENT:
                 status.incarnation = join.incarnation
             return
@@ -412,7 +412,7 @@ class Coordinator(JobState):
         """Fence and replace workers suspected of having failed."""
         for status, reason in losses:
             there = -1 if status.presence is Presence.ABSENT else status.incarnation
-            self._effects.append(Fence(status.worker, there, reason))
+            self._effects.append(Fence(status.place, there, reason))
         self._lose(losses)
 
     def _lose(self, losses: list[tuple[WorkerStatus, str]], respawn: bool = True) -> None:
@@ -437,7 +437,7 @@ class Coordinator(JobState):
             status.must("join", self._now + self.settings.join_seconds)
             self._deciding.discard(status.worker)
             if respawn:
-                self._effects.append(Respawn(status.worker))
+                self._effects.append(Respawn(status.place))
         if self.phase is JobPhase.ASSEMBLING:
             self._assemble()
         elif self.phase is JobPhase.DECIDING:

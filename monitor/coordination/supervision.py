@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from recovery.place import Place
+
 
 class Lost(msgspec.Struct, tag=True, frozen=True):
     """Event: a process is gone, or seems so.
@@ -18,7 +20,7 @@ class Lost(msgspec.Struct, tag=True, frozen=True):
     Nothing that it still says may become an event.
     """
 
-    worker: int
+    place: Place
     incarnation: int
     reason: str
 
@@ -79,12 +81,12 @@ class Noted(msgspec.Struct, tag=True, frozen=True):
 
 
 class Respawn(msgspec.Struct, tag=True, frozen=True):
-    """Effect: start a process for this worker, once an earlier one is dead.
+    """Effect: start a process at this place, once an earlier one is dead.
 
     Its incarnation must be a higher number.
     """
 
-    worker: int
+    place: Place
 
 
 class Fence(msgspec.Struct, tag=True, frozen=True):
@@ -93,7 +95,7 @@ class Fence(msgspec.Struct, tag=True, frozen=True):
     `incarnation` -1: whichever there is.
     """
 
-    worker: int
+    place: Place
     incarnation: int
     reason: str
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from recovery.epoch_ends import EpochEnds
+from recovery.place import Place
 from recovery.protocol import InMemory
 
 
@@ -73,6 +74,11 @@ class WorkerStatus:
     due: float | None = None
     """Deadline of its last order."""
     doing: str = ""
+
+    @property
+    def place(self) -> Place:
+        """Place of its process."""
+        return Place(self.worker)
 
     def counts(self, incarnation: int | None) -> bool:
         """True if this process of the worker has memory and is current.

@@ -1,4 +1,4 @@
-"""Addresses of stores: a scheme, which says the kind of store, and a place.
+"""Addresses of stores: scheme (kind of store) and place.
 
 Drivers pass them between processes, and open stores by them alone. Paths are addresses of folders, as `file://` is. Further
 kinds are entry points of installed distributions, group `falkirk.stores`: the name is the scheme, the object an `Opener`.
@@ -74,7 +74,7 @@ class StoreAddress(msgspec.Struct, frozen=True):
 
     @property
     def local(self) -> Path:
-        """Folder on this host that belongs to the store, for what lives beside blobs; not made here.
+        """The store's folder on this host, for all that is not blobs; not made here.
 
         All processes of a user on this host find the same one. Of a store in a folder it is that folder.
         """
@@ -85,7 +85,7 @@ class StoreAddress(msgspec.Struct, frozen=True):
 
     @property
     def local_is_shared(self) -> bool:
-        """True if hosts that share the store share its `local` folder as well."""
+        """True if `local` is the same folder on all hosts of the store."""
         return self.scheme == _FILE
 
     def __str__(self) -> str:

@@ -63,7 +63,7 @@ class OpenStore(Store, Protocol):
     """
 
     def lock(self) -> AbstractContextManager[None]:
-        """Context that locks the store for this job: other jobs are kept away.
+        """Lock the store for this job while inside: other jobs are kept away.
 
         One process of a job does so, before the others start; those do not lock. The lock ends with the process, however
         it ends.
@@ -74,7 +74,7 @@ class OpenStore(Store, Protocol):
         ...
 
     def last_user(self) -> tuple[int, str] | None:
-        """Process and host that locked the store last, whether or not they still do; None if none ever has.
+        """Last holder of the lock, living or not: process and host; None before any.
 
         Raises:
             StoreError: if that is not known.

@@ -180,7 +180,7 @@ class LocalStore:
             os.close(fd)
 
     def last_user(self) -> tuple[int, str] | None:
-        """Process and host that locked the store last; None if none ever has.
+        """Last holder of the lock: process and host; None before any.
 
         Nothing is locked for that: a job may be about to. See `OpenStore.last_user`.
         """

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from recovery.place import Place
 from timely.data.messages import Frame
 
 
 class Link(Protocol):
-    """Connections to all other workers.
+    """Connections to the processes at all other places.
 
     Frames of one sender arrive in order, each once, or the link reports a lost worker.
 
@@ -17,8 +18,8 @@ class Link(Protocol):
     pause while that is too much, so it stays bounded.
     """
 
-    def send(self, worker: int, frame: Frame) -> None:
-        """Send a frame to `worker`."""
+    def send(self, place: Place, frame: Frame) -> None:
+        """Send a frame to the process at `place`."""
 
     def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
         """Received frames; waits up to `seconds` (None: for ever) if there are none.

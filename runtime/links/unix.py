@@ -1,4 +1,4 @@
-"""Link of workers on one host: a non-blocking stream socket to each other worker."""
+"""Link of processes on one host: a non-blocking stream socket to each other place."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from recovery.place import Place
 from runtime.links.frames import GOODBYE, LENGTH, decode_frame, encode_frame
 from timely.data.messages import Frame
 from timely.errors import ProtocolError, WorkerLost
@@ -29,10 +30,10 @@ A sleep and a wake-up cost more than that.
 class _Peer:
     """One connection, with its partly received frame and its unsent bytes."""
 
-    __slots__ = ("body", "filled", "goodbye", "head", "kept", "out", "sock", "worker")
+    __slots__ = ("body", "filled", "goodbye", "head", "kept", "out", "place", "sock")
 
-    def __init__(self, worker: int, sock: socket.socket) -> None:
-        self.worker = worker
+    def __init__(self, place: Place, sock: socket.socket) -> None:
+        self.place = place
         self.sock = sock
         self.out: deque[memoryview] = deque()
         self.head = memoryview(bytearray(_HEAD))
@@ -81,7 +82,7 @@ class _Peer:
                 body = memoryview(pa.allocate_buffer(length)).cast("B")
             except MemoryError:
                 raise ProtocolError(
-                    f"worker {self.worker} sends {length:,} bytes at once, for which there is no memory"
+                    f"{self.place} sends {length:,} bytes at once, for which there is no memory"
                 ) from None
             body[:there] = head[at : at + there]
             at += there
@@ -94,36 +95,36 @@ class _Peer:
 
 
 class SocketLink:
-    """Link over connected stream sockets, one to each other worker.
+    """Link over connected stream sockets, one to each other place.
 
     See `runtime.links.interface.Link`. With `survives` the end of a connection is no error: the supervisor notices,
-    and the connection is replaced by `replace`. Until then what is sent to that worker is dropped.
+    and the connection is replaced by `replace`. Until then what is sent there is dropped.
     """
 
-    def __init__(self, sockets: Mapping[int, socket.socket], survives: bool = False) -> None:
-        self._peers: dict[int, _Peer] = {}
+    def __init__(self, sockets: Mapping[Place, socket.socket], survives: bool = False) -> None:
+        self._peers: dict[Place, _Peer] = {}
         self._by_file: dict[int, _Peer] = {}
         self._spin = True
         self._poll = select.poll()
         self._survives = survives
         self._extra: set[int] = set()
         self.unsent = 0
-        for worker, sock in sockets.items():
-            self._add(worker, sock)
+        for place, sock in sockets.items():
+            self._add(place, sock)
 
-    def replace(self, worker: int, sock: socket.socket) -> None:
-        """Replace the connection to `worker` after a restart of its process.
+    def replace(self, place: Place, sock: socket.socket) -> None:
+        """Replace the connection to `place` after a restart of its process.
 
         Unread data of the old connection is void.
         """
-        old = self._peers.pop(worker, None)
+        old = self._peers.pop(place, None)
         if old is not None:
             self._drop(old)
             old.sock.close()
-        self._add(worker, sock)
+        self._add(place, sock)
 
-    def send(self, worker: int, frame: Frame) -> None:
-        peer = self._peers.get(worker)
+    def send(self, place: Place, frame: Frame) -> None:
+        peer = self._peers.get(place)
         if self._survives and (peer is None or peer.sock.fileno() not in self._by_file):
             return
         assert peer is not None
@@ -194,8 +195,8 @@ class SocketLink:
             self._poll.register(file, select.POLLIN)
         self._extra = wanted
 
-    def _add(self, worker: int, sock: socket.socket) -> None:
-        self._peers[worker] = self._by_file[sock.fileno()] = _Peer(worker, sock)
+    def _add(self, place: Place, sock: socket.socket) -> None:
+        self._peers[place] = self._by_file[sock.fileno()] = _Peer(place, sock)
         self._extra.discard(sock.fileno())  # a number that was another file's, which is closed now
         self._spin = (os.cpu_count() or 1) > len(self._peers)
         sock.setblocking(False)
@@ -215,7 +216,7 @@ class SocketLink:
             self._drop(peer)
             if not peer.goodbye and not self._survives:
                 peer.goodbye = True
-                raise WorkerLost(f"worker {peer.worker} closed its connection before the job was over")
+                raise WorkerLost(f"{peer.place} closed its connection before the job was over")
 
     def _push(self, peer: _Peer, views: list[memoryview]) -> list[memoryview]:
         """Write as much as the socket takes; returns the rest."""

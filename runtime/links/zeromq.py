@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from recovery.place import Place
 from runtime.links.frames import LENGTH, decode_frame, encode_frame
 from runtime.links.zeromq_sockets import ADVICE, Gate, Keys, Maker, Timing
 from timely.data.messages import Frame
@@ -203,8 +204,8 @@ class ZmqLink:
 
     # The link
 
-    def send(self, worker: int, frame: Frame) -> None:
-        peer = self._peers[worker]
+    def send(self, place: Place, frame: Frame) -> None:
+        peer = self._peers[place.worker]
         first, *blocks = encode_frame(frame)
         rest = first[LENGTH.size :]
         size = len(rest) + sum(memoryview(block).nbytes for block in blocks)

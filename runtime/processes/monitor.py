@@ -97,7 +97,7 @@ class MonitorProcess:
         saved = self._journal.saved
         self._before = saved.finished
         settings = Settings(
-            awaited=watch.awaited,
+            awaited=tuple(place.worker for place in watch.awaited),
             join_seconds=LONG_SECONDS,
             pause_seconds=LONG_SECONDS,
             restore_seconds=LONG_SECONDS,

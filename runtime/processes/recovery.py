@@ -40,14 +40,14 @@ class PreparedRecovery:
         """
         where = self._where
         store, _ = opened_again(where.address, where.id)
-        journal, found, warnings = take_over(store, f"worker-{begin.index:03d}", where.id, begin.incarnation)
+        journal, found, warnings = take_over(store, f"worker-{begin.place.worker:03d}", where.id, begin.incarnation)
         for warning in warnings:
             tell(Note(warning))
         client = ThreadedStore(store)
         for name in found.leftovers:
             client.delete(name)
         monitor = SocketMonitorLink(where.monitor, lambda: obey(control.read()), (control.sock.fileno(),), where.token)
-        agent = Agent(self._plan, self._layout, begin.index, begin.incarnation, journal, found.read())
+        agent = Agent(self._plan, self._layout, begin.place.worker, begin.incarnation, journal, found.read())
         return agent.worker, partial(
             RecoveryDriver,
             agent=agent,

@@ -1,4 +1,4 @@
-"""Task of worker processes: what they get from their supervisor, pickled, before anything else."""
+"""Task of worker processes, pickled by their supervisor."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class WorkerProcess:
         self._link = link()
         self.session = Session(
             plan,
-            begin.index,
+            begin.place.worker,
             self._link,
             task.limits,
             worker,
@@ -202,8 +202,8 @@ class WorkerProcess:
         """
         for message in messages:
             match message:
-                case Peer(worker) if isinstance(self._link, SocketLink):
-                    self._link.replace(worker, self._control.files(1)[0])
+                case Peer(place) if isinstance(self._link, SocketLink):
+                    self._link.replace(place, self._control.files(1)[0])
                 case Quit():
                     self._ended = True
 

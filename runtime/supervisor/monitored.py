@@ -28,6 +28,7 @@ from monitor.coordination.supervision import (
 )
 from recovery.layout import lay_out
 from recovery.notes import notes_of
+from recovery.place import Place
 from recovery.store.address import StoreAddress, Where
 from runtime.control import FROM_CHILD, PAGE_SOCKET, Beat, Control, FromChild, Over, Page, Stats, Unable, Watch
 from runtime.inputs import Limits
@@ -89,7 +90,7 @@ class Monitored:
         for text in notes_of(plan.graph):
             note(text)
         self._on_event = on_event
-        self._pids: dict[int, int] = {}
+        self._pids: dict[Place, int] = {}
         self._note = note
         self._monitor: Child | None = None
         self._monitor_began = float("-inf")
@@ -124,19 +125,19 @@ class Monitored:
 
     def _tell_processes(self) -> None:
         """Write the process id of each local worker to the event log."""
-        for worker, child in sorted(self.place.workers.items()):
-            if self._on_event is not None and child.pid > 0 and self._pids.get(worker) != child.pid:
-                self._pids[worker] = child.pid
-                self._on_event("process", time.time(), {"worker": worker, "pid": child.pid})
+        for place, child in sorted(self.place.workers.items()):
+            if self._on_event is not None and child.pid > 0 and self._pids.get(place) != child.pid:
+                self._pids[place] = child.pid
+                self._on_event("process", time.time(), {"worker": place.worker, "pid": child.pid})
 
     def hear(self, child: Child, message: FromChild) -> None:
         """Handle decisions of the monitor, and failures of any process."""
         match message:
-            case Respawn(worker):
-                self.place.needed(worker)
+            case Respawn(place):
+                self.place.needed(place)
                 self._tell_processes()
-            case Fence(worker, incarnation, reason) if self.over is None:
-                self._lose(self.place.fenced(worker, incarnation, reason))
+            case Fence(place, incarnation, reason) if self.over is None:
+                self._lose(self.place.fenced(place, incarnation, reason))
             case TimelineEvent(kind, at, data):
                 if kind == "restored":
                     self.place.restored()
@@ -162,7 +163,7 @@ class Monitored:
             # A hung process was noted before; the end of one started elsewhere is reported there.
             if self.over is None and self.error is None and not child.hung and child.process is not None:
                 for loss in losses:
-                    self._note(f"worker {loss.worker}: {loss.reason}; another process takes its place")
+                    self._note(f"{loss.place}: {loss.reason}; another process takes its place")
             self._lose(losses)
             return
         self._monitor = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from monitor.coordination.supervision import Lost
+from recovery.place import Place
 from runtime.control import MONITOR_SOCKET, Begin, ToChild
 from runtime.host_limits import check_processes
 from runtime.inputs import Limits
@@ -72,17 +73,17 @@ class Placement(Protocol):
         """Listening socket of the monitor, for workers."""
 
     @property
-    def workers(self) -> Mapping[int, Child]:
-        """Workers with a process, by number."""
+    def workers(self) -> Mapping[Place, Child]:
+        """Processes of workers, by place."""
 
     def begin(self) -> None:
         """Prepare processes; the monitor, if any, knows the job by now."""
 
-    def needed(self, worker: int) -> None:
-        """Start a process for a worker, in place of any it has."""
+    def needed(self, place: Place) -> None:
+        """Start a process at a place, instead of any that is there."""
 
-    def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
-        """Give up a process of a worker (-1: any); returns the losses that follow."""
+    def fenced(self, place: Place, incarnation: int, reason: str) -> list[Lost]:
+        """Give up the process at a place (-1: any); returns the losses that follow."""
 
     def gone(self, child: Child) -> list[Lost]:
         """Handle the end, or silence, of a worker's process; returns the losses."""
@@ -131,7 +132,7 @@ class LocalWorkers:
         Where one dies another one may soon.
         """
         self._listener: socket.socket | None = None
-        self.workers: dict[int, Child] = {}
+        self.workers: dict[Place, Child] = {}
         address = os.path.join(children.private, MONITOR_SOCKET)
         self._file = task_file(task.packable(address, children.liveness.timeout))
         if task.store is not None:
@@ -151,23 +152,23 @@ class LocalWorkers:
         for _ in range(self._task.workers):
             self._start_spare()
 
-    def needed(self, worker: int) -> None:
-        """Start a process for a worker, connected to all others."""
-        there = self.workers.get(worker)
+    def needed(self, place: Place) -> None:
+        """Start a process at a place, connected to all others."""
+        there = self.workers.get(place)
         if there is not None:
             self._dismiss(there)
         if not self._spares:
             self._start_spare()
         child = self._spares.popleft()
-        child.worker, child.incarnation = worker, self._task.incarnation()
-        link_to(child, Begin(worker, child.incarnation, tuple(self.workers)), list(self.workers.values()))
-        self.workers[worker] = child
+        child.place, child.incarnation = place, self._task.incarnation()
+        link_to(child, Begin(place, child.incarnation, tuple(self.workers)), list(self.workers.values()))
+        self.workers[place] = child
         if self._task.store is not None:
             self._spare_due = time.monotonic() + (_RESTORE_SECONDS if self._has_lost else _SPARE_SECONDS)
 
-    def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
+    def fenced(self, place: Place, incarnation: int, reason: str) -> list[Lost]:
         """End a process at once; this causes no loss to report."""
-        there = self.workers.get(worker)
+        there = self.workers.get(place)
         if there is not None and incarnation in (-1, there.incarnation):
             self._dismiss(there)
         return []
@@ -178,10 +179,10 @@ class LocalWorkers:
             self._spares.remove(child)  # one that cannot even be prepared is not tried again before it is needed
             if not child.failed:
                 self._spare_due = time.monotonic() + _SPARE_SECONDS
-        elif self.workers.get(child.worker) is child:
-            del self.workers[child.worker]
+        elif child.place is not None and self.workers.get(child.place) is child:
+            del self.workers[child.place]
             self._has_lost = True
-            return [Lost(child.worker, child.incarnation, f"process {child.pid} {child.how_it_ended()}")]
+            return [Lost(child.place, child.incarnation, f"process {child.pid} {child.how_it_ended()}")]
         return []
 
     def turn(self) -> list[Lost]:
@@ -218,5 +219,6 @@ class LocalWorkers:
 
     def _dismiss(self, child: Child) -> None:
         """End an unwanted worker; its unread messages are dropped."""
-        del self.workers[child.worker]
+        assert child.place is not None
+        del self.workers[child.place]
         self._children.end(child)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TypeAlias
 
+from recovery.place import Place
 from runtime.control import FROM_CHILD, Begin, Control, FromChild, Peer, ToChild, tell
 from runtime.processes.task import WorkerTask
 from runtime.program import packed
@@ -55,7 +56,7 @@ def task_file(task: WorkerTask) -> IO[bytes]:
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """Process of a job: worker, spare (`worker` -1) or monitor."""
+    """Process of a job: of a worker, a spare (without a `place`) or the monitor."""
 
     module: str
     process: Started | None
@@ -63,7 +64,7 @@ class Child:
     control: Control[FromChild]
     pidfd: int | None
     pulse: Pulse
-    worker: int = -1
+    place: Place | None = None
     incarnation: int = -1
     failed: bool = False
     """True if it has sent the error that ends it."""
@@ -75,6 +76,11 @@ class Child:
     @property
     def pid(self) -> int:
         return self.pulse.pid
+
+    @property
+    def worker(self) -> int:
+        """Worker by its share of the dataflow; -1 without a place."""
+        return -1 if self.place is None else self.place.worker
 
     def tell(self, message: ToChild, files: list[socket.socket] | None = None) -> None:
         """Send a message; errors of a dead process are ignored.
@@ -119,7 +125,7 @@ def link_to(child: Child, begin: Begin, others: list[Child]) -> None:
             with suppress(OSError):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         with one:
-            other.tell(Peer(begin.index), [one])
+            other.tell(Peer(begin.place), [one])
         ends.append(end)
     child.tell(begin, ends)
     for end in ends:

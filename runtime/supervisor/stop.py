@@ -1,4 +1,4 @@
-"""Stop request for a running job: a file beside its store, found by its supervisor."""
+"""Stop request for a running job: a file beside its store."""
 
 from __future__ import annotations
 

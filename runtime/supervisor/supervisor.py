@@ -143,7 +143,7 @@ class Job:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the present workers, in order of worker."""
+        """Process ids of the present workers, in order of place."""
         return [child.pid for _, child in sorted(self.place.workers.items())]
 
     def explain(self) -> None:
@@ -244,4 +244,4 @@ class Job:
 def _name(child: Child) -> str:
     if child.module == MONITOR:
         return "the monitor"
-    return f"worker {child.worker}" if child.worker >= 0 else "a spare process"
+    return str(child.place) if child.place is not None else "a spare process"

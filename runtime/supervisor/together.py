@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from recovery.place import Place
 from runtime.control import Built, FromChild, Go, Over, Stats, Unable
 from runtime.inputs import Limits
 from runtime.job import Drive
@@ -58,7 +59,7 @@ class Together:
         resources.callback(self.place.close)
         self.place.begin()
         for worker in range(workers):
-            self.place.needed(worker)
+            self.place.needed(Place(worker))
 
     def hear(self, child: Child, message: FromChild) -> None:
         """Handle a worker's message: built, finished, or failed."""

@@ -63,6 +63,7 @@ from recovery.checkpoint import records as journalled
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.epoch_ends import EpochEnds, decode_ends, encode_ends
 from recovery.metadata import Xi
+from recovery.place import Place
 from recovery.recorder import WorkerRecorder
 from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
@@ -332,33 +333,33 @@ def said_to_worker() -> list[bytes]:
 _stats = control.Stats(1, 2, 3, 4, 5, False, (control.JobStats("spark", 1, "tasks", 2, 3, 0.5),))
 _captured = control.CapturedBatch(1, (2,), *joined([("a", 1)]))
 TO_CHILD: list[Any] = [
-    control.Begin(1, 2, (0, 2)),
+    control.Begin(Place(1), 2, (Place(0), Place(2, 1))),
     control.Go(),
-    control.Peer(1),
+    control.Peer(Place(1)),
     control.Quit(),
     control.Watch(
         StoreAddress("file:///store"),
         1,
         msgspec.msgpack.encode(small()),
-        (0, 1),
+        (Place(0), Place(1)),
         0.5,
         control.Page("job", "secret"),
         b"token",
     ),
-    supervision.Lost(1, 2, "it died"),
+    supervision.Lost(Place(1), 2, "it died"),
     supervision.ProgramFailed(1, "it failed"),
     supervision.Noted(1, "it is tried again"),
     supervision.Stopping("falkirk stop"),
     supervision.Busy(1, 61.5, 2, "map", "line 7", 100, 3, True),
 ]
 FROM_CHILD: list[Any] = [
-    supervision.Respawn(1),
-    supervision.Fence(1, -1, "why"),
+    supervision.Respawn(Place(1)),
+    supervision.Fence(Place(1), -1, "why"),
     supervision.TimelineEvent("failure", 1.5, {"worker": 1, "text": ["a"]}),
     control.Over("reason", False, True),
     control.Unable("SourceError", "text", "trace", True),
     supervision.Note("text"),
-    control.Here(1, 2, "host", 3),
+    control.Here(Place(1), 2, "host", 3),
     control.Beat(0.5, "map"),
     control.Built(2, "fingerprint", json.dumps({"map": {"kind": "map"}})),
     _stats,
@@ -504,7 +505,7 @@ def read_frame(data: bytes) -> None:
 
 
 def _link(sock: socket.socket) -> Callable[[], object]:
-    link = SocketLink({1: sock}, survives=True)
+    link = SocketLink({Place(1): sock}, survives=True)
     return lambda: [link.poll(0) for _ in range(3)]
 
 

@@ -27,6 +27,7 @@ from libraries.spark.cluster.task import TaskOrders, as_task
 from libraries.spark.cluster.worker import PATIENCE, StageTask
 from libraries.spark.errors import SparkError
 from monitor.coordination.supervision import Lost
+from recovery.place import Place
 from recovery.store.address import StoreAddress, Where
 from runtime.control import Begin, Here, ToChild
 from runtime.inputs import Limits
@@ -150,15 +151,16 @@ class BarrierStage:
         children.attend(self._calls.fileno(), self._meet)
 
     @property
-    def workers(self) -> dict[int, Child]:
-        """Connected worker processes, by worker."""
-        return {child.worker: child for child in self.processes}
+    def workers(self) -> dict[Place, Child]:
+        """Connected worker processes, by place."""
+        return {here.place: child for child, here in self.processes.items()}
 
     def begin(self) -> None:
         """No-op: there is nothing to prepare."""
 
-    def needed(self, worker: int) -> None:
+    def needed(self, place: Place) -> None:
         """Begin a worker for the monitor: in its task, or with all others in a new stage."""
+        worker = place.worker
         if worker in self._begun:
             return  # its process is on the way: the monitor was replaced, and has not reports of it
         task = self.tasks.get(worker)
@@ -167,19 +169,20 @@ class BarrierStage:
             return
         self._begun.add(worker)
         self._incarnations[worker] = self._task.incarnation()
-        task.tell(Begin(worker, self._incarnations[worker], ()))
+        task.tell(Begin(place, self._incarnations[worker], ()))
 
-    def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
+    def fenced(self, place: Place, incarnation: int, reason: str) -> list[Lost]:
         """End a process without reporting a loss; without its task, end the stage.
 
         Then all workers are lost.
         """
+        worker = place.worker
         if self._attempt is None or incarnation not in (-1, self._incarnations[worker]):
             return []
         if worker not in self.tasks:
-            return self._failed(f"worker {worker}: {reason}")
+            return self._failed(f"{place}: {reason}")
         self._begun.discard(worker)
-        there = self.workers.get(worker)
+        there = self.workers.get(place)
         if there is not None:
             self._dismiss(there)
         return []
@@ -194,7 +197,7 @@ class BarrierStage:
             return []
         self._begun.discard(child.worker)
         self._lost_at = self._lost_at or time.monotonic()
-        return [Lost(child.worker, child.incarnation, f"process {here.pid} on {here.host} {child.hung or 'has ended'}")]
+        return [Lost(here.place, child.incarnation, f"process {here.pid} on {here.host} {child.hung or 'has ended'}")]
 
     def restored(self) -> None:
         """Note the duration of the recovery."""
@@ -255,14 +258,14 @@ class BarrierStage:
     def _meet(self) -> None:
         """Register newly connected tasks and worker processes of this attempt."""
         for here, control in self._calls.wait(0):
-            task = self._attempt is not None and here.incarnation == as_task(self._first[here.worker])
-            if self._attempt is None or not (task or here.incarnation == self._incarnations[here.worker]):
+            task = self._attempt is not None and here.incarnation == as_task(self._first[here.place.worker])
+            if self._attempt is None or not (task or here.incarnation == self._incarnations[here.place.worker]):
                 control.close()  # of an attempt that was given up
                 continue
             child = self._children.meet(_TASK if task else WORKER, control, None, PATIENCE)
-            child.worker, child.incarnation = here.worker, here.incarnation
+            child.place, child.incarnation = here.place, here.incarnation
             if task:
-                self.tasks[here.worker] = child
+                self.tasks[here.place.worker] = child
             else:
                 self._connected = True
                 self.processes[child] = here
@@ -298,7 +301,7 @@ class BarrierStage:
         if self._lost_at is None:
             self._lost_at = time.monotonic()
         self._note(f"a task on the cluster was lost ({reason}); the job goes on from its store in a new stage")
-        return [Lost(worker, incarnation, reason) for worker, incarnation in enumerate(self._incarnations)]
+        return [Lost(Place(worker), incarnation, reason) for worker, incarnation in enumerate(self._incarnations)]
 
     def _look_at_attempt(self) -> list[Lost]:
         attempt, now = self._attempt, time.monotonic()

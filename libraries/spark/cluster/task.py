@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from monitor.coordination.supervision import Note
+from recovery.place import Place
 from runtime.control import FROM_CHILD, TO_CHILD, Begin, Control, FromChild, Here, ToChild
 from runtime.imports import environment_for_children
 from runtime.processes.greeting import tune
@@ -89,7 +90,7 @@ def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.s
     tune(sock)
     channel = SupervisorChannel(sock)
     task_orders = msgspec.msgpack.decode(orders, type=TaskOrders)
-    channel.tell(Here(index, as_task(task_orders.incarnations[index]), socket.gethostname(), os.getpid()))
+    channel.tell(Here(Place(index), as_task(task_orders.incarnations[index]), socket.gethostname(), os.getpid()))
     Heartbeat(channel, task_orders.beat_seconds)
     with ExitStack() as resources:
         met = meeting.wait()

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from libraries.spark.cluster.task import ProcessInput
+from recovery.place import Place
 from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.interface import NoStore, StoreError, StoreGone
@@ -78,7 +79,7 @@ def main() -> int:
     with os.fdopen(int(sys.argv[4]), "rb") as file:
         given = msgspec.msgpack.decode(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0), type=ProcessInput)
     stage: StageTask = unpacked(given.stage)
-    here = Here(given.index, incarnation, socket.gethostname(), os.getpid())
+    here = Here(Place(given.index), incarnation, socket.gethostname(), os.getpid())
     with connect(stage.driver) as sock:
         sock.sendall(stage.token)
         tune(sock)
@@ -95,7 +96,7 @@ def main() -> int:
             again = incarnation != stage.incarnations[given.index]
             _work(
                 stage,
-                Begin(given.index, incarnation, ()),
+                Begin(Place(given.index), incarnation, ()),
                 channel,
                 control,
                 partial(_link, given, listener, again, silence),

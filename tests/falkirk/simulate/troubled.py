@@ -27,6 +27,7 @@ from monitor.coordination.supervision import Lost, ProgramFailed
 from monitor.coordination.workers import JobPhase
 from recovery.checkpoint import checkpoints, pace, processor_checkpoints
 from recovery.metadata import Xi
+from recovery.place import Place
 from recovery.policy import LogHistory
 from recovery.protocol import (
     AskCost,
@@ -161,7 +162,7 @@ class TroubledWorld(World):
             self.met["an end without a monitor"] += 1
             if self.finished:  # what comes then does not matter
                 late = [Heard(joined, joined.incarnation) for joined in self._joins.values()]
-                gone = Lost(0, monitor.coordinator.workers[0].incarnation, "it has ended")
+                gone = Lost(Place(0), monitor.coordinator.workers[0].incarnation, "it has ended")
                 monitor.step(self.now, ProgramFailed(0, "a function has failed at last"), gone, *late)
             self._kill_monitor(0.0)
             return
@@ -347,4 +348,4 @@ class TroubledWorld(World):
         monitor, joined = self._monitor, self._joins.get(process.incarnation)
         if monitor is not None and joined is not None and self._happens("told twice", self._twice):
             late = Heard(joined, process.incarnation), Heard(Completed(process.worker, 0, ()), process.incarnation)
-            self._tell(Lost(process.worker, process.incarnation, how), *late)
+            self._tell(Lost(Place(process.worker), process.incarnation, how), *late)

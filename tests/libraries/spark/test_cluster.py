@@ -30,6 +30,7 @@ from libraries.spark.dataflow.placement import home
 from libraries.spark.errors import SparkError
 from libraries.spark.setup.options import SparkOptions
 from monitor.coordination.supervision import Note
+from recovery.place import Place
 from recovery.store.address import StoreAddress
 from recovery.store.identity import make_store_id
 from recovery.store.interface import StoreGone
@@ -86,10 +87,10 @@ def test_spark_says_why_a_stage_failed() -> None:
 def test_only_tasks_that_know_the_secret_are_heard() -> None:
     token = new_token()
     calls = Calls("127.0.0.1", token, 2)
-    here = Here(1, 7, "host", 123)
+    here = Here(Place(1), 7, "host", 123)
     with connect(("127.0.0.1", calls.port)) as stranger, connect(("127.0.0.1", calls.port)) as task:
         stranger.sendall(bytes(len(token)))
-        tell(stranger, Here(0, 9, "elsewhere", 1))
+        tell(stranger, Here(Place(0), 9, "elsewhere", 1))
         task.sendall(token)
         tell(task, here)
         tell(task, Note("more"))
@@ -200,7 +201,7 @@ class Watched:
     @property
     def where(self) -> dict[int, tuple[str, int]]:
         """The host and the process of each worker that has called."""
-        return {here.worker: (here.host, here.pid) for here in list(self.stage.processes.values())}
+        return {here.place.worker: (here.host, here.pid) for here in list(self.stage.processes.values())}
 
     def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
         self.events.append((kind, data))

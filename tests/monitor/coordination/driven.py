@@ -10,6 +10,7 @@ from monitor.coordination.events import Asked, Began, Event, Heard, Stored, Tick
 from monitor.coordination.records import SavedJob
 from monitor.coordination.supervision import Lost, ProgramFailed
 from recovery.layout import Layout
+from recovery.place import Place
 from recovery.protocol import ToMonitor
 
 
@@ -34,7 +35,7 @@ class DrivenCoordinator(Coordinator):
         self.happens(Heard(message, incarnation), now)
 
     def lost(self, worker: int, incarnation: int, now: float, reason: str) -> None:
-        self.happens(Lost(worker, incarnation, reason), now)
+        self.happens(Lost(Place(worker), incarnation, reason), now)
 
     def broke(self, worker: int, text: str, now: float) -> None:
         self.happens(ProgramFailed(worker, text), now)

@@ -15,6 +15,7 @@ from recovery.epoch_ends import EpochEnds
 from recovery.errors import NoSolutionError
 from recovery.layout import GroupInfo, Layout
 from recovery.metadata import NEVER, Xi
+from recovery.place import Place
 from recovery.protocol import (
     LIVE,
     Completed,
@@ -52,7 +53,11 @@ from timely.seen_functions import Functions
 
 def test_a_start_is_a_round_in_which_nobody_lives() -> None:
     coordinator = DrivenCoordinator(PLAN, None, settings())
-    assert without_events(coordinator) == [Respawn(0), Respawn(1), Persist(1, (KeptLayout(PLAN), KeptRounds(1000)))]
+    assert without_events(coordinator) == [
+        Respawn(Place(0)),
+        Respawn(Place(1)),
+        Persist(1, (KeptLayout(PLAN), KeptRounds(1000))),
+    ]
     coordinator.stored(1)
     coordinator.hear(join(0), 1.0)
     assert without_events(coordinator) == []
@@ -100,14 +105,14 @@ def test_commits_of_what_is_alone_are_written_down_together_and_in_time() -> Non
 def test_a_failure_while_a_decision_is_written_waits_for_it() -> None:
     coordinator = running()
     coordinator.lost(0, 1, 1.0, "killed")
-    assert without_events(coordinator) == [Respawn(0), Send(1, Drain(2, (1,)))]
+    assert without_events(coordinator) == [Respawn(Place(0)), Send(1, Drain(2, (1,)))]
     coordinator.hear(join(0, 2, 1), 1.0)
     coordinator.hear(Drained(1, 2, memory()), 1.0)
     assert coordinator.phase is JobPhase.DECIDING
     (persist,) = without_events(coordinator)
     assert isinstance(persist, Persist)
     coordinator.lost(0, 2, 1.5, "killed again")
-    assert without_events(coordinator) == [Respawn(0)]
+    assert without_events(coordinator) == [Respawn(Place(0))]
     coordinator.hear(join(0, 3, 1), 1.6)
     assert without_events(coordinator) == []
     coordinator.stored(persist.ticket)
@@ -151,9 +156,9 @@ def test_who_says_what_cannot_be_is_fenced(message: Completed | Durable | Releas
     coordinator.hear(message, 1.0)
     effects = without_events(coordinator)
     assert isinstance(effects[0], Fence)
-    assert (effects[0].worker, effects[0].incarnation) == (1, 1)
+    assert (effects[0].place.worker, effects[0].incarnation) == (1, 1)
     assert says in effects[0].reason
-    assert effects[1:] == [Respawn(1), Send(0, Drain(2, (0,)))]
+    assert effects[1:] == [Respawn(Place(1)), Send(0, Drain(2, (0,)))]
 
 
 def test_messages_of_other_generations_and_incarnations_change_nothing() -> None:
@@ -195,7 +200,7 @@ def test_every_phase_has_a_deadline(phase: str, seconds: float) -> None:
     effects = without_events(coordinator)
     assert isinstance(effects[0], Fence)
     whichever = -1  # the process that has not joined yet
-    assert (effects[0].worker, effects[0].incarnation) == ((0, whichever) if phase == "join" else (1, 1))
+    assert (effects[0].place.worker, effects[0].incarnation) == ((0, whichever) if phase == "join" else (1, 1))
     assert "in time" in effects[0].reason
 
 
@@ -323,7 +328,7 @@ def test_a_survivor_that_was_given_up_is_fenced() -> None:
     coordinator = DrivenCoordinator(PLAN, saved, settings())
     coordinator.take()
     coordinator.hear(join(0, 3, 4, True), 0.0)
-    assert without_events(coordinator) == [Fence(0, 3, "it was given up")]
+    assert without_events(coordinator) == [Fence(Place(0), 3, "it was given up")]
     coordinator.lost(0, 3, 1.0, "it was fenced")  # which is no further failure, and its replacement is on the way
     assert coordinator.take() == []
 
@@ -449,7 +454,7 @@ def test_who_joins_twice_without_having_been_lost_is_fenced() -> None:
     coordinator = running()
     coordinator.hear(join(1, 1, 1), 1.0)
     effects = without_events(coordinator)
-    assert effects == [Fence(1, 1, "it joined twice"), Respawn(1), Send(0, Drain(2, (0,)))]
+    assert effects == [Fence(Place(1), 1, "it joined twice"), Respawn(Place(1)), Send(0, Drain(2, (0,)))]
     assert coordinator.workers[1].presence is Presence.ABSENT
 
 
@@ -501,7 +506,7 @@ def test_who_offers_what_cannot_be_is_fenced() -> None:
     first, second, third = without_events(coordinator)
     assert isinstance(first, Fence)
     assert "what it offers cannot be" in first.reason
-    assert (second, third) == (Respawn(0), Send(1, Drain(3, (1,))))
+    assert (second, third) == (Respawn(Place(0)), Send(1, Drain(3, (1,))))
     assert coordinator.workers[0].presence is Presence.ABSENT
 
 
@@ -618,7 +623,7 @@ def test_who_is_still_restoring_when_a_round_begins_has_the_time_for_both() -> N
     coordinator.tick(109.9)
     assert without_events(coordinator) == []
     coordinator.tick(110.0)
-    assert without_events(coordinator)[0] == Fence(1, 1, "it did not drain its links in time")
+    assert without_events(coordinator)[0] == Fence(Place(1), 1, "it did not drain its links in time")
 
 
 def test_a_new_monitor_hears_of_a_cut_of_the_earlier_one_before_all_have_joined() -> None:

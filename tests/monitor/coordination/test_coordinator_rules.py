@@ -20,6 +20,7 @@ from monitor.coordination.supervision import Fence, Lost, Respawn
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
 from recovery.fixed_point.solve import LIVE
 from recovery.metadata import NEVER
+from recovery.place import Place
 from recovery.protocol import (
     Completed,
     Decision,
@@ -216,13 +217,13 @@ def deadlines() -> Any:
     found = []
     world = job("tight", 2)
     assert world._monitor is not None
-    world._monitor.step(world.now, Lost(1, agent_of(world, 1).incarnation, "killed"))
+    world._monitor.step(world.now, Lost(Place(1), agent_of(world, 1).incarnation, "killed"))
     effects = world._monitor.step(world.now + 100, Ticked())
-    found.append({effect.worker for effect in effects if isinstance(effect, Fence)})
+    found.append({effect.place.worker for effect in effects if isinstance(effect, Fence)})
     alone = job("tight", 1)._monitor
     assert alone is not None
     effects = alone.step(1_000, Ticked())
-    found.append({effect.worker for effect in effects if isinstance(effect, Fence)})
+    found.append({effect.place.worker for effect in effects if isinstance(effect, Fence)})
     return found
 
 
@@ -278,7 +279,7 @@ def missed() -> Any:
         coordinator.tick(1.0 + seconds - 0.5)
         assert not any(isinstance(effect, Fence) for effect in coordinator.take())
         coordinator.tick(1.0 + seconds + 0.5)
-        found.append([effect.worker for effect in coordinator.take() if isinstance(effect, Fence)])
+        found.append([effect.place.worker for effect in coordinator.take() if isinstance(effect, Fence)])
 
     coordinator = DrivenCoordinator(PLAN, None, settings(**limits), 1.0)
     late(coordinator, 50.0)  # the first process joins

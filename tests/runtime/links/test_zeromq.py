@@ -17,6 +17,7 @@ import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recovery.place import Place
 from runtime.links.zeromq import ZmqLink
 from runtime.links.zeromq_sockets import Keys, Timing
 from tests.support.few_descriptors import few_descriptors
@@ -98,7 +99,7 @@ def test_a_link_takes_over_a_socket_that_listens_already() -> None:
     links = [ZmqLink(index, addresses, keys[index], timing=QUICK, listener=listeners[index]) for index in range(2)]
     meet(*links)
     sent = frame(1, 100_000)
-    links[0].send(1, sent)
+    links[0].send(Place(1), sent)
     assert same(receive(links[1], 1)[0], sent)
     close(*links)
     assert all(each.fileno() == -1 for each in listeners)
@@ -111,8 +112,8 @@ def test_frames_of_any_size_arrive_in_order_and_whole_in_both_directions(sizes: 
     back = [frame(n, size, sender=1) for n, size in enumerate(reversed(sizes))]
     with pair() as (a, b), ThreadPoolExecutor(2) as pool:
         for one, two in zip(there, back):
-            a.send(1, one)
-            b.send(0, two)
+            a.send(Place(1), one)
+            b.send(Place(0), two)
         at_a, at_b = pool.submit(receive, a, len(back)), pool.submit(receive, b, len(there))
         got_a, got_b = at_a.result(), at_b.result()
         assert len(got_a) == len(got_b) == len(sizes)
@@ -126,7 +127,7 @@ def test_plain_ipc_works_without_keys_and_tcp_does_not(tmp_path: Path) -> None:
     links = [ZmqLink(index, addresses, timing=QUICK) for index in range(2)]
     meet(*links)
     sent = frame(7, 1000)
-    links[0].send(1, sent)
+    links[0].send(Place(1), sent)
     assert same(receive(links[1], 1)[0], sent)
     close(*links)
     with pytest.raises(FalkirkError, match="need keys"):
@@ -138,7 +139,7 @@ def test_sends_to_a_worker_that_does_not_read_wait_here_and_are_counted() -> Non
     with pair() as (a, b):
         began = time.monotonic()
         for n in range(count):
-            a.send(1, frame(n, size))
+            a.send(Place(1), frame(n, size))
         assert time.monotonic() - began < 5.0, "send must not wait for the receiver"
         assert 40 << 20 < a.unsent < count * size, "a window is under way, the rest waits"
         before = a.unsent
@@ -171,7 +172,7 @@ def test_three_workers_say_goodbye_at_different_times() -> None:
     addresses, keys = free_addresses(3), new_keys(3)
     links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
     meet(*links)
-    links[2].send(0, frame(5, 100_000))
+    links[2].send(Place(0), frame(5, 100_000))
     with ThreadPoolExecutor(3) as pool:
         early = [pool.submit(links[index].close) for index in (1, 2)]
         assert len(receive(links[0], 1)) == 1
@@ -202,7 +203,7 @@ def test_who_is_done_hears_of_a_worker_that_died_before_it_was() -> None:
 def test_what_arrived_before_a_worker_vanished_is_still_delivered() -> None:
     with pair() as (a, b):
         for n in range(10):
-            b.send(0, frame(n, 10, sender=1))
+            b.send(Place(0), frame(n, 10, sender=1))
         assert a._pull.poll(5000)
         time.sleep(0.2)
         vanish(b)
@@ -267,7 +268,7 @@ def talk(links: list[ZmqLink], count: int = 3) -> None:
     for link in links:
         for other in links:
             for n in range(count if other is not link else 0):
-                link.send(other.index, frame(n, 100_000 * n, sender=link.index))
+                link.send(Place(other.index), frame(n, 100_000 * n, sender=link.index))
     got: dict[tuple[int, int], list[int]] = {}
     end = time.monotonic() + 120
     while sum(map(len, got.values())) < count * len(links) * (len(links) - 1) and time.monotonic() < end:
@@ -284,13 +285,15 @@ def test_survivors_go_on_with_the_process_that_takes_the_place_of_a_lost_one(see
     try:
         talk(workers.links)
         for _ in range(3):
-            workers.links[0].send(1, frame(8, 100_000))  # to the process that is lost, which must not come to the next
+            workers.links[0].send(
+                Place(1), frame(8, 100_000)
+            )  # to the process that is lost, which must not come to the next
             workers.kill(1)
             if seen:
                 end = time.monotonic() + 120
                 while any(workers.links[i]._peers[1].life for i in (0, 2)) and time.monotonic() < end:
                     assert workers.links[0].poll(0.01) == workers.links[2].poll(0.01) == []
-                workers.links[0].send(1, frame(9))  # nobody is there
+                workers.links[0].send(Place(1), frame(9))  # nobody is there
                 assert workers.links[0].unsent == 0
             workers.replace(1)
             talk(workers.links)
@@ -334,7 +337,7 @@ def test_what_waits_for_a_worker_is_dropped_with_it() -> None:
     workers = Survivors(2)
     try:
         for n in range(40):
-            workers.links[0].send(1, frame(n, 1 << 20))
+            workers.links[0].send(Place(1), frame(n, 1 << 20))
         assert workers.links[0].unsent > 20 << 20
         workers.kill(1)
         workers.replace(1)
@@ -380,10 +383,10 @@ def test_a_network_that_fails_between_survivors_is_a_lost_worker() -> None:
 @pytest.mark.parametrize("change", [+1, -1], ids=["gap", "repetition"])
 def test_a_gap_or_a_repetition_is_a_lost_worker(change: int) -> None:
     with pair() as (a, b):
-        b.send(0, frame(1, sender=1))
+        b.send(Place(0), frame(1, sender=1))
         assert len(receive(a, 1)) == 1
         b._peers[0].sent += change
-        b.send(0, frame(2, sender=1))
+        b.send(Place(0), frame(2, sender=1))
         text, _ = poll_until_lost(a, 5.0)
         assert "gap" in text
 
@@ -538,7 +541,7 @@ def test_unencrypted_messages_are_not_heard() -> None:
         push.connect(b._peers[0].address)
         push.send(b"\x01" * 100)
         assert a.poll(0.3) == []
-        b.send(0, frame(1, sender=1))
+        b.send(Place(0), frame(1, sender=1))
         assert len(receive(a, 1)) == 1
     context.destroy(linger=0)
 
@@ -548,7 +551,7 @@ def test_one_worker_cannot_speak_for_another() -> None:
     links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
     meet(*links)
     links[2].index = 1
-    links[2].send(0, frame(1, sender=1))
+    links[2].send(Place(0), frame(1, sender=1))
     with pytest.raises(FalkirkError, match="another's key"):
         receive(links[0], 1)
     for link in links:
@@ -604,8 +607,8 @@ def test_strangers_who_take_all_descriptors_do_not_end_a_link() -> None:
                 stranger.setblocking(False)
                 stranger.connect_ex(("127.0.0.1", int(port)))
             for number in range(5):
-                a.send(1, frame(number))
-                b.send(0, frame(number, sender=1))
+                a.send(Place(1), frame(number))
+                b.send(Place(0), frame(number, sender=1))
                 time.sleep(0.05)
             assert len(receive(a, 5)) == 5
             assert len(receive(b, 5)) == 5

@@ -10,6 +10,7 @@ from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination.records import MOST_EVENTS, KeptDecision, KeptEvent, KeptFinished, KeptWatermarks, Record
 from monitor.coordination.supervision import Lost
 from recovery.layout import lay_out
+from recovery.place import Place
 from recovery.protocol import Cut, Join, Released
 from recovery.store.identity import make_store_id
 from recovery.store.local import LocalStore
@@ -72,13 +73,13 @@ def test_sockets_travel_with_the_messages_that_speak_of_them() -> None:
     ours, theirs = socket.socketpair()
     control: Control[ToChild] = Control(theirs, TO_CHILD)
     ends = [socket.socketpair() for _ in range(3)]
-    tell(ours, Begin(3, 7, (0, 1)), [ends[0][0], ends[1][0]])
-    tell(ours, Lost(1, 2, "x" * 100_000))
-    tell(ours, Peer(2), [ends[2][0]])
+    tell(ours, Begin(Place(3), 7, (Place(0), Place(1))), [ends[0][0], ends[1][0]])
+    tell(ours, Lost(Place(1), 2, "x" * 100_000))
+    tell(ours, Peer(Place(2)), [ends[2][0]])
     said = control.read(wait=True)
     while len(said) < 3:
         said += control.read(wait=True)
-    assert said == [Begin(3, 7, (0, 1)), Lost(1, 2, "x" * 100_000), Peer(2)]
+    assert said == [Begin(Place(3), 7, (Place(0), Place(1))), Lost(Place(1), 2, "x" * 100_000), Peer(Place(2))]
     received = [*control.files(2), *control.files(1)]
     for number, end in enumerate(received):
         assert not end.get_inheritable()
@@ -144,20 +145,20 @@ def test_a_worker_outlives_the_connection_to_its_monitor(tmp_path: Path) -> None
 
 def test_a_link_drops_what_is_for_the_dead_and_hears_only_their_replacement() -> None:
     mine, dead = socket.socketpair()
-    link = SocketLink({1: mine}, survives=True)
-    peer = SocketLink({0: dead})
-    peer.send(0, Frame(1, 3))
-    link.send(1, Frame(0, 3, progress=[(1, (n,), 1) for n in range(300_000)]))
+    link = SocketLink({Place(1): mine}, survives=True)
+    peer = SocketLink({Place(0): dead})
+    peer.send(Place(0), Frame(1, 3))
+    link.send(Place(1), Frame(0, 3, progress=[(1, (n,), 1) for n in range(300_000)]))
     assert link.unsent > 0
     fresh, replacement = socket.socketpair()
-    link.replace(1, fresh)  # what the dead one said last is not heard
+    link.replace(Place(1), fresh)  # what the dead one said last is not heard
     assert link.unsent == 0
-    other = SocketLink({0: replacement})
-    other.send(0, Frame(1, 4))
+    other = SocketLink({Place(0): replacement})
+    other.send(Place(0), Frame(1, 4))
     assert [frame.generation for frame in link.poll(5)] == [4]
     other.abandon()
     assert link.poll(5) == []
-    link.send(1, Frame(0, 4))
+    link.send(Place(1), Frame(0, 4))
     assert link.poll(0) == []
     assert link.unsent == 0
     link.close()
@@ -174,10 +175,10 @@ def test_a_file_whose_number_a_new_connection_takes_over_does_not_silence_it() -
     mine, theirs = socket.socketpair()
     assert number in (mine.fileno(), theirs.fileno())
     mine, theirs = (mine, theirs) if mine.fileno() == number else (theirs, mine)
-    link.replace(1, mine)
-    peer = SocketLink({0: theirs})
+    link.replace(Place(1), mine)
+    peer = SocketLink({Place(0): theirs})
     assert link.poll(0) == []
-    peer.send(0, Frame(1, 2))
+    peer.send(Place(0), Frame(1, 2))
     assert [frame.generation for frame in link.poll(5)] == [2]
     link.close()
     peer.abandon()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
+from recovery.place import Place
 from recovery.store.address import StoreAddress
 from runtime.control import FROM_CHILD, Control
 from runtime.inputs import Limits
@@ -61,14 +62,14 @@ def test_the_next_spare_waits_until_the_job_goes_on_and_then_makes_haste(
     local, started, wait = place
     local.begin()
     for worker in range(2):
-        local.needed(worker)
+        local.needed(Place(worker))
     assert started.arguments == [(), ()]
     wait(0.6)
     local.turn()
     assert started.arguments == [(), (), ()], "the first spare may take its time"
-    (lost,) = local.gone(local.workers[1])
-    assert lost.worker == 1
-    local.needed(1)
+    (lost,) = local.gone(local.workers[Place(1)])
+    assert lost.place == Place(1)
+    local.needed(Place(1))
     wait(1.0)
     local.turn()
     assert len(started.arguments) == 3, "the restore needs the processor more"
@@ -87,10 +88,10 @@ def test_a_restore_that_does_not_end_does_not_put_off_the_next_spare_for_ever(
 ) -> None:
     local, started, wait = place
     local.begin()
-    local.needed(0)
-    local.needed(1)
-    local.gone(local.workers[0])
-    local.needed(0)
+    local.needed(Place(0))
+    local.needed(Place(1))
+    local.gone(local.workers[Place(0)])
+    local.needed(Place(0))
     assert started.arguments == [(), (), (HASTE,)], "there was no spare: it is needed at once"
     wait(6.0)
     local.turn()

@@ -91,13 +91,17 @@ def test_processes_give_what_one_worker_gives() -> None:
     assert [at for at, _ in several.captured("halves")] == sorted(at for at, _ in several.captured("halves"))
 
 
-def test_a_job_without_a_store_loads_nothing_of_recovery_or_the_page() -> None:
+def test_a_job_without_a_store_loads_of_recovery_what_messages_name_and_nothing_of_the_page() -> None:
     code = (
         "import sys, runtime.supervisor.supervisor, runtime.processes.worker; "
         "print(*(name for name in sys.modules if name.startswith(('recovery', 'monitor.', 'runtime.page'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["monitor.coordination", "monitor.coordination.supervision"]
+    addresses = ["recovery.store", "recovery.store.address", "recovery.store.interface"]
+    assert sorted(done.stdout.split()) == [
+        *("monitor.coordination", "monitor.coordination.supervision"),
+        *("recovery", "recovery.errors", "recovery.place", *addresses),
+    ]
 
 
 def test_a_command_loads_no_library_that_its_workers_alone_need(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_job_needs_no_more_of_its_store_than_an_address(tmp_path: Path, monkey
     assert [each["failed"] for each in job.of("decided")][:2] == [[0, 1], [1]]
     assert not predict(url, ["worker:0"]).running
     (tmp_path / GATE).touch()
-    again = Watched(tmp_path, 2, store=url)
+    again = Watched(tmp_path, 2, store=url, gated=True)
     again.run(lambda: None)
     check(tmp_path, RECORDS)
     assert falkirk_command("status", url) == (0, f"{status_of(url).text}\n")
