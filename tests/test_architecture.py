@@ -95,9 +95,7 @@ ROOMS = {
 }
 
 # Circles that are left, by the names of their modules in order, and why.
-CIRCLES = {
-    "runtime.processes.recovery runtime.processes.worker": "a worker loads recovery's modules only where there is a store",
-}
+CIRCLES: dict[str, str] = {}
 
 # The deterministic core: fed with events, returns effects. Whatever it needs from outside is handed to it.
 PURE = ["timely", "recovery", "monitor.coordination", "monitor.explain", "monitor.history", "libraries.columns"]

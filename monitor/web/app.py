@@ -95,7 +95,9 @@ def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
         WrongQuestion: _wrong,
         Exception: _failed,
     }
-    return Starlette(routes=routes, middleware=[Middleware(_Guard, access=access)], exception_handlers=handlers)
+    app = Starlette(routes=routes, middleware=[Middleware(_Guard, access=access)], exception_handlers=handlers)
+    app.router.redirect_slashes = False  # an address with one `/` too many is 404, in words
+    return app
 
 
 class _Pages:

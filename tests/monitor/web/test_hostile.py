@@ -155,6 +155,7 @@ bodies = st.one_of(
 @example("GET", "/api/job", [], [("origin", "http://[")], b"")
 @example("POST", "/api/whatif", [], [("content-type", "application/json")], b'{"failed": ["worker:\xc2\xb2"]}')
 @example("GET", "/page/" + "a" * 3000, [], [], b"")
+@example("GET", "/api/processor/0/0/", [], [], b"")
 def test_whatever_is_asked_is_answered_in_words(
     page: str, method: str, path: str, query: list[tuple[str, str]], given_headers: list[tuple[str, str]], body: bytes
 ) -> None:
