@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from recovery.layout import Layout
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 MOST_DRAWN = 150
 """Most nodes on the page at once."""
@@ -152,6 +154,8 @@ def _drawn(group: FoldGroup, is_open: Collection[str]) -> int:
 
 def _plain(layout: Layout) -> nx.DiGraph[int]:
     """Graph of operators, without feedback edges."""
+    import networkx as nx  # a monitor without a page does not need it
+
     plain: nx.DiGraph[int] = nx.DiGraph()
     plain.add_nodes_from(range(len(layout.processors)))
     plain.add_edges_from((edge.source, edge.target) for edge in layout.edges if not edge.feedback)
@@ -207,6 +211,8 @@ def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
 
     Nothing that leaves a band comes back to it.
     """
+    import networkx as nx
+
     unit: dict[int, int] = {}
     for number, child in enumerate(group.children):
         for member in [child] if isinstance(child, int) else child.members():

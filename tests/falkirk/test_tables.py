@@ -67,7 +67,16 @@ def test_answers_of_whatif(width: int) -> None:
         for number in range(3)
         for worker in (0, 1)
     ]
-    answer = {"processors": processors, "resent": [], "redone": {"records": 10**9, "epochs": 10**6, "seconds": 12.5}}
+    workers = [
+        {"worker": 0, "to": [1234567], "failed": True},
+        {"worker": 1, "to": None, "failed": False},
+    ]
+    answer = {
+        "processors": processors,
+        "workers": workers,
+        "resent": [],
+        "redone": {"records": 10**9, "epochs": 10**6, "seconds": 12.5},
+    }
     console = console_of(width)
     show(Predicted(operators, answer, True), ["worker:1"], console)
     check(text_of(console), width, [*names, "front", "Lazy(every=1.0)", "region", "policy"])

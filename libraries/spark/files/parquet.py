@@ -24,7 +24,6 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from libraries.connect.validation import check_sound
 from libraries.spark.errors import SparkError
 from libraries.spark.files.schemas import write_schema
 
@@ -314,6 +313,8 @@ def sound(rows: pa.Table) -> pa.Table:
         SparkError: names the column, and says what to do.
     """
     try:
+        from libraries.connect.validation import check_sound  # not in Spark's processes: it loads Polars
+
         check_sound(rows)
     except ValueError as error:
         raise SparkError(

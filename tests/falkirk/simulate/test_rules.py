@@ -279,14 +279,16 @@ ROUNDS = {
         "`LogHistory` records every event",
         Change(WorkerRecorder, "notified", "processor in self.histories", "False"),
     ),
-    "seed of a source": rule("+1 a source's next epoch", Change(restoring, "rewind", "time is not None", "False")),
+    "seed of a source": rule(
+        "+1 a source's next epoch", Change(restoring, "rewind", "() if time is None else not_before(time)", "()")
+    ),
     "seed of a source, late": rule(
         "+1 a source's next epoch",
         Change(
             restoring,
             "rewind",
-            "if time is not None:\n    worker._count(place, time, +1)",
-            "if time is not None:\n    worker._count(place, (time[0] + 1,), +1)",
+            "worker._count(place, each, +1)",
+            "worker._count(place, (each[0] + 1,), +1)",
         ),
     ),
     "seed of a capability": rule(

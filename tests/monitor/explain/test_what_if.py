@@ -267,7 +267,7 @@ def test_what_a_worker_with_work_before_it_holds_is_never_less_than_what_it_has_
         reported = agent.completion.reported
         if agent.running and reported is not None:
             looked += 1
-            for info, held in zip(agent.layout.processors, agent._memory()):
+            for info, held in zip(agent.layout.processors, agent.rounds.memory()):
                 assert held.upto >= at_cut(reported[info.group], info.depth)
         return found
 

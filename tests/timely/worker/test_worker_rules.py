@@ -71,7 +71,7 @@ def asked_twice() -> Any:
     """A later event asks for a notification first, an earlier one then, and one that comes between the two."""
     world = job("logs", 1)
     agent = agent_of(world, 0)
-    p = next(p for p, each in enumerate(agent._plan.processors) if each.watch is not None)
+    p = next(p for p, each in enumerate(agent.plan.processors) if each.watch is not None)
     ctx = agent.worker.runtimes[p].ctx
     agent.recorder._of[p].requests.clear()
     waiting = len(agent.worker.pending())
@@ -103,7 +103,7 @@ def merged() -> Any:
     """Sends of two events, in part at the same time: what becomes one message, and what the log has of it."""
     agent = agent_of(job("ordered", 2), 0)
     edge = next(edge for edge in agent.layout.edges if edge.spread and edge.logged)
-    plan = agent._plan
+    plan = agent.plan
     route = next(r for p in plan.processors for routes in p.routes for r in routes if r.edge.index == edge.edge)
     agent.recorder.logs.clear()
     outbox = Outbox(plan, 0, agent.recorder)
@@ -198,7 +198,7 @@ SAME = Summary.identity(1)
 
 def seeds() -> Any:
     """The first frame of worker 0 to worker 1: (what, time) of all that it holds or sends again."""
-    plan = agent_of(job("ordered", 2), 0)._plan
+    plan = agent_of(job("ordered", 2), 0).plan
     worker = Worker(plan, 0)
     edge = next(edge for edge in plan.graph.edges if edge.index in worker.edge_places)
     place = worker.edge_places[edge.index]
@@ -261,7 +261,7 @@ for _name, _what, _change in (
 
 def pressed() -> Any:
     """Worker 0, which holds too much itself and was pressed by worker 1, goes back: whom it minds then, and what it says."""
-    plan = agent_of(job("ordered", 2), 0)._plan
+    plan = agent_of(job("ordered", 2), 0).plan
     worker = Worker(plan, 0)
     worker.receive(Frame(1, 0, pressed=True))
     said = [frame.pressed for frame in worker.take_frames(quiet=True, pressed=True).values()]
