@@ -579,7 +579,9 @@ class Coordinator(JobState):
         for status in self.workers:
             status.heard = self._now
         self._behind = last = self.options.last_cuts()
-        self.cuts = Cuts(self.layout.groups, last, self._now, self.options.saved_cuts(), early=self._ran_before)
+        beyond = self.options.beyond_cuts(self.decision.bounds) if self.decision is not None else ()
+        saved = self.options.saved_cuts()
+        self.cuts = Cuts(self.layout.groups, last, self._now, saved, early=self._ran_before, beyond=beyond)
         self._ran_before = True
         self._intervals = Intervals(self.layout)
         self._raise_watermarks()

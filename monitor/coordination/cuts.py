@@ -2,7 +2,8 @@
 
 One cut a group is outstanding: a worker that is slow to persist holds the next one back, and the interval stretches.
 After a failure behind local edges, workers may have got differently far; those that have a checkpoint at a later epoch
-already are left out of a cut. Each cut holds what any processor has persisted, or lies within: one that cannot waits.
+already are left out of a cut. Each cut holds what any processor has persisted, or lies within: one that cannot waits. A
+survivor that went back to a bound beyond its last checkpoint may hold all up to there as one run: the first cut holds it.
 
 After a failure or a restart the first cut comes early, and the intervals double until they are what was asked for. Otherwise a
 job that fails more often than it is cut would do the same work for ever.
@@ -11,13 +12,13 @@ job that fails more often than it is cut would do the same work for ever.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from monitor.coordination.records import Value
 from recovery.layout import GroupInfo
-from recovery.metadata import MORE, NEVER, Bound, at_epoch, meet, nothing, steps, union, within
+from recovery.metadata import MORE, NEVER, Bound, at_cut, at_epoch, meet, nothing, steps, union, within
 from timely.time import FINITE
 
 
@@ -41,6 +42,8 @@ class _Group:
     """
     most: float
     """Upper limit of the interval, in seconds or epochs, after a restart."""
+    beyond: Collection[tuple[int, Bound]]
+    """Bounds of survivors, with their depths: all within the first cut."""
 
 
 class Cuts:
@@ -53,6 +56,7 @@ class Cuts:
         saved: `saved[group]`, the last cuts that any of its processors has persisted; none beyond `last` without.
         early: the first cut of a group comes after a second, or an epoch, if that is less than its interval; the next after
             two, four, eight.
+        beyond: `beyond[group]`, bounds of survivors with their depths: no cut of the group leaves one of them out.
     """
 
     def __init__(
@@ -62,11 +66,12 @@ class Cuts:
         now: float,
         saved: Sequence[Sequence[Bound]] = (),
         early: bool = False,
+        beyond: Sequence[Collection[tuple[int, Bound]]] = (),
     ) -> None:
         most = 1.0 if early else math.inf
         self._groups = [
-            _Group(info, list(there), now, nothing(info.depth), set(), nothing(info.depth), list(more), most)
-            for info, there, more in zip(groups, last, saved or [()] * len(groups))
+            _Group(info, list(there), now, nothing(info.depth), set(), nothing(info.depth), list(more), most, ahead)
+            for info, there, more, ahead in zip(groups, last, saved or [()] * len(groups), beyond or [()] * len(groups))
         ]
 
     def due(self, minimum: Sequence[Bound], now: float) -> list[tuple[int, Bound, list[int]]]:
@@ -85,7 +90,12 @@ class Cuts:
             over = at_epoch(upto[0], info.depth)
             chosen = [over, upto] if over != last and within(union(group.upto, last), over) else [upto]
             cut = next(
-                (cut for cut in chosen if all(within(x, cut) or within(cut, x) for x in [*group.last, *group.saved])),
+                (
+                    cut
+                    for cut in chosen
+                    if all(within(x, cut) or within(cut, x) for x in [*group.last, *group.saved])
+                    and all(within(bound, at_cut(cut, depth)) for depth, bound in group.beyond)
+                ),
                 None,
             )
             if cut is None:
@@ -96,6 +106,7 @@ class Cuts:
                 or (info.epochs is not None and upto[0] - last[0] >= min(info.epochs, group.most))
             ):
                 group.most *= 2
+                group.beyond = ()
                 workers = [worker for worker, there in enumerate(group.last) if there != cut and within(there, cut)]
                 group.cut, group.at, group.missing, group.upto = cut, now, set(workers), upto
                 found.append((number, cut, workers))

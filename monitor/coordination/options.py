@@ -331,6 +331,23 @@ class Options:
                 found[info.group].add(cut_within(chain[-1][0], depth))
         return [sorted(each) for each in found]
 
+    def beyond_cuts(self, decided: Sequence[Sequence[Bound | None]]) -> list[set[tuple[int, Bound]]]:
+        """Bounds of survivors beyond their last checkpoints, with their depths, by group.
+
+        A survivor may have come back there with all of its state as one run: nothing between can be saved of it.
+
+        Args:
+            decided: bounds of the last decision, by worker and processor.
+        """
+        found: list[set[tuple[int, Bound]]] = [set() for _ in self.layout.groups]
+        for flat, chain in enumerate(self.chains):
+            info = self.topology.info(flat)
+            processor, worker = divmod(flat, self.layout.workers)
+            bound = decided[worker][processor]
+            if info.chain and bound is not None and bound != (chain[-1][0] if chain else self._low[flat]):
+                found[info.group].add((info.depth, bound))
+        return found
+
     def reached(self, cuts: Sequence[Sequence[Bound]]) -> bool:
         """True if every worker has completed at least `cuts[group][worker]`.
 

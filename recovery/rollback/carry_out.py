@@ -37,6 +37,8 @@ def carry_out(
         recorder.restored(p, order.bound, order.requests if order.from_store else None, order.held)
         if order.from_store:
             checkpoints.came_back(p, order.bound)
+        elif order.replay is None and p in orders.fresh and worker.runtimes[p].operator.state is not None:
+            recorder.since[p] = order.bound  # a new operator gets the state as one run, for all times up to there
         operator = None if order.replay is None else replay(worker.runtimes[p], order.replay, operator_memory)
         restored[p] = restoring.RestoredProcessor(
             to_frontier(order.bound), order.runs, order.requests, order.held, operator, order.forgets

@@ -77,6 +77,15 @@ def test_who_is_further_already_is_left_out() -> None:
     assert cuts.durable(0, 0, (4,)) == 0.0
 
 
+def test_no_cut_leaves_out_where_a_survivor_came_back() -> None:
+    cuts = Cuts([GroupInfo(1, None)], [[(1,), (1,)]], 0.0, beyond=[{(1, (3,)), (2, (2, 5))}])
+    assert cuts.due([(2,)], 9.0) == []
+    assert cuts.due([(3,)], 9.0) == [(0, (3,), [0, 1])]
+    cuts = Cuts([GroupInfo(None, 1.0, 2)], [[(1, 0)]], 0.0, beyond=[{(2, (2, 5))}])
+    assert cuts.due([(2, 3)], 9.0) == []
+    assert cuts.due([(2, 6)], 9.0) == [(0, (2, 6), [0])]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_cut_is_the_last_one_that_is_complete_and_the_next_waits_for_all_that_were_asked(seed: int) -> None:
     """Of two workers, in a loop too: asked is who does not have the cut, once, and never less."""
