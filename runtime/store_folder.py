@@ -48,6 +48,11 @@ class StoreFolder:
         return self.path / "files"
 
     @property
+    def history(self) -> Path:
+        """Folder of the job's history (`runtime.page.recorder`)."""
+        return self.path / ".history"
+
+    @property
     def spark_alone(self) -> Path:
         """Folder of a program on Spark only."""
         return self.path / "spark-alone"

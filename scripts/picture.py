@@ -37,7 +37,7 @@ class Subject:
     arguments: tuple[str, ...]
     """Arguments of `build`, besides the folder of its output."""
     shown: str
-    """The operator whose panel is open, at its worker 1; none: the card of the rollback is."""
+    """Name of the operator with an open panel, at worker 1; empty for the card of the rollback."""
 
 
 SUBJECTS = {

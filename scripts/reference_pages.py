@@ -29,7 +29,7 @@ _DIRECTIVES = re.compile(r"```\{eval-rst\}\n(.*?)```\n", re.DOTALL)
 _DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   .*\n)*)", re.MULTILINE)
 _INHERITED = re.compile(r":inherited-members: ?(\w*)")
 _VARIABLES = {"S_co": "Stream", "K": "Keyed", "Given": "Columns"}
-"""What type variables of the engine stand for at the front door."""
+"""Public class for each type variable of the engine."""
 _SECTIONS = ("Args:", "Raises:", "Returns:", "Yields:")
 _WIDTH = 100
 _OF_THE_SITE = """`make docs` builds it.

@@ -114,18 +114,17 @@ class Archive:
         facts = []
         for record in found:
             try:
-                match record.kind:
-                    case kind if kind in (FRAMES, OPTIONS):
-                        plan, first, last = _SPAN.unpack_from(record.data)
-                        spans = frames if kind == FRAMES else options
-                        spans.append(Span(first, last, plan, bytes(record.data[_SPAN.size :])))
-                    case kind if kind == FULL:
-                        _, at, _ = _SPAN.unpack_from(record.data)
-                        full.append((at, bytes(record.data[_SPAN.size :])))
-                    case kind if kind == COUNTERS:
-                        self.counters = COUNTERS_OF.decode(record.data)
-                    case kind if kind == FACT:
-                        facts.append(FACT_OF.decode(record.data))
+                if record.kind == COUNTERS:
+                    self.counters = COUNTERS_OF.decode(record.data)
+                elif record.kind == FACT:
+                    facts.append(FACT_OF.decode(record.data))
+                elif record.kind in (FRAMES, OPTIONS, FULL):
+                    plan, first, last = _SPAN.unpack_from(record.data)
+                    packed = bytes(record.data[_SPAN.size :])
+                    if record.kind == FULL:
+                        full.append((first, packed))
+                    else:
+                        (frames if record.kind == FRAMES else options).append(Span(first, last, plan, packed))
             except (ProtocolError, struct.error):
                 lost += len(record.data)
         if facts:
@@ -211,7 +210,7 @@ class Archive:
     def full_until(self, moment: int) -> list[tuple[int, bytes]]:
         """Full observations from the beginning of their minute until `moment`.
 
-        None if they are deleted already.
+        Empty if they are deleted already.
         """
         for kept in self._full.values():
             if kept[0][0] <= moment <= kept[-1][0] + NEAR:

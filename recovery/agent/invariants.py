@@ -119,7 +119,7 @@ def what_came_back_is_complete(agent: AgentParts) -> str | None:
 
 
 def watermarks_can_be_restored(agent: AgentParts) -> str | None:
-    """W(p) is in F*(p): all that W(p) rests on is still stored (section 4.2)."""
+    """Restorable watermarks: saved state behind W(p) is still there (section 4.2)."""
     if not agent.alive:
         return None
     for p, (info, low) in enumerate(zip(agent.layout.processors, agent.low[agent.index])):

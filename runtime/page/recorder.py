@@ -1,6 +1,6 @@
 """Writer of a job's history: a thread of the monitor.
 
-Files are in the folder HISTORY of the store. The monitor hands over references, once a second, and never waits. What goes
+Files are in `StoreFolder.history`. The monitor hands over references, once a second, and never waits. What goes
 wrong here is said once; the job goes on, and the history as soon as it can. Nothing is synced: after a power cut the last
 seconds may be missing.
 """
@@ -36,9 +36,6 @@ from recovery.layout import Layout
 from runtime.page.protocol import DifferenceWriter
 from runtime.page.protocol import encode as encode_message
 
-HISTORY = ".history"
-"""Folder of the history, inside the store."""
-
 _MINUTE = 60_000
 _FULL_MINUTES = 10
 _AGAIN_SECONDS = 10.0
@@ -59,7 +56,7 @@ class Second:
 
 
 class HistoryRecorder:
-    """Recorder of the job of `layout` in the local `folder` of its store.
+    """Recorder of the job of `layout` in the `folder` of its history.
 
     Args:
         versions: of what runs the job, by name.
@@ -75,7 +72,7 @@ class HistoryRecorder:
         say: Callable[[str], None],
         bound: int = RING_BYTES,
     ) -> None:
-        self._folder = Path(folder) / HISTORY
+        self._folder = Path(folder)
         self._layout, self._versions = layout, versions
         self._say = say
         self._bound = bound
@@ -271,11 +268,7 @@ class HistoryRecorder:
 
     def _clear_now(self) -> None:
         """Begin the file of the present minute anew, with the counters."""
-        descriptor = os.open(self._folder / NOW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, framed(COUNTERS, encode(self._counters)))
-        finally:
-            os.close(descriptor)
+        self._append(NOW, framed(COUNTERS, encode(self._counters)), os.O_TRUNC)
 
     def _write_fact(self, fact: Fact) -> None:
         self._facts.append(fact)
@@ -286,8 +279,9 @@ class HistoryRecorder:
             self._facts = waiting[-_MOST_WAITING:]
             raise
 
-    def _append(self, name: str, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    def _append(self, name: str, data: bytes, more: int = 0) -> None:
+        """Append to a file; `more` are further flags of `os.open`."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | more
         descriptor = os.open(self._folder / name, flags, 0o600)
         try:
             while data:

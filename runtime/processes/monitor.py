@@ -51,6 +51,7 @@ from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
 from runtime.store_client import opened_again
+from runtime.store_folder import StoreFolder
 from timely.data.codec.typed import Typed
 from timely.io.waiting import wait_readable
 
@@ -116,7 +117,8 @@ class MonitorProcess:
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
         )
         self._watched = WatchedJob(self._coordinator, self._events.append, self._workers.send, self._now)
-        self._history = HistoryRecorder(watch.store.local, self.layout, versions(), lambda text: self._tell(Note(text)))
+        folder = StoreFolder(watch.store).history
+        self._history = HistoryRecorder(folder, self.layout, versions(), lambda text: self._tell(Note(text)))
         self._recorded: tuple[object, int] | None = None
         """Low-watermarks and generation as last recorded."""
         self._second = 0.0

@@ -14,16 +14,22 @@ import pytest
 from monitor.coordination.supervision import TimelineEvent
 from monitor.history.archive import Archive
 from monitor.history.files import framed
-from runtime.page.recorder import HISTORY, HistoryRecorder
+from recovery.store import StoreAddress
+from runtime.page.recorder import HistoryRecorder
+from runtime.store_folder import StoreFolder
 from tests.monitor.web.programs import example_layout
 from tests.monitor.web.serving import running
 from tests.monitor.web.standing import StandingJob
 from tests.support.processes import monitor_pid
 
 
+def history(folder: Path) -> Path:
+    return StoreFolder(StoreAddress.of(folder)).history
+
+
 def read(folder: Path) -> Archive:
     archive = Archive()
-    for path in sorted((folder / HISTORY).glob("[!.]*")):
+    for path in sorted(history(folder).glob("[!.]*")):
         archive.take(path.name, path.read_bytes())
     return archive
 
@@ -37,7 +43,7 @@ def wait_for(what: Callable[[], bool], seconds: float = 60.0) -> None:
 
 def test_a_job_that_nobody_looks_at_has_a_history_over_the_death_of_its_monitor(tmp_path: Path) -> None:
     def newest() -> int:
-        archive = read(tmp_path / "store") if (tmp_path / "store" / HISTORY).exists() else Archive()
+        archive = read(tmp_path / "store") if history(tmp_path / "store").exists() else Archive()
         frames = archive.frames(0, 1 << 60)
         return frames[-1].at if frames and (frames[-1].number("read") or 0) > 0 else 0
 
@@ -64,7 +70,7 @@ def test_a_job_that_nobody_looks_at_has_a_history_over_the_death_of_its_monitor(
 
 
 def recorded(folder: Path, seconds: int, job: StandingJob, notes: list[str]) -> None:
-    recorder = HistoryRecorder(folder, job.layout, {"falkirk": "1"}, notes.append)
+    recorder = HistoryRecorder(history(folder), job.layout, {"falkirk": "1"}, notes.append)
     recorder.happened(TimelineEvent("began", job.at, {"workers": job.layout.workers}))
     for _ in range(seconds):
         recorder.second(job.step(1.0), job.options.record())
@@ -76,7 +82,7 @@ def test_what_was_left_is_taken_up_and_counters_go_on(tmp_path: Path) -> None:
     recorded(tmp_path, 70, job, notes)
     first = read(tmp_path)
     recorded(tmp_path, 70, job, notes)
-    now = tmp_path / HISTORY / "now"
+    now = history(tmp_path) / "now"
     now.write_bytes(now.read_bytes()[:-3])
     recorded(tmp_path, 5, job, notes)
     archive = read(tmp_path)
@@ -104,7 +110,7 @@ def test_a_full_disk_is_said_once_and_the_history_goes_on_when_there_is_room(
 
     monkeypatch.setattr("runtime.page.recorder.os.write", fails)
     monkeypatch.setattr("runtime.page.recorder._AGAIN_SECONDS", 0.0)
-    recorder = HistoryRecorder(tmp_path, job.layout, {}, notes.append)
+    recorder = HistoryRecorder(history(tmp_path), job.layout, {}, notes.append)
     for state in (False, True, False):
         recorder.second(job.step(1.0), job.options.record())
         while recorder._waiting:
@@ -124,7 +130,7 @@ def test_a_full_disk_is_said_once_and_the_history_goes_on_when_there_is_room(
 
 
 def test_a_folder_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
-    (tmp_path / HISTORY).write_bytes(framed(1, b""))
+    history(tmp_path).write_bytes(framed(1, b""))
     notes: list[str] = []
     recorded(tmp_path, 3, StandingJob(example_layout("flights")), notes)
     assert len(notes) == 1
