@@ -277,9 +277,10 @@ def test_who_does_not_take_what_is_sent_is_hung_up_on(page: str, monkeypatch: py
 
 @contextmanager
 def most_files(count: int) -> Iterator[None]:
-    """Processes that are started inside may have so few files open."""
+    """Limit the open files of processes that are started inside to this many above this process's own."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    mine = max(int(fd) for fd in os.listdir("/proc/self/fd"))  # the limit is one on numbers
+    resource.setrlimit(resource.RLIMIT_NOFILE, (mine + count, hard))
     try:
         yield
     finally:
