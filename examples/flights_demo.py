@@ -23,8 +23,8 @@ import polars as pl
 import falkirk
 from falkirk import Limits
 from libraries.spark.host.host import host_of
-from runtime.job import Result
 from runtime.program import Program
+from runtime.session.job import Result
 from timely.errors import FalkirkError
 
 AHEAD = Limits(epochs=3 * flights_data.WEEK)

@@ -16,11 +16,11 @@ from falkirk.what_if_view import predict
 from monitor.explain.why import plain_bound
 from recovery.store.address import StoreAddress
 from runtime.control import Stats
-from runtime.inputs import Limits
-from runtime.job import OnStats, Result
 from runtime.page.address import open_page
 from runtime.page.recorded import RecordedJob
 from runtime.program import Program
+from runtime.session.job import OnStats, Result
+from runtime.sources.limits import Limits
 from runtime.supervisor.supervisor import Job
 from timely.errors import FalkirkError
 

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from runtime.control import Stats
-from runtime.job import Result
+from runtime.session.job import Result
 
 ROWS = 8
 """Rows of each table."""

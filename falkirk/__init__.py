@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     )
     from libraries.sql.query import sql
     from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
-    from runtime.explain import Hold
-    from runtime.inputs import Limits
-    from runtime.job import Result
-    from runtime.session import InputHandle, ProbeHandle, Session
+    from runtime.session.explain import Hold
+    from runtime.session.handles import InputHandle, ProbeHandle
+    from runtime.session.job import Result
+    from runtime.session.session import Session
+    from runtime.sources.limits import Limits
     from timely.data.codec import register
     from timely.dataflow.graph import Region, Scope
     from timely.dataflow.keyed import Keyed as _Keyed
@@ -205,16 +206,16 @@ _HOMES = {
     "Files": "libraries.connect",
     "Frontier": "timely.time",
     "GroupBy": "libraries.columns.verbs.columns",
-    "Hold": "runtime.explain",
+    "Hold": "runtime.session.explain",
     "Iceberg": "libraries.connect",
     "IcebergSink": "libraries.connect",
-    "InputHandle": "runtime.session",
+    "InputHandle": "runtime.session.session",
     "Iterable": "timely.io",
     "JsonLines": "libraries.connect",
     "Keyed": "timely.dataflow.keyed",
     "KeyedState": "timely.state",
     "Lazy": "recovery.policy",
-    "Limits": "runtime.inputs",
+    "Limits": "runtime.sources.driver",
     "Listen": "libraries.connect",
     "LogHistory": "recovery.policy",
     "Loop": "timely.dataflow.wire",
@@ -226,13 +227,13 @@ _HOMES = {
     "Pause": "timely.io",
     "Position": "timely.io",
     "Probe": "timely.dataflow.wire",
-    "ProbeHandle": "runtime.session",
+    "ProbeHandle": "runtime.session.session",
     "Rate": "timely.io",
     "Region": "timely.dataflow.graph",
-    "Result": "runtime.job",
+    "Result": "runtime.session.job",
     "Scope": "timely.dataflow.graph",
     "Scripted": "timely.io",
-    "Session": "runtime.session",
+    "Session": "runtime.session.session",
     "SessionWindow": "timely.dataflow.windows",
     "Sink": "timely.io",
     "Sliding": "timely.dataflow.windows",

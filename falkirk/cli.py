@@ -26,7 +26,7 @@ from falkirk.cli_arguments import (
 
 if TYPE_CHECKING:
     from recovery.store.address import StoreAddress
-    from runtime.job import OnStats, Result
+    from runtime.session.job import OnStats, Result
 
 # Tables of less would cut off the names of options.
 _MARKUP: Literal["rich"] | None = "rich" if shutil.get_terminal_size().columns >= 70 else None
@@ -265,8 +265,8 @@ def run(
     if workers > 1 or (store is not None and not alone) or ui:
         _load_beside(workers)
     from falkirk.run_program import Show, run_program, say
-    from runtime.inputs import Limits
     from runtime.program import parse_program
+    from runtime.sources.limits import Limits
 
     how = "quiet" if quiet else "json" if as_json else "auto"
     show = Show(how, every or (1.0 if as_json else 5.0), traceback, store is not None)
@@ -274,7 +274,7 @@ def run(
 
     def job(on_stats: OnStats) -> Result:
         if hosts is not None and index is not None:
-            from runtime.hosts import HostFile, run_host
+            from runtime.hosts.host import HostFile, run_host
 
             return run_host(app_program, HostFile.load(hosts), index, limits, on_stats=on_stats)
         from falkirk.run_job import run
@@ -446,7 +446,7 @@ def keys(
     ] = None,
 ) -> None:
     """Make the host file and the keys of a job on several hosts."""
-    from runtime.hosts import create_host_files
+    from runtime.hosts.host import create_host_files
 
     def make() -> int:
         create_host_files(file, workers, address or ())

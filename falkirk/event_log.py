@@ -17,7 +17,7 @@ from timely.errors import FalkirkError
 
 if TYPE_CHECKING:
     from runtime.control import Stats
-    from runtime.job import OnStats
+    from runtime.session.job import OnStats
 
 
 class EventLog:

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from falkirk.tables import print_table, short_path
 from recovery.guarantees.classes import operators_of
+from recovery.guarantees.notes import notes_of
 from recovery.guarantees.promises import Grade, Promise, as_plain, promises
 from recovery.guarantees.repeating import Divided, between_workers, divided
 from recovery.layout import lay_out
-from recovery.notes import notes_of
 from runtime.program import Program
 from timely.dataflow.plan import compile_plan
 

@@ -18,7 +18,7 @@ from falkirk.progress_view import size_text
 from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreBusy
-from runtime.scratch import OWNER
+from runtime.folders.scratch import OWNER
 from timely.errors import FalkirkError
 
 _PROCESSES = Path("/proc")

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from falkirk.event_log import EventLog, WorkLog
 from recovery.store.address import Where
+from runtime.folders.scratch import Scratch
 from runtime.host_limits import check_workers
-from runtime.inputs import Limits
-from runtime.job import Drive, OnStats, Result
 from runtime.page.address import PageSocket, open_page
 from runtime.program import Program, check_not_loading
 from runtime.run import run as run_without_store
-from runtime.scratch import Scratch
+from runtime.session.job import Drive, OnStats, Result
+from runtime.sources.limits import Limits
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, at_line, naming_the_line
 

@@ -17,7 +17,7 @@ from typing import IO, NoReturn
 from falkirk.failures import Failure, explain
 from falkirk.progress_view import Display, JsonDisplay, LiveDisplay, Meter, PlainDisplay, QuietDisplay, Reading
 from runtime.control import Stats
-from runtime.job import OnStats, Result
+from runtime.session.job import OnStats, Result
 from runtime.supervisor.starting import JobStopped
 
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]

@@ -19,8 +19,8 @@ from monitor.explain.verdict import Verdict
 from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
 from recovery.store.interface import NoStore, OpenStore, StoreError
+from runtime.folders.store_folder import StoreFolder
 from runtime.page.recorded import judge_of, read_saved
-from runtime.store_folder import StoreFolder
 from timely.errors import FalkirkError
 
 STUCK, FAILED, KILLED, NO_JOB, NO_ANSWER = 10, 11, 12, 13, 14

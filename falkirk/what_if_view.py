@@ -20,8 +20,8 @@ from falkirk.tables import print_table
 from recovery.metadata import steps
 from recovery.store.address import StoreAddress, Where
 from recovery.store.interface import NoStore
+from runtime.folders.store_folder import StoreFolder
 from runtime.page.address import UNIX
-from runtime.store_folder import StoreFolder
 from timely.errors import FalkirkError
 
 _SECONDS, _PATIENCE_SECONDS = 20.0, 120.0

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from recovery.edges import joined
 from recovery.guarantees.classes import Operators, operators_of, why_arbitrary
 from recovery.guarantees.demands import check_demands
 from recovery.guarantees.promises import Promise, promises
@@ -36,6 +35,7 @@ from recovery.policy.chosen import policy_of
 from recovery.policy.policies import DEFAULT
 from recovery.policy.saved_as_one import check_own_intervals, check_saved_as_one
 from recovery.policy.traits import Policy, Saves, interval
+from recovery.reachability import joined
 from timely.dataflow.fingerprint import fingerprint, outline
 from timely.dataflow.graph import Edge, Node, Region
 from timely.dataflow.plan import Plan, Processor
@@ -113,9 +113,9 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     They are logged if a cut lies between: a redone event does not send them again.
     """
     kept: bool = False
-    """True if unlogged messages are kept in the sender's memory (`recovery.kept`).
+    """True if unlogged messages are kept in the sender's memory.
 
-    It leads to other workers.
+    It leads to other workers. See `recovery.memory.kept_messages`.
     """
 
     @property

@@ -284,6 +284,49 @@ def _filled(coordinates: Sequence[int], depth: int) -> Bound:
     return (*coordinates, *(0,) * (depth - len(coordinates)))
 
 
+def image(summary: Summary, bound: Bound) -> Bound:
+    """↓σ(f) as a bound: the least with all messages of events before `bound`.
+
+    None of them into the future.
+
+    >>> image(Summary.egress(2), (3, 1)), image(Summary.egress(2), (3, 0)), image(Summary.identity(1), (3,))
+    ((4,), (3,), (3,))
+    >>> image(Summary.feedback(3), (3, 7, 0)), image(Summary.feedback(3), (3, 7, 1))
+    ((3, 7, 0), (3, 7, 2))
+    """
+    if MORE in bound:
+        return for_each(lambda step: image(summary, step), bound)
+    if not any(bound):
+        return nothing(summary.result_depth)
+    if bound[0] > INF:
+        return everything(summary.result_depth)
+    whole = _whole(summary, bound)
+    if whole is not None and within(bound, inverse(summary, whole)):
+        return whole
+    least = project(summary, bound)
+    return least if within(bound, inverse(summary, least)) else after(least)
+
+
+def _whole(summary: Summary, bound: Bound) -> Bound | None:
+    """Bound padded or cut to the depth behind an edge; None if coordinates get lost."""
+    ends = next(at for at in range(len(bound), 0, -1) if bound[at - 1])
+    return (*bound[:ends], *(0,) * (summary.result_depth - ends)) if ends <= summary.result_depth else None
+
+
+def last_of(summary: Summary, bound: Bound) -> Time:
+    """Upper limit of the times sent by events before `bound`; () if there is none."""
+    return last_time(image(summary, bound)) or ()
+
+
+def last_time(bound: Bound) -> Time | None:
+    """Last time, as tuples, in `bound`; None if there is none."""
+    bound = steps(bound)[-1]
+    for last in range(len(bound) - 1, -1, -1):
+        if bound[last] > 0:
+            return (*bound[:last], bound[last] - 1, *(INF,) * (len(bound) - last - 1))
+    return None
+
+
 def to_frontier(bound: Bound) -> Frontier:
     """Bound as a general frontier.
 

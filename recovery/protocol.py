@@ -244,7 +244,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 class Observed(msgspec.Struct, tag=True, frozen=True):
     """Observation of a worker, for display only.
 
-    See `runtime.observer` for `numbers`.
+    See `runtime.recovery.observer` for `numbers`.
     """
 
     worker: int
@@ -356,7 +356,7 @@ ROWS = (
     "bytes",  # of state, about
     "logged",  # messages
     "logged_bytes",
-    "kept_messages",  # of exchanges, in memory only (`recovery.kept`)
+    "kept_messages",  # of exchanges, in memory only (`recovery.memory.kept_messages`)
     "kept_bytes",
     "kept_from",  # the epoch from which on all of it is there; -1 of who sends nothing to other workers
     "taken",  # records

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from runtime.explain import print_report
 from runtime.host_limits import check_workers
-from runtime.inputs import Limits
-from runtime.job import Drive, OnStats, Result, explaining, run_here
 from runtime.program import Program
-from runtime.session import Session
+from runtime.session.explain import print_report
+from runtime.session.job import Drive, OnStats, Result, explaining, run_here
+from runtime.session.session import Session
+from runtime.sources.limits import Limits
 from runtime.supervisor.supervisor import Job
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import naming_the_line

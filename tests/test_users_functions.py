@@ -365,7 +365,7 @@ VERBS: dict[str, Verb] = {
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_record_is_lost_without_a_word(verb: str, workers: int) -> None:
-    from runtime.memory import Cluster
+    from runtime.session.cluster import Cluster
 
     flow = falkirk.Dataflow("stops")
     first = flow.source("numbers", falkirk.Iterable(range(40), epoch_every=20))

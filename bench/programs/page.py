@@ -19,7 +19,7 @@ from monitor.web.view import Observation, View, WorkerView, changes
 from recovery.layout import Layout, lay_out
 from recovery.metadata import at_epoch
 from recovery.protocol import Observed, encode_message
-from runtime.observer import ROWS
+from runtime.recovery.observer import ROWS
 from timely.dataflow.plan import compile_plan
 
 LANES = 6

@@ -15,7 +15,7 @@ from typing import Any
 from common import arguments, report
 
 import falkirk
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from timely.operators.base import Context, Operator
 from timely.progress.tracker import frontier_at
 from timely.time import Time, leq

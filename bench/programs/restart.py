@@ -104,7 +104,7 @@ def main() -> None:
     args = arguments()
     if args.part == "process":
         began = time.perf_counter()
-        code = "import numpy, pyarrow, polars, runtime.recovery_driver, timely.data.kernels as k; k.warm()"
+        code = "import numpy, pyarrow, polars, runtime.recovery.driver, timely.data.kernels as k; k.warm()"
         subprocess.run([sys.executable, "-c", code], check=True)
         report((time.perf_counter() - began) * 1000)
         return

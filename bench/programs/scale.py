@@ -13,7 +13,7 @@ from common import arguments, report
 
 import falkirk
 from falkirk import Dataflow, Session
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 
 
 def build(idle: int) -> Dataflow:

@@ -21,7 +21,7 @@ from typing import Any
 from common import arguments, beyond_one_epoch, report
 
 from falkirk import Dataflow
-from recovery.recorder import WorkerRecorder
+from recovery.memory.recorder import WorkerRecorder
 from recovery.store.address import StoreAddress
 from runtime.control import Stats
 from runtime.page.recorded import RecordedJob

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from falkirk.simulate.world import World
-from runtime.inputs import SourceDriver
+from runtime.sources.driver import SourceDriver
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Node
 from timely.errors import PACKAGES, FalkirkError, Site

@@ -16,7 +16,7 @@ from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut, holds, union, within
 from recovery.protocol import LIVE, Completed, Cut, Decision, Drain, Drained, InMemory, ToMonitor, ToWorker, Watermarks
 from recovery.store.interface import Buffer
-from runtime.recovery_driver import RecoveryDriver
+from runtime.recovery.driver import RecoveryDriver
 from timely.data.batch import Batch
 from timely.data.messages import Captured, CommitSink, Effect
 from timely.dataflow.plan import Route

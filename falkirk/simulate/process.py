@@ -14,8 +14,8 @@ from recovery.agent.effects import Effect
 from recovery.agent.events import Event, TurnEnded
 from recovery.place import Place
 from recovery.protocol import ToMonitor, ToWorker, encode_message
-from runtime.recovery_driver import RecoveryDriver
-from runtime.session import Session
+from runtime.recovery.driver import RecoveryDriver
+from runtime.session.session import Session
 from timely.data.messages import Frame
 from timely.operators.base import Operator
 
@@ -128,7 +128,7 @@ class SimulatedLink:
 class SimulatedMonitorLink:
     """Simulated connection to the monitor.
 
-    See `runtime.recovery_driver.MonitorLink`.
+    See `runtime.recovery.driver.MonitorLink`.
     """
 
     def __init__(self, process: Process) -> None:
@@ -158,7 +158,7 @@ class SimulatedMonitorLink:
 class SimulatedStore:
     """Simulated store client of a process.
 
-    See `runtime.recovery_driver.StoreClient`.
+    See `runtime.recovery.driver.StoreClient`.
     """
 
     def __init__(self, disk: SimulatedDisk, owner: tuple[int, int], at_io: Callable[[], None]) -> None:

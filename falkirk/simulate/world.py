@@ -39,17 +39,17 @@ from monitor.coordination.supervision import Fence, Lost, Respawn, TimelineEvent
 from monitor.explain.what_if import PATIENCE_SECONDS, targets
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
+from recovery.memory.channels import KEPT_BYTES
 from recovery.place import Place
 from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message
-from recovery.recorder import KEPT_BYTES
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
 from recovery.store.reading import take_over
 from recovery.store.segments import segment_name
-from runtime.inputs import Limits
+from runtime.folders.workspace import Workspace
 from runtime.links.frames import decode_frame, encode_frame
-from runtime.recovery_driver import ATTEND_SECONDS, TURN, RecoveryDriver
-from runtime.session import Session
-from runtime.workspace import Workspace
+from runtime.recovery.driver import ATTEND_SECONDS, TURN, RecoveryDriver
+from runtime.session.session import Session
+from runtime.sources.limits import Limits
 from timely.data.messages import Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan

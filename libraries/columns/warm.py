@@ -6,7 +6,7 @@ import polars as pl
 
 from libraries.columns import agg
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.session import Session
+from runtime.session.session import Session
 
 
 def warm_up() -> None:

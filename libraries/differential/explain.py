@@ -25,7 +25,7 @@ from libraries.differential.lookups import Lookup
 from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Distinct, Threshold
 from libraries.differential.rows import as_pairs, of_key
-from runtime.session import Session
+from runtime.session.session import Session
 from timely.dataflow.graph import Node, Output
 from timely.dataflow.wire import Capture
 from timely.errors import GraphError, user_site

@@ -11,7 +11,8 @@ from libraries.differential.collection import Collection, from_changes
 from libraries.differential.identity import identity
 from libraries.differential.operators import added_up
 from libraries.differential.rows import as_pairs, rows_of
-from runtime.session import InputHandle, Session
+from runtime.session.handles import InputHandle
+from runtime.session.session import Session
 from timely.data.batch import Batch
 from timely.errors import naming_the_line
 from timely.time import Time, leq

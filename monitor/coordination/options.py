@@ -21,8 +21,8 @@ from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.errors import NoSolutionError, ReportError
 from recovery.fixed_point.incremental import Report, WatermarkSolver
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
-from recovery.kept import Suppression
 from recovery.layout import Layout
+from recovery.memory.kept_messages import Suppression
 from recovery.metadata import (
     MORE,
     NEVER,
@@ -31,6 +31,7 @@ from recovery.metadata import (
     at_cut,
     cut_within,
     everything,
+    image,
     meet,
     nothing,
     of_steps,
@@ -40,7 +41,6 @@ from recovery.metadata import (
     within,
 )
 from recovery.protocol import InMemory
-from recovery.recorder import image
 from timely.time import FINITE
 
 Option = tuple[Bound, tuple[Bound, ...]]

@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
-from recovery.edges import behind
 from recovery.fixed_point.solve import PhysicalEdge
 from recovery.layout import Layout, ProcessorInfo
 from recovery.metadata import Bound
+from recovery.reachability import behind
 
 T = TypeVar("T")
 

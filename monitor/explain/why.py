@@ -25,6 +25,7 @@ from recovery.metadata import (
     at_cut,
     at_epoch,
     depth_of,
+    image,
     inverse,
     of_steps,
     project,
@@ -32,7 +33,6 @@ from recovery.metadata import (
     within,
 )
 from recovery.protocol import Closely, Observed, ObservedHold
-from recovery.recorder import image
 from timely.time import INF, Summary, Time
 
 SENDER = "M̄(d, f) ⊆ φ(d)(f(src))"

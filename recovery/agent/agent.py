@@ -5,7 +5,7 @@ It makes cuts, reports them once they are durable, frees what low-watermarks all
 A state machine without I/O or clock: `step` takes events (`recovery.agent.events`), and gives effects
 (`recovery.agent.effects`). Here is the machine alone, which takes each event to its part: `reports`, `cuts`, `collection` and
 `rounds`, which share the worker's `state`.
-It owns the pure worker, and shares its turns: its driver (`runtime.recovery_driver`) runs the worker while the agent is
+It owns the pure worker, and shares its turns: its driver (`runtime.recovery.driver`) runs the worker while the agent is
 `running`. Sections 4.2 and 4.4 of Isard and Abadi, *Falkirk Wheel*, and docs/theory.md say what it does and why.
 
 `check` says what is true of it between two steps (`recovery.agent.invariants`).

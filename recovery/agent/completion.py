@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from recovery.edges import behind
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut, cut_within, leaving_out, nothing, prefix, union
+from recovery.reachability import behind
 from timely.dataflow.plan import Plan
 from timely.progress.tracker import frontier_at
 from timely.time import Summary, Time

@@ -11,10 +11,10 @@ from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.epoch_ends import KnownEnds
 from recovery.layout import Layout
+from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound
 from recovery.policy.chosen import policy_of
 from recovery.protocol import ToMonitor
-from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from timely.dataflow.plan import Plan
 from timely.worker.worker import Worker

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from recovery.layout import Layout
+from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound, at_cut, within
-from recovery.recorder import WorkerRecorder
 from timely.dataflow.graph import Node
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Operator

@@ -38,8 +38,8 @@ from recovery.checkpoint.records import (
 )
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.layout import Layout
+from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound, Xi, at_cut, holds, nothing, within
-from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.segments import Section
 from timely.data.batch import Batch, concat

@@ -11,8 +11,9 @@ from typing import Any
 from recovery.checkpoint.processor_checkpoints import Key
 from recovery.checkpoint.records import HistoryRecord, Logged, key_of, save_batch, saving, section
 from recovery.layout import Layout
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import NOTIFICATION, HistoryEvent, LogEntry
 from recovery.metadata import Bound, holds
-from recovery.recorder import NOTIFICATION, HistoryEvent, LogEntry, WorkerRecorder
 from recovery.store.journal import Journal
 from timely.data.codec import decode, decode_batch, encode
 

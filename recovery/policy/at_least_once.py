@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from recovery.edges import EdgeEnds, behind
 from recovery.policy.traits import Policy
+from recovery.reachability import EdgeEnds, behind
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan
 from timely.errors import GraphError

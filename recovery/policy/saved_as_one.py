@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from recovery.edges import EdgeEnds
 from recovery.policy.chosen import as_policy
 from recovery.policy.traits import Policy, Saves
+from recovery.reachability import EdgeEnds
 from timely.dataflow.graph import Node, Region
 from timely.dataflow.plan import Plan
 from timely.errors import GraphError

@@ -11,8 +11,9 @@ from typing import Any
 from recovery.checkpoint.attributes import Attributes
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.operator_memory import OperatorMemory
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import NOTIFICATION, RESULT
 from recovery.metadata import to_frontier
-from recovery.recorder import NOTIFICATION, RESULT, WorkerRecorder
 from recovery.rollback.orders import Replay, RollbackOrders
 from timely.data.messages import Frame
 from timely.operators.base import Operator, give_back

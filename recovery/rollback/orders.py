@@ -15,11 +15,12 @@ from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.checkpoint.records import SourcePosition
 from recovery.epoch_ends import EpochEnds, KnownEnds
-from recovery.kept import Suppression
 from recovery.layout import Layout
+from recovery.memory.kept_messages import Suppression
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import HistoryEvent
 from recovery.metadata import NEVER, Bound, holds, to_frontier, within
 from recovery.protocol import Decision, Resent
-from recovery.recorder import HistoryEvent, WorkerRecorder
 from recovery.rollback.queues import ResentCount, as_sent, stays, wanted
 from timely.data.messages import Message
 from timely.dataflow.plan import Plan

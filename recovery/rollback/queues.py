@@ -17,9 +17,10 @@ from heapq import merge
 from msgspec.structs import replace
 
 from recovery.layout import EdgeInfo, Layout
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import LogEntry, Shipment
 from recovery.metadata import Bound, cut_within, holds
 from recovery.protocol import AskCost, Cost, Redone, Resent
-from recovery.recorder import LogEntry, Shipment, WorkerRecorder
 from timely.data.batch import nbytes
 from timely.time import Time
 

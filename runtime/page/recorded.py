@@ -22,9 +22,9 @@ from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.records import key_of, record_of
 from recovery.errors import NoSolutionError
 from recovery.layout import Layout
+from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import END, ROWS, Observed
-from recovery.recorder import WorkerRecorder
 from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.interface import Store

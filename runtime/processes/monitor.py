@@ -45,13 +45,13 @@ from runtime.control import (
     Watch,
     end_with,
 )
+from runtime.folders.store_folder import StoreFolder
 from runtime.page.recorder import HistoryRecorder, versions
 from runtime.page.watched import SECOND, WatchedJob
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
-from runtime.store_client import opened_again
-from runtime.store_folder import StoreFolder
+from runtime.recovery.store_client import opened_again
 from timely.data.codec.typed import Typed
 from timely.io.waiting import wait_readable
 

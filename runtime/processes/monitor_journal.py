@@ -18,8 +18,8 @@ from monitor.coordination.records import (
 from recovery.store.interface import Store
 from recovery.store.reading import take_over
 from recovery.store.segments import Section
-from runtime.recovery_driver import StoreClient
-from runtime.store_client import ThreadedStore
+from runtime.recovery.driver import StoreClient
+from runtime.recovery.store_client import ThreadedStore
 
 Key: TypeAlias = tuple[str, bytes]
 

@@ -13,7 +13,7 @@ from runtime.processes.greeting import connect
 
 
 class SocketMonitorLink:
-    """`runtime.recovery_driver.MonitorLink` over a stream socket.
+    """`runtime.recovery.driver.MonitorLink` over a stream socket.
 
     The supervisor owns the socket that the monitor listens at, so a connection can be made also while there is no monitor:
     what is said then waits for the next one.

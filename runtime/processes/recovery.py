@@ -12,9 +12,9 @@ from recovery.store.reading import take_over
 from runtime.control import Begin, Control, FromChild, ToChild
 from runtime.processes.monitor_link import SocketMonitorLink
 from runtime.processes.task import StoreTask
-from runtime.recovery_driver import RecoveryDriver
-from runtime.session import Session
-from runtime.store_client import ThreadedStore, opened_again
+from runtime.recovery.driver import RecoveryDriver
+from runtime.recovery.store_client import ThreadedStore, opened_again
+from runtime.session.session import Session
 from timely.dataflow.plan import Plan
 from timely.worker.worker import Worker
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
 from runtime.control import TO_CHILD, Control, Over, ToChild, Watch
+from runtime.folders.store_folder import StoreFolder
 from runtime.processes.greeting import GREETING_SECONDS
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor import MonitorProcess
-from runtime.store_folder import StoreFolder
 from timely.errors import FalkirkError, ProtocolError
 from timely.io.acceptor import Acceptor
 from timely.io.waiting import wait_readable

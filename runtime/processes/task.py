@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recovery.store.address import StoreAddress
-from runtime.inputs import Limits
-from runtime.job import Drive
 from runtime.program import Program
+from runtime.session.job import Drive
+from runtime.sources.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

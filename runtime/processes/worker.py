@@ -35,19 +35,19 @@ from runtime.control import (
     ToChild,
     end_with,
 )
-from runtime.explain import print_report
-from runtime.garbage import SELDOM
+from runtime.folders.scratch import join_job
+from runtime.folders.workspace import Workspace
 from runtime.imports import adopt_path
-from runtime.job import run_session, session_stats
 from runtime.links.interface import Link
 from runtime.links.unix import SocketLink
 from runtime.processes.allocator import keep_freed_memory
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel, doing
 from runtime.processes.task import WorkerTask
 from runtime.program import built, unpacked
-from runtime.scratch import join_job
-from runtime.session import Session
-from runtime.workspace import Workspace
+from runtime.session.explain import print_report
+from runtime.session.garbage import SELDOM
+from runtime.session.job import run_session, session_stats
+from runtime.session.session import Session
 from timely.data import kernels
 from timely.data.batch import Batch
 from timely.data.codec import encode, encode_batch

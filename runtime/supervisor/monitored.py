@@ -26,21 +26,21 @@ from monitor.coordination.supervision import (
     Stopping,
     TimelineEvent,
 )
+from recovery.guarantees.notes import notes_of
 from recovery.layout import lay_out
-from recovery.notes import notes_of
 from recovery.place import Place
 from recovery.store.address import StoreAddress, Where
 from runtime.control import FROM_CHILD, PAGE_SOCKET, Beat, Control, FromChild, Over, Page, Stats, Unable, Watch
-from runtime.inputs import Limits
+from runtime.folders.scratch import Scratch, for_sockets
+from runtime.folders.workspace import Workspace
 from runtime.page.address import PageSocket, open_door
 from runtime.processes.standalone_monitor import NoMonitor, connect, socket_of
 from runtime.program import Program
-from runtime.scratch import Scratch, for_sockets
+from runtime.sources.limits import Limits
 from runtime.supervisor.placement import Open, Task
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import error_of
 from runtime.supervisor.store import JobStore, told
-from runtime.workspace import Workspace
 from timely.dataflow.functions import functions_of
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError, WorkerLost

@@ -15,11 +15,11 @@ from monitor.coordination.supervision import Lost
 from recovery.place import Place
 from runtime.control import MONITOR_SOCKET, Begin, ToChild
 from runtime.host_limits import check_processes
-from runtime.inputs import Limits
-from runtime.job import Drive
 from runtime.processes.task import StoreTask, WorkerTask
 from runtime.processes.worker import HASTE
 from runtime.program import Program
+from runtime.session.job import Drive
+from runtime.sources.limits import Limits
 from runtime.supervisor.processes import WORKER, Child, Children, link_to, task_file
 
 if TYPE_CHECKING:

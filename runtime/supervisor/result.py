@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from runtime.control import CapturedBatch, Stats, Unable
-from runtime.job import Result
+from runtime.session.job import Result
 from timely import errors
 from timely.data.batch import Batch
 from timely.data.codec import decode, decode_batch

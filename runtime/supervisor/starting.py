@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from recovery.store.address import StoreAddress
-from runtime.scratch import PREFIX, Scratch, sweep
+from runtime.folders.scratch import PREFIX, Scratch, sweep
 from timely.errors import FalkirkError
 
 

@@ -7,7 +7,7 @@ import time
 from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
 from recovery.store.interface import NoStore, StoreBusy
-from runtime.store_folder import StoreFolder
+from runtime.folders.store_folder import StoreFolder
 from runtime.supervisor.starting import starts
 from timely.errors import FalkirkError
 

@@ -13,7 +13,7 @@ from recovery.store.address import StoreAddress
 from recovery.store.identity import NAME, make_store_id
 from recovery.store.interface import StoreError
 from recovery.store.reading import survey
-from runtime.store_folder import StoreFolder
+from runtime.folders.store_folder import StoreFolder
 from runtime.supervisor import starting
 from runtime.supervisor.starting import JobStopped
 

@@ -17,9 +17,9 @@ from monitor.coordination.supervision import Note
 from recovery.store.address import Where
 from runtime.control import Beat, CapturedBatch, FromChild, Over, Quit, Returned, Stats, Unable
 from runtime.host_limits import check_workers
-from runtime.inputs import Limits
-from runtime.job import Drive, OnStats, Result, explaining
 from runtime.program import Program
+from runtime.session.job import Drive, OnStats, Result, explaining
+from runtime.sources.limits import Limits
 from runtime.supervisor.placement import LocalWorkers, Open, Placement
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import Gathered

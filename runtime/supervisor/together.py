@@ -13,13 +13,13 @@ from contextlib import ExitStack
 
 from recovery.place import Place
 from runtime.control import Built, FromChild, Go, Over, Stats, Unable
-from runtime.inputs import Limits
-from runtime.job import Drive
+from runtime.folders.workspace import Workspace
 from runtime.program import Program, check_alike
+from runtime.session.job import Drive
+from runtime.sources.limits import Limits
 from runtime.supervisor.placement import LocalWorkers, Task
 from runtime.supervisor.processes import Child, Children
 from runtime.supervisor.result import error_of
-from runtime.workspace import Workspace
 from timely.errors import FalkirkError, WorkerLost
 
 _ROOT_CAUSE_SECONDS = 1.0

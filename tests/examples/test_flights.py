@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from runtime.job import Result
-from runtime.memory import Cluster
 from runtime.run import run
+from runtime.session.cluster import Cluster
+from runtime.session.job import Result
 
 pytestmark = pytest.mark.spark
 

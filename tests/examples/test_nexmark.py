@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from falkirk.simulate.simulation import Simulation
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.support.profile import tries
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "nexmark"))

@@ -275,7 +275,7 @@ def test_sources_are_as_far_ahead_as_when_a_script_runs_the_job() -> None:
     from inspect import signature
 
     from falkirk.cli import run
-    from runtime.inputs import Limits
+    from runtime.sources.limits import Limits
 
     assert signature(run).parameters["max_epochs"].default == Limits().epochs
 

@@ -62,16 +62,16 @@ from recovery import protocol
 from recovery.checkpoint import records as journalled
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.epoch_ends import EpochEnds, decode_ends, encode_ends
+from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Xi
 from recovery.place import Place
-from recovery.recorder import WorkerRecorder
 from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.reading import take_over
 from recovery.store.segments import FORMAT, Section, SegmentMeta, decode_segment, encode_segment, segment_name
 from runtime import control
-from runtime.host_file import HostEntry, HostFile, create_host_files
-from runtime.hosts import read_greeting
+from runtime.hosts.host import read_greeting
+from runtime.hosts.host_file import HostEntry, HostFile, create_host_files
 from runtime.links.frames import GOODBYE, decode_frame, encode_frame
 from runtime.links.unix import SocketLink
 from runtime.links.zeromq import FAILED, FRAME, HEADER, HELLO, PART, PROTOCOL, TAKEN, ZmqLink

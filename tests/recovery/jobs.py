@@ -17,8 +17,8 @@ from recovery.agent.effects import Effect, Report
 from recovery.agent.events import Event
 from recovery.policy import Batch, Eager, Ephemeral, Lazy, LogHistory
 from recovery.protocol import ToMonitor
-from runtime.inputs import Limits
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
+from runtime.sources.limits import Limits
 from tests.falkirk.simulate.programs import (
     Gathering,
     Holds,

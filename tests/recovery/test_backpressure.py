@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from recovery.agent.agent import Agent
-from recovery.backpressure import LARGE_CUT, Backpressure
-from recovery.recorder import LogEntry
+from recovery.agent.backpressure import LARGE_CUT, Backpressure
+from recovery.memory.records import LogEntry
 from timely.data.batch import nbytes
 from timely.operators.base import Operator
 from timely.operators.ends import StagedEnd

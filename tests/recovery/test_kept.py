@@ -9,7 +9,7 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.kept import LATEST, SOONEST, Channel, KeptMessages, Suppression
+from recovery.memory.kept_messages import LATEST, SOONEST, Channel, KeptMessages, Suppression
 from recovery.metadata import MORE, Bound, everything, holds, leaving_out, union, within
 from timely.time import Time
 

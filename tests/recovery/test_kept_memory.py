@@ -8,7 +8,7 @@ import pyarrow as pa
 import falkirk
 from falkirk import Lazy, agg
 from recovery.layout import lay_out
-from recovery.recorder import WorkerRecorder
+from recovery.memory.recorder import WorkerRecorder
 from timely.data.codec import decode_batch
 from timely.dataflow.plan import compile_plan
 from timely.worker.worker import Worker

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
-from recovery.notes import notes_of
+from recovery.guarantees.notes import notes_of
 from recovery.policy import AtLeastOnce, Eager, Lazy, Snapshot
 from timely.io import Iterable, Rate
 

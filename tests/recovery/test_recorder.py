@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from recovery.metadata import MORE, Bound
-from recovery.recorder import _LOOKED_AT, _MESSAGE_BYTES, RESULT, LogEntry, WorkerRecorder, image, last_of
+from recovery.memory.channels import _LOOKED_AT, _MESSAGE_BYTES
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import RESULT, LogEntry
+from recovery.metadata import MORE, Bound, image, last_of
 from tests.recovery.layouts import layout
 from timely.data.batch import nbytes
 from timely.data.codec import encode_batch

@@ -10,8 +10,9 @@ import pytest
 from msgspec import structs
 
 from recovery.layout import Layout
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import HistoryEvent
 from recovery.metadata import Bound
-from recovery.recorder import HistoryEvent, WorkerRecorder
 from tests.recovery.layouts import layout
 from tests.support.profile import tries
 from timely.data.messages import Message

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from recovery.layout import EdgeInfo
-from recovery.recorder import WorkerRecorder
+from recovery.memory.recorder import WorkerRecorder
 from tests.recovery.jobs import agent_of, job, named
 from tests.recovery.layouts import FIREWALL, LOOP, layout
 from tests.support.mutation import GONE, Change, Rules

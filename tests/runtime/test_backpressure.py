@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.inputs import Limits
-from runtime.memory import Cluster
 from runtime.run import run
-from runtime.session import Session
+from runtime.session.cluster import Cluster
+from runtime.session.session import Session
+from runtime.sources.limits import Limits
 from timely.data.batch import Batch
 from timely.errors import FalkirkError
 from timely.io import Iterable, Memory

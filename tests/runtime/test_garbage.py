@@ -15,7 +15,7 @@ import pytest
 
 import falkirk
 from falkirk import Batches, Columns, Dataflow, Iterable, SessionWindow, Tumbling, agg
-from runtime.garbage import SELDOM
+from runtime.session.garbage import SELDOM
 from timely.errors import FalkirkError
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
 from runtime.control import Built
-from runtime.hosts import HostFile, create_host_files, run_host
+from runtime.hosts.host import HostFile, create_host_files, run_host
 from runtime.program import built, check_alike
 from tests.support.processes import free_addresses
 from timely.dataflow.plan import compile_plan
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 RUNNER = """
 import json, sys
-from runtime.hosts import HostFile, Timing, run_host
+from runtime.hosts.host import HostFile, Timing, run_host
 from runtime.program import parse_program
 from timely.errors import FalkirkError
 

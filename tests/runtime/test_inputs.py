@@ -24,9 +24,11 @@ from libraries.connect import Parquet
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.layout import lay_out
 from recovery.policy import AtLeastOnce, Ephemeral
-from runtime.content_fingerprint import EVERY, MANY, SELDOM, WHOLE, Content, of_input
-from runtime.inputs import Limits, PartitionPosition, SourceDriver
-from runtime.workspace import Workspace
+from runtime.folders.workspace import Workspace
+from runtime.sources.driver import SourceDriver
+from runtime.sources.fingerprint import EVERY, MANY, SELDOM, WHOLE, Content, of_input
+from runtime.sources.limits import Limits
+from runtime.sources.positions import PartitionPosition
 from tests.falkirk.simulate.programs import Clocked
 from tests.support.mutation import Change, Rules
 from timely.dataflow.plan import compile_plan

@@ -12,7 +12,7 @@ from falkirk.simulate.world import World
 from recovery.agent.agent import Agent
 from recovery.protocol import ROWS, Observe, Working
 from runtime.control import JobStats
-from runtime.observer import Observer
+from runtime.recovery.observer import Observer
 from tests.recovery.jobs import quiet
 
 

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from runtime.read_ahead import FEWEST, FEWEST_DEALT, ReadAhead
+from runtime.sources.read_ahead import FEWEST, FEWEST_DEALT, ReadAhead
 
 
 def run(

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from runtime import scratch as scratch_module
-from runtime.scratch import OWNER, Scratch, sweep
-from runtime.workspace import VARIABLE, Workspace
+from runtime.folders import scratch as scratch_module
+from runtime.folders.scratch import OWNER, Scratch, sweep
+from runtime.folders.workspace import VARIABLE, Workspace
 
 OWNS = """
 import sys, time
-from runtime.scratch import Scratch
+from runtime.folders.scratch import Scratch
 scratch = Scratch("test", sys.argv[1])
 (scratch.path / "inside").mkdir()
 (scratch.path / "inside" / "file").write_text("x")

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.explain import Hold, report
-from runtime.inputs import Limits
-from runtime.memory import Cluster
 from runtime.run import run
-from runtime.session import Session
+from runtime.session.cluster import Cluster
+from runtime.session.explain import Hold, report
+from runtime.session.session import Session
+from runtime.sources.limits import Limits
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError, OperatorError
 from timely.io import Iterable, Memory, Scripted

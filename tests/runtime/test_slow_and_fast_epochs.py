@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from libraries.columns import agg
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.explain import report
-from runtime.memory import Cluster
 from runtime.run import run
-from runtime.session import InputHandle, Session
+from runtime.session.cluster import Cluster
+from runtime.session.explain import report
+from runtime.session.handles import InputHandle
+from runtime.session.session import Session
 from tests.timely.worker.oracle import Oracle, paths_of
 from timely.dataflow.draw import mermaid
 from timely.errors import GraphError, OperatorError

@@ -15,7 +15,7 @@ import pytest
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.store.interface import AlreadyThere, Buffer, StoreError
 from recovery.store.local import LocalStore
-from runtime.store_client import ThreadedStore
+from runtime.recovery.store_client import ThreadedStore
 
 
 class Held(SimulatedDisk):

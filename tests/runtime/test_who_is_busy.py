@@ -9,9 +9,9 @@ import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
-from recovery.recorder import WorkerRecorder
-from runtime.memory import Cluster
-from runtime.observer import Counting
+from recovery.memory.recorder import WorkerRecorder
+from runtime.recovery.observer import Counting
+from runtime.session.cluster import Cluster
 from timely.io import Iterable
 from timely.operators.stateless import Stateless
 from timely.worker import restoring

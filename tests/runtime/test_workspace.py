@@ -11,9 +11,9 @@ import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
 from runtime.control import JobStats
+from runtime.folders.workspace import VARIABLE, RunningJob, Workspace
 from runtime.run import run
-from runtime.session import Session
-from runtime.workspace import VARIABLE, RunningJob, Workspace
+from runtime.session.session import Session
 from timely.errors import FalkirkError
 from timely.io import Iterable
 from timely.io.interface import End, Wait

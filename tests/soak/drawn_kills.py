@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.job import Result
 from runtime.program import Program
 from runtime.run import run
+from runtime.session.job import Result
 from runtime.supervisor.supervisor import Job
 from tests.falkirk.simulate.drawn import Region, built, captured, draw, draw_divided, is_exact
 from tests.soak.kills import kill

@@ -26,8 +26,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from runtime.job import Result
 from runtime.program import Program
+from runtime.session.job import Result
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build, check
 from tests.support.beside import run_beside

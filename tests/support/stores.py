@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recovery.store.address import GROUP, StoreAddress, Where
-from runtime.store_folder import StoreFolder
+from runtime.folders.store_folder import StoreFolder
 
 _KIND = "tests.support.elsewhere:opened"
 

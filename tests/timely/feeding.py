@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 
 
 def feed_in_turn(cluster: Cluster, epochs: Sequence[Sequence[Any]]) -> None:

@@ -16,8 +16,8 @@ from libraries.columns import agg
 from libraries.columns.verbs.columns import Stream
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import Csv, FileSink, Parquet
-from runtime.memory import Cluster
 from runtime.run import run
+from runtime.session.cluster import Cluster
 from timely.data.batch import Batch
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
 from timely.errors import CodecError, FalkirkError, OperatorError, SinkError, SourceError

@@ -14,7 +14,7 @@ from libraries.spark.client.job_files import own_options, read_files, read_table
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.protocol import Frames, JavaUp, RunTask
 from libraries.spark.setup.options import is_local
-from runtime.scratch import Scratch
+from runtime.folders.scratch import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -30,10 +30,10 @@ from monitor.coordination.supervision import Lost
 from recovery.place import Place
 from recovery.store.address import StoreAddress, Where
 from runtime.control import Begin, Here, ToChild
-from runtime.inputs import Limits
 from runtime.page.address import PageSocket
 from runtime.processes.greeting import listen, new_token
 from runtime.program import Program, packed
+from runtime.sources.limits import Limits
 from runtime.supervisor.monitored import OnEvent
 from runtime.supervisor.placement import Task
 from runtime.supervisor.processes import WORKER, Child, Children

@@ -22,7 +22,7 @@ from libraries.spark.setup.java import find_java, home_for_spark
 from libraries.spark.setup.options import SparkOptions, check_master, environment, open_session, settings
 from libraries.spark.setup.submitted import submitted
 from libraries.spark.versions import check_version, installed
-from runtime.scratch import Scratch
+from runtime.folders.scratch import Scratch
 from timely.errors import PACKAGES
 
 if TYPE_CHECKING:

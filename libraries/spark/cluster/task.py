@@ -24,10 +24,10 @@ import msgspec
 from monitor.coordination.supervision import Note
 from recovery.place import Place
 from runtime.control import FROM_CHILD, TO_CHILD, Begin, Control, FromChild, Here, ToChild
+from runtime.folders.scratch import Scratch, for_sockets
 from runtime.imports import environment_for_children
 from runtime.processes.greeting import tune
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
-from runtime.scratch import Scratch, for_sockets
 from runtime.supervisor.forked import Forked, prepare, start
 
 if TYPE_CHECKING:

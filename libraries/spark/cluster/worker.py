@@ -27,7 +27,7 @@ from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.interface import NoStore, StoreError, StoreGone
 from runtime.control import TO_CHILD, Begin, Control, Here, ToChild, end_with
-from runtime.garbage import SELDOM
+from runtime.folders.scratch import Scratch, join_job
 from runtime.imports import adopt_path
 from runtime.links.zeromq import ZmqLink
 from runtime.links.zeromq_sockets import Keys, Timing
@@ -37,7 +37,7 @@ from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.task import WorkerTask
 from runtime.processes.worker import WorkerProcess, prepared
 from runtime.program import Program, unpacked
-from runtime.scratch import Scratch, join_job
+from runtime.session.garbage import SELDOM
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError, WorkerLost
 

@@ -31,7 +31,7 @@ from libraries.spark.protocol import (
     SparkEnded,
 )
 from libraries.spark.setup.java import Java, home_for_spark
-from runtime.scratch import Scratch
+from runtime.folders.scratch import Scratch
 
 _CHUNK = 1 << 16
 _PIPE_BYTES = 1 << 20

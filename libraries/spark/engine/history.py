@@ -29,7 +29,7 @@ from libraries.spark.client.publisher import sync_tree
 from libraries.spark.engine.compatibility import KeptProgram, read_program
 from libraries.spark.engine.compiler import Compiled, Kept, Streamed
 from libraries.spark.files.parquet import sync_folder, write_once
-from runtime.scratch import Scratch
+from runtime.folders.scratch import Scratch
 from runtime.supervisor.store import JobStore
 from timely.dataflow.fingerprint import outline
 from timely.dataflow.graph import Graph

@@ -15,8 +15,8 @@ from libraries.spark.engine.rows import private, rows_of
 from libraries.spark.engine.writers import Writers
 from recovery.store.address import Where
 from runtime.control import Stats
-from runtime.job import Result
 from runtime.program import Program
+from runtime.session.job import Result
 from timely.errors import FalkirkError
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from libraries.spark.setup.java import find_java
 from libraries.spark.setup.options import SparkOptions, environment, python_path, session_settings, settings
 from libraries.spark.setup.sail import VARIABLE, sail_python
 from libraries.spark.versions import check_version, installed
-from runtime.scratch import OWNER, Scratch, for_sockets, job_folder
+from runtime.folders.scratch import OWNER, Scratch, for_sockets, job_folder
 from runtime.supervisor.forked import Forked, start_alone
 
 DAEMON = "libraries.spark.daemon.daemon"

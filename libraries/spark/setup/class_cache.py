@@ -21,7 +21,7 @@ from pathlib import Path
 from libraries.spark.errors import SparkError
 from libraries.spark.setup.java import Java, find_java, home_for_spark
 from libraries.spark.setup.options import SparkOptions, environment, open_session, settings
-from runtime.scratch import Scratch
+from runtime.folders.scratch import Scratch
 
 _AHEAD_OF_TIME = 25
 """First Java version with ahead-of-time caches, with method profiles, in one run."""

@@ -11,9 +11,9 @@ import pytest
 
 from falkirk.simulate.world import World
 from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound
 from recovery.protocol import Decision
-from recovery.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import PROGRAMS

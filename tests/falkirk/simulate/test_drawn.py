@@ -11,7 +11,7 @@ import pytest
 
 from falkirk.simulate.simulation import Simulation, report
 from recovery.policy import Eager, Ephemeral, Lazy, LogHistory, Snapshot
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.falkirk.simulate import divided
 from tests.falkirk.simulate.drawn import ENTRIES, SOURCES, Region, built, captured, draw, draw_divided, program
 from tests.falkirk.simulate.drawn_steps import BY_BATCH, DIVIDING, ORDERED, STEPS, UNDONE

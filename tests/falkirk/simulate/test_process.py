@@ -11,7 +11,7 @@ import falkirk
 from falkirk import Batch, Eager, Lazy, LogHistory, Snapshot
 from falkirk.simulate.simulation import Simulation
 from recovery.policy import Policy
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.timely.operators.processing import act, by_loop, fire
 from timely.time import Time
 

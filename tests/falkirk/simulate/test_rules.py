@@ -29,9 +29,9 @@ from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.processor_checkpoints import ProcessorCheckpoints
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.fixed_point.solve import _Descent
-from recovery.kept import Suppression
 from recovery.layout import EdgeInfo
-from recovery.recorder import WorkerRecorder
+from recovery.memory.kept_messages import Suppression
+from recovery.memory.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import from_log, goes_again, owed
 from tests.falkirk.simulate import divided

@@ -11,8 +11,8 @@ import pytest
 from falkirk.simulate.faults import Rates
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
+from recovery.memory.recorder import WorkerRecorder
 from recovery.protocol import Decision
-from recovery.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import owed
 from tests.falkirk.simulate.programs import PROGRAMS

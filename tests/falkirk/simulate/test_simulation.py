@@ -26,7 +26,7 @@ from monitor.explain.what_if import OpenQuestions
 from recovery.checkpoint import checkpoints, pace, processor_checkpoints
 from recovery.guarantees.promises import Alike
 from recovery.rollback.orders import RollbackPlanner
-from runtime.session import Session
+from runtime.session.session import Session
 from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import PROGRAMS, Clocked
 from tests.support.profile import effort

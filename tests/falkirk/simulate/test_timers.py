@@ -12,7 +12,7 @@ import falkirk
 from falkirk import Batch, Eager, KeyedState, Lazy, LogHistory, Operator, Parts, Snapshot, TimedBatches, TimedValues
 from falkirk.simulate.simulation import Simulation
 from recovery.policy import Policy
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from timely.operators.base import Context
 from timely.time import Time
 

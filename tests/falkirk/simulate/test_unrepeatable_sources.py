@@ -11,7 +11,7 @@ from falkirk.simulate.outside import Around, Outside
 from falkirk.simulate.world import World
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Ephemeral, Lazy
-from runtime.kept_input import KeptPartition
+from runtime.sources.replay_buffer import KeptPartition
 from timely.dataflow.graph import Graph
 from timely.io.interface import Chunk, End, Partition, Position, Wait
 

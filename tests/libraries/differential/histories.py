@@ -14,7 +14,7 @@ from libraries import differential
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection, joins, lookups, operators, trace
 from libraries.differential.rows import LEAST, rows_of
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 
 Change = tuple[str, Any, int]
 """Input, record, difference."""

@@ -16,7 +16,7 @@ from libraries.differential.joins import Join
 from libraries.differential.rows import split
 from recovery.layout import lay_out
 from recovery.policy import Lazy, LogHistory
-from runtime.session import Session
+from runtime.session.session import Session
 from tests.libraries.differential.histories import Contents, check
 from tests.libraries.differential.test_histories import (
     edges,

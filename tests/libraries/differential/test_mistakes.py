@@ -13,7 +13,7 @@ import pytest
 from libraries import differential, graph
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection
-from runtime.session import Session
+from runtime.session.session import Session
 from tests.libraries.differential.histories import path
 from timely.errors import GraphError, OperatorError
 from timely.io import Batches

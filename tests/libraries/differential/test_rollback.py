@@ -14,7 +14,7 @@ from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential import Collection
 from libraries.differential.rollback import forms, frontiers
 from recovery.fixed_point.solve import CheckpointChain, Live, PhysicalEdge, Restorable, solution
-from runtime.session import Session
+from runtime.session.session import Session
 from tests.libraries.differential.histories import PATHS, Change, handled, run
 from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.histories import reports_of, restorables

@@ -15,7 +15,7 @@ from libraries.differential import Collection, joins, operators, reducers
 from libraries.differential import trace as trace_module
 from libraries.differential.rows import NOTHING, as_pairs, rows_of, summed
 from libraries.differential.trace import Trace
-from runtime.session import Session
+from runtime.session.session import Session
 from tests.libraries.differential.histories import path
 from tests.timely.operators.fake_context import FakeContext
 from timely.time import Frontier, Time

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 from falkirk.simulate.simulation import Simulation, report
 from libraries import lindi
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.support.profile import tries
 from tests.timely.feeding import feed_batches_in_turn
 from timely.data.batch import as_polars

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from libraries import spark
-from runtime.workspace import Workspace
+from runtime.folders.workspace import Workspace
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
 from timely.io.interface import Chunk, End, Wait

@@ -22,9 +22,9 @@ from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.cluster.session import SparkCluster
 from libraries.spark.dataflow.placement import home
 from recovery.policy import Batch, Lazy
-from runtime.job import Result
 from runtime.program import Program
 from runtime.run import run
+from runtime.session.job import Result
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.connect_server import ConnectServer, connect_server
 from tests.libraries.spark.following import goes_on_where_it_was_when_somebody_stops_it, says_how_far_it_is

@@ -21,7 +21,7 @@ from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer
 from recovery.policy import Batch, Lazy
 from runtime.run import run
-from runtime.session import Session
+from runtime.session.session import Session
 from tests.libraries.spark.local_runner import LocalRunner
 from tests.libraries.spark.test_region import parquet_under
 from tests.support.profile import tries

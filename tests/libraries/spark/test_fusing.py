@@ -22,8 +22,8 @@ from libraries.spark.dataflow.passing import HandOn
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.host.host import SparkHost, host_of
 from recovery.policy import Batch
+from runtime.folders.workspace import RunningJob
 from runtime.run import run
-from runtime.workspace import RunningJob
 from tests.support.profile import tries
 from timely.data.batch import as_polars
 from timely.errors import FalkirkError

@@ -18,7 +18,7 @@ from libraries.spark.files import manifest
 from libraries.spark.files import parquet as files
 from libraries.spark.files.manifest import FAN, Calendar, Manifest, ManifestEntry, Over
 from libraries.spark.files.sweeping import Named, Sweep, named
-from runtime.session import Session
+from runtime.session.session import Session
 from tests.libraries.spark.local_runner import LocalRunner
 from tests.libraries.spark.test_region import Rows, expected, given_by, program, totals
 from tests.support.profile import tries

@@ -13,7 +13,7 @@ from libraries import spark
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.dataflow.stream_source import StreamShare
 from libraries.spark.files.batches import batch_folder, batches, forget, set_end, share_folder
-from runtime.workspace import Workspace
+from runtime.folders.workspace import Workspace
 from timely.data.batch import as_polars
 from timely.errors import FalkirkError, SourceError
 from timely.io.interface import Chunk, End, Position, Wait
@@ -132,7 +132,7 @@ def test_arguments_that_cannot_be_are_refused(tmp_path: Path) -> None:
 def test_job_that_has_no_place_for_files_is_told_so() -> None:
     flow = Dataflow("nowhere")
     flow.columns("in", spark.Stream(lambda session: session.readStream.load())).capture("out")
-    from runtime.session import Session
+    from runtime.session.session import Session
 
     with pytest.raises(FalkirkError, match=r"source 'in' .*one host only"):
         Session(flow, workspace=Workspace(refused="one host only"))

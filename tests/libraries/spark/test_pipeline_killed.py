@@ -24,10 +24,10 @@ from libraries.connect import Parquet
 from libraries.spark.dataflow.placement import home
 from recovery.policy import Batch, Lazy
 from recovery.store.local import LocalStore
-from runtime.job import Result
 from runtime.page.recorded import RecordedJob
 from runtime.program import Program
 from runtime.run import run
+from runtime.session.job import Result
 from runtime.supervisor.supervisor import Job
 from tests.falkirk.test_what_if_command import HALT, LAST, Halting, at_rest, bounds_of
 from tests.libraries.spark.connect_server import RUNNERS, ConnectServer, server_for

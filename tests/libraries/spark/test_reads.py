@@ -16,7 +16,7 @@ from libraries.spark.files import parquet as files
 from libraries.spark.files.deliveries import Consumer
 from libraries.spark.files.reads import Reads
 from libraries.spark.host.host import host_of
-from runtime.session import Session
+from runtime.session.session import Session
 from tests.libraries.spark.test_deliveries import Context
 from timely.errors import FalkirkError
 from timely.io.memory import rows_of

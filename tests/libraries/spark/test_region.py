@@ -34,10 +34,10 @@ from libraries.spark.files import manifest
 from libraries.spark.files import parquet as files
 from libraries.spark.files.manifest import Calendar, Manifest, ManifestEntry
 from recovery.policy import Batch, Lazy
-from runtime.inputs import Limits
 from runtime.program import Program
 from runtime.run import run
-from runtime.session import Session
+from runtime.session.session import Session
+from runtime.sources.limits import Limits
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.local_runner import LocalRunner
 from tests.support.profile import tries

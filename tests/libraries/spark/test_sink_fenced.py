@@ -25,10 +25,10 @@ from libraries.spark.files.parquet import input_stem, output_name, write_input
 from libraries.spark.files.schemas import write_schema
 from libraries.spark.host.client_process import NotWanted
 from recovery.policy import Lazy
+from runtime.folders.workspace import Workspace
 from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
-from runtime.workspace import Workspace
 from tests.libraries.spark.connect_server import RUNNERS, ConnectServer, server_for
 from tests.support.beside import run_beside
 from tests.support.processes import gone, wait_for

@@ -24,8 +24,8 @@ from libraries.spark.files import parquet as files
 from libraries.spark.host import daemon_connection
 from libraries.spark.host.host import SparkHost, host_of
 from recovery.policy import Batch
-from runtime.job import Result
 from runtime.run import run
+from runtime.session.job import Result
 from tests.libraries.spark.starting import speaking_to
 from tests.support.beside import run_beside
 from tests.support.processes import children, gone, parent, wait_for

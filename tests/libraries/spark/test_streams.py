@@ -19,12 +19,12 @@ from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.dataflow.placement import home
 from libraries.spark.host.host import SparkHost, host_of
 from recovery.policy import Lazy
-from runtime.job import Result
+from runtime.folders.workspace import Workspace
 from runtime.program import Program
 from runtime.run import run
-from runtime.session import Session
+from runtime.session.job import Result
+from runtime.session.session import Session
 from runtime.supervisor.supervisor import Job
-from runtime.workspace import Workspace
 from tests.libraries.spark.following import (
     goes_on_where_it_was_when_somebody_stops_it,
     says_how_far_it_is,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.timely.feeding import feed_batches_in_turn
 from timely.data.batch import as_polars
 from timely.errors import GraphError

@@ -15,7 +15,7 @@ from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql import tables
 from libraries.sql.query import sql
 from libraries.sql.relations import Relation
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.libraries.sql.test_sql_as_changes import SCHEMAS, answer, check, epochs, plain
 from timely.data.batch import as_polars
 from timely.errors import GraphError

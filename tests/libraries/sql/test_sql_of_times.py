@@ -16,7 +16,7 @@ from libraries.columns import agg
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from timely.data.batch import as_polars
 from timely.io import Batches
 from timely.operators.window_shapes import Session, Sliding, Tumbling

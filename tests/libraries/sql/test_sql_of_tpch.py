@@ -16,7 +16,7 @@ from libraries.columns.operators.join import CHANGE
 from libraries.columns.verbs.changes import Changes
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.libraries.sql.tpch import QUERIES, tables
 from timely.data.batch import as_polars
 from timely.dataflow.wire import view

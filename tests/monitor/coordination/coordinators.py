@@ -10,9 +10,8 @@ from monitor.coordination.records import KeptEvent, SavedJob
 from monitor.coordination.supervision import TimelineEvent
 from monitor.coordination.workers import JobPhase
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, nothing
+from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, image, nothing
 from recovery.protocol import Completed, Drained, Durable, InMemory, Join, Released, Restored
-from recovery.recorder import image
 from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.recovery.layouts import layout
 

@@ -26,9 +26,8 @@ from monitor.explain.why import (
     why_rollback,
 )
 from recovery.layout import EdgeInfo, GroupInfo, Layout, ProcessorInfo
-from recovery.metadata import MORE, NEVER, Bound, at_epoch, inverse, of_steps, project, within
+from recovery.metadata import MORE, NEVER, Bound, at_epoch, image, inverse, of_steps, project, within
 from recovery.protocol import Closely, Observed, ObservedHold
-from recovery.recorder import image
 from timely.time import INF, Summary
 
 SECONDS = GroupInfo(None, 1.0)

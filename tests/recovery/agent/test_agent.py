@@ -21,6 +21,8 @@ from recovery.agent.state import WorkerPhase
 from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.fixed_point.solve import LIVE
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import LogEntry
 from recovery.metadata import to_frontier, within
 from recovery.protocol import (
     Completed,
@@ -30,7 +32,6 @@ from recovery.protocol import (
     Drained,
     Join,
 )
-from recovery.recorder import LogEntry, WorkerRecorder
 from tests.recovery.agent.driven import DrivenAgents, counts, of_kind
 from tests.recovery.jobs import agent_of, job, named, reports, tell
 from tests.support.mutation import GONE, Change, Instead, Rules

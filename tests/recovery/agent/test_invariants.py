@@ -10,9 +10,9 @@ from recovery.agent.agent import Agent
 from recovery.agent.events import Connected, Heard, Stored
 from recovery.agent.invariants import INVARIANTS
 from recovery.agent.state import WorkerPhase
+from recovery.memory.records import LogEntry
 from recovery.metadata import at_epoch
 from recovery.protocol import Cut, Drain, Durable
-from recovery.recorder import LogEntry
 from tests.recovery.jobs import agent_of, job, named, tell
 from timely.data.messages import Frame
 from timely.story import InvariantBroken

@@ -29,8 +29,9 @@ from recovery.checkpoint.records import (
     save_batch,
 )
 from recovery.layout import Layout
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import NOTIFICATION, LogEntry
 from recovery.metadata import Xi
-from recovery.recorder import NOTIFICATION, LogEntry, WorkerRecorder
 from recovery.store import reading
 from recovery.store.journal import Journal
 from tests.recovery.layouts import layout

@@ -12,7 +12,7 @@ import pytest
 
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.records import Checkpoint, Piece, record_of
-from recovery.recorder import WorkerRecorder
+from recovery.memory.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.segments import decode_segment
 from tests.recovery.layouts import layout

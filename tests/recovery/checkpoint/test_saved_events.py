@@ -12,8 +12,9 @@ import pytest
 from recovery.checkpoint.processor_checkpoints import Key
 from recovery.checkpoint.records import HistoryRecord, Logged, record_of
 from recovery.checkpoint.saved_events import SavedEvents
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import NOTIFICATION, RESULT, HistoryEvent, LogEntry
 from recovery.metadata import Bound
-from recovery.recorder import NOTIFICATION, RESULT, HistoryEvent, LogEntry, WorkerRecorder
 from recovery.store.segments import Section
 from tests.recovery.layouts import layout
 from timely.data.batch import Batch

@@ -15,7 +15,7 @@ from falkirk.simulate.disk import SimulatedDisk
 from recovery.checkpoint import processor_checkpoints as module
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.records import key_of, record_of
-from recovery.recorder import WorkerRecorder
+from recovery.memory.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.reading import read_all, take_over
 from tests.recovery.layouts import layout

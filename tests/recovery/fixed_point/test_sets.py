@@ -25,6 +25,7 @@ from recovery.metadata import (
     cut_within,
     everything,
     holds,
+    image,
     inverse,
     meet,
     nothing,
@@ -35,7 +36,6 @@ from recovery.metadata import (
     union,
     within,
 )
-from recovery.recorder import image
 from tests.recovery.fixed_point import literal, times
 from tests.recovery.fixed_point.systems import (
     Graph,

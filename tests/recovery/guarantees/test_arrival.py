@@ -21,7 +21,7 @@ from libraries.columns import agg
 from libraries.columns.verbs.columns import Columns, Stream
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.classes import OperatorClass
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.recovery.guarantees import test_classes as tables
 from tests.timely.feeding import feed_batches_in_turn
 from timely.dataflow.keyed import Keyed

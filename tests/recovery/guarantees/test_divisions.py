@@ -38,7 +38,7 @@ from libraries.lindi.query import Base
 from libraries.lindi.records import Groups, Query
 from recovery.guarantees.classes import operators_of
 from recovery.guarantees.repeating import between_workers, divided
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.recovery.guarantees import test_arrival as arrival
 from tests.recovery.guarantees import test_classes as tables
 from tests.support.profile import effort

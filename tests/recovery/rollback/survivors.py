@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
-from recovery.kept import KeptMessages, Suppression
 from recovery.layout import EdgeInfo
-from recovery.metadata import Bound, after, at_epoch, everything, nothing
-from recovery.recorder import image
+from recovery.memory.kept_messages import KeptMessages, Suppression
+from recovery.metadata import Bound, after, at_epoch, everything, image, nothing
 from recovery.rollback.queues import goes_again, stays
 from timely.time import Summary, Time
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound
 from recovery.protocol import AskCost, Redone, Resent
-from recovery.recorder import WorkerRecorder
 from recovery.rollback.queues import cost
 from tests.recovery.layouts import layout
 from timely.data.batch import nbytes

@@ -18,11 +18,12 @@ import recovery.store.reading
 from recovery.agent.agent import Agent
 from recovery.agent.events import Heard
 from recovery.fixed_point.solve import LIVE
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import LogEntry
 from recovery.metadata import to_frontier
 from recovery.protocol import (
     Decision,
 )
-from recovery.recorder import LogEntry, WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import stays
 from tests.recovery.jobs import agent_of, job, named, tell

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
+from recovery.memory.recorder import WorkerRecorder
 from recovery.policy import Batch
-from recovery.recorder import WorkerRecorder
 from timely.data.messages import Message
 from timely.dataflow.plan import compile_plan
 from timely.io import Iterable

@@ -19,9 +19,10 @@ from falkirk.simulate.world import World
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.collection import Collection
 from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import NOTIFICATION, HistoryEvent
 from recovery.metadata import at_epoch
 from recovery.policy import LogHistory
-from recovery.recorder import NOTIFICATION, HistoryEvent, WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from tests.falkirk.simulate.programs import PROGRAMS
 from tests.recovery.layouts import layout

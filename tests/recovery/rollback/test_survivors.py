@@ -8,7 +8,7 @@ import pytest
 
 import recovery.fixed_point.solve as solving
 from recovery.epoch_ends import EpochEnds, KnownEnds
-from recovery.kept import KeptMessages, Suppression
+from recovery.memory.kept_messages import KeptMessages, Suppression
 from tests.recovery.rollback.survivors import PROGRAMS, UNLIMITED, Job, check
 from tests.support.mutation import GONE, Change, Rules
 

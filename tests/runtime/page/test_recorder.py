@@ -15,8 +15,8 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.history.archive import Archive
 from monitor.history.files import framed
 from recovery.store import StoreAddress
+from runtime.folders.store_folder import StoreFolder
 from runtime.page.recorder import HistoryRecorder
-from runtime.store_folder import StoreFolder
 from tests.monitor.web.programs import example_layout
 from tests.monitor.web.serving import running
 from tests.monitor.web.standing import StandingJob

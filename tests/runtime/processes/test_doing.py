@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from libraries.columns.verbs.dataflow import Dataflow
 from runtime.processes.heartbeat import doing
-from runtime.session import Session
+from runtime.session.session import Session
 from timely.io import Iterable
 
 

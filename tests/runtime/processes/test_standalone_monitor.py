@@ -17,9 +17,9 @@ from msgspec.msgpack import encode
 
 from recovery.layout import lay_out
 from runtime.control import Watch, frame
-from runtime.inputs import Limits
 from runtime.processes.standalone_monitor import NoMonitor
 from runtime.program import Program
+from runtime.sources.limits import Limits
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build, check
 from tests.runtime.watched import RECORDS, ROOT, Watched

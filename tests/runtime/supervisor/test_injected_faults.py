@@ -90,7 +90,7 @@ def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
     [
         (
             "runtime.processes.worker",
-            "runtime.observer:Observer._measure",
+            "runtime.recovery.observer:Observer._measure",
             ["worker 0 cannot tell", "worker 1 cannot tell"],
         ),
         pytest.param(

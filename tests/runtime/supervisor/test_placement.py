@@ -13,9 +13,9 @@ from libraries.columns.verbs.dataflow import Dataflow
 from recovery.place import Place
 from recovery.store.address import StoreAddress
 from runtime.control import FROM_CHILD, Control
-from runtime.inputs import Limits
 from runtime.processes.worker import HASTE
 from runtime.program import Program
+from runtime.sources.limits import Limits
 from runtime.supervisor import placement
 from runtime.supervisor.placement import LocalWorkers, Task
 from runtime.supervisor.processes import Child, Children

@@ -22,7 +22,7 @@ from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import FileSink
 from runtime.program import Program
 from runtime.run import run
-from runtime.session import Session
+from runtime.session.session import Session
 from runtime.supervisor.supervisor import Job
 from timely.errors import CodecError, FalkirkError, OperatorError, SinkError, WorkerLost
 from timely.io import Iterable, Rate

@@ -24,12 +24,12 @@ from recovery.policy import Lazy
 from recovery.store.address import StoreAddress
 from recovery.store.interface import StoreBusy, StoreUnwritable
 from runtime.control import Stats
+from runtime.folders.workspace import Workspace
 from runtime.program import Program
 from runtime.supervisor.result import Gathered
 from runtime.supervisor.starting import begin, begun, starts
 from runtime.supervisor.stop import stop_job
 from runtime.supervisor.supervisor import Job
-from runtime.workspace import Workspace
 from tests.runtime.job_under_test import build, check
 from tests.runtime.watched import RECORDS, ROOT, Watched, command, run
 from tests.support.beside import run_beside

@@ -151,7 +151,7 @@ def test_null_is_no_json_object(tmp_path: Path, lines: str, as_records: bool) ->
 
 def test_an_error_of_a_message_says_what_was_read() -> None:
     from recovery.protocol import decode_to_monitor
-    from runtime.hosts import read_greeting
+    from runtime.hosts.host import read_greeting
 
     deep = b"\x91" * 100_000
     for data in (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from libraries.columns import agg
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.timely.feeding import feed_in_turn
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import falkirk
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.falkirk.simulate.programs import ROADS, Roads, delayed_loops, distances
 from tests.timely.feeding import feed_in_turn
 from timely.dataflow.fingerprint import differences, fingerprint, outline

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import falkirk
 from falkirk import AtLeastOnce, Batches, Csv, Dataflow, Parquet, agg
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from timely.data.batch import as_polars
 from timely.dataflow.local_exchanges import staying
 from timely.dataflow.plan import Way, compile_plan

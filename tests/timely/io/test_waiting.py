@@ -12,7 +12,7 @@ import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import Listen
-from runtime.session import Session
+from runtime.session.session import Session
 from timely.io.waiting import wait_readable
 
 

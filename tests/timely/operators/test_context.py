@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
 from runtime.run import run
-from runtime.session import Session
+from runtime.session.cluster import Cluster
+from runtime.session.session import Session
 from timely.data.batch import Batch
 from timely.dataflow.wire import Probe
 from timely.errors import FalkirkError, OperatorError

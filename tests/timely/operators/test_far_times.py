@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import falkirk
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from timely.dataflow.windows import Session, Sliding, Tumbling
 from timely.io import Iterable
 

@@ -6,10 +6,10 @@ import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
+from recovery.memory.recorder import WorkerRecorder
 from recovery.policy import Eager, Lazy
-from recovery.recorder import WorkerRecorder
-from runtime.memory import Cluster
-from runtime.session import Session
+from runtime.session.cluster import Cluster
+from runtime.session.session import Session
 from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
 from timely.worker.worker import Worker

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import falkirk
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.timely.operators.processing import act, by_loop, fire
 from timely.errors import CodecError, FalkirkError, GraphError
 from timely.operators.process import KeyedProcess, Timers

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from libraries.columns.verbs.columns import Stream
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
-from runtime.session import Session
+from runtime.session.cluster import Cluster
+from runtime.session.session import Session
 from tests.timely.feeding import feed_in_turn
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
 from timely.dataflow.wire import Capture, Wire

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.session import Session as Driver
+from runtime.session.session import Session as Driver
 from timely.data.codec import decode, encode
 from timely.dataflow.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
 from timely.errors import GraphError, OperatorError

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from timely.data.codec import encode
 from timely.dataflow.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
 from timely.dataflow.wire import Capture

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from timely.dataflow.graph import Graph
 from timely.time import Summary, Time, leq, minimal_summaries
 from timely.worker.worker import Worker

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from timely.data.batch import Batch
 from timely.data.codec import encode_batch
 from timely.errors import CodecError

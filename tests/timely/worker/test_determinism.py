@@ -16,7 +16,7 @@ from typing import Any
 from libraries.columns import agg
 from libraries.columns.verbs.dataflow import Dataflow
 from runtime.links.frames import encode_frame
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 
 
 def program() -> Dataflow:

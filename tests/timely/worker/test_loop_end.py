@@ -8,7 +8,7 @@ import pytest
 
 from libraries.columns.verbs.columns import Stream
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator
 from timely.time import INF, Time

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
-from runtime.session import Session
+from runtime.session.cluster import Cluster
+from runtime.session.session import Session
 from tests.timely.feeding import feed_in_turn
 from timely.data.batch import Batch
 from timely.data.messages import Message

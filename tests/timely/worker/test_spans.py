@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import falkirk
 from falkirk import Columns, Limits, Sliding, Tumbling, agg
 from libraries.columns.kernels import rows as rows_module
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.recovery.agent.driven import DrivenAgents
 from tests.timely.worker.oracle import Oracle
 from timely.errors import OperatorError

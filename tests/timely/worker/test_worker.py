@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from libraries.columns.verbs.columns import Stream
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.timely.worker.oracle import Oracle
 from timely.data.batch import Batch, as_polars
 from timely.data.routing import shard_of, stable_hash, worker_of_shard

@@ -16,8 +16,8 @@ from libraries.columns import agg
 from libraries.columns.operators.aggregate import ColumnAggregate, PreAggregate, column_aggregate
 from libraries.columns.operators.changed_aggregate import ChangedAggregate
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
-from runtime.session import Session
+from runtime.session.cluster import Cluster
+from runtime.session.session import Session
 from tests.support.in_polars import expression_of
 from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import FakeContext, feed

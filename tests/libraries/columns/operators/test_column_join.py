@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from libraries.columns.operators.join import ColumnJoin
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.session import Session
+from runtime.session.session import Session
 from tests.timely.operators.fake_context import feed
 from timely.errors import GraphError, OperatorError
 from timely.time import Frontier

@@ -18,8 +18,8 @@ from libraries.columns.operators.sessions import ColumnSessions, _reached
 from libraries.columns.operators.windows import AT, START, ColumnWindows
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
-from runtime.session import Session
+from runtime.session.cluster import Cluster
+from runtime.session.session import Session
 from tests.support.in_polars import expression_of
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from libraries.columns import agg
 from libraries.columns.operators.aggregate import ColumnAggregate, PreAggregate, column_aggregate
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
 from timely.errors import OperatorError

@@ -24,8 +24,8 @@ from libraries.columns import agg
 from libraries.columns.verbs.columns import Stream
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql
-from runtime.memory import Cluster
 from runtime.run import run
+from runtime.session.cluster import Cluster
 from timely.data.batch import as_polars
 from timely.data.sums import split as split_sums
 from timely.data.sums import terms

@@ -19,8 +19,8 @@ from libraries.columns.schemas.inference import after
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import Csv, Parquet
-from runtime.memory import Cluster
 from runtime.run import run
+from runtime.session.cluster import Cluster
 from timely.data.batch import as_polars
 from timely.errors import FalkirkError, GraphError, OperatorError
 from timely.io import Batches, Iterable

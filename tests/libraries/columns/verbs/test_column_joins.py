@@ -16,7 +16,7 @@ from libraries.columns.operators.expiring_join import ExpiringJoin
 from libraries.columns.operators.interval_join import IntervalJoin
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.timely.operators.fake_context import FakeContext
 from timely.errors import GraphError
 from timely.operators.window_shapes import Epochs

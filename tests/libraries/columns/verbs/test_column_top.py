@@ -15,7 +15,7 @@ from libraries.columns.operators.join import CHANGE
 from libraries.columns.operators.top import RunningTop
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import FakeContext, feed
 from timely.data.batch import as_polars

@@ -18,7 +18,7 @@ from libraries.columns.operators.expiring_aggregate import ExpiringAggregate
 from libraries.columns.state import ExpiringTotals
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.memory import Cluster
+from runtime.session.cluster import Cluster
 from tests.support.in_polars import expression_of
 from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import FakeContext

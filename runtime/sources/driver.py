@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
 
-import msgspec
 import polars as pl
-import pyarrow as pa
-from msgspec.structs import replace
 
-from runtime.content_fingerprint import Content, is_of_input, of_input
 from runtime.control import JobStats
-from runtime.kept_input import KeptPartition
-from runtime.read_ahead import ReadAhead
+from runtime.sources.limits import Limits
+from runtime.sources.positions import Ends, Mark, PartitionPosition
+from runtime.sources.read_ahead import ReadAhead
+from runtime.sources.reader import Reader
+from runtime.sources.recognition import fingerprint, recognise
+from runtime.sources.replay_buffer import KeptPartition
 from timely.data.span import Span, in_few_batches
 from timely.dataflow.graph import Node
-from timely.errors import FalkirkError, OperatorError, SourceError, at_line, told
+from timely.errors import FalkirkError, SourceError, told
 from timely.io.descriptors import with_descriptors
 from timely.io.interface import (
-    ChecksummedPartition,
     Chunk,
-    ClockedPartition,
     End,
     Files,
     Partition,
@@ -34,133 +30,8 @@ from timely.io.interface import (
     Wait,
     source_repeats,
 )
-from timely.time import FINITE, INF
+from timely.time import INF
 from timely.worker.worker import Worker
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits on work in flight.
-
-    They are independent of the frequency of checkpoints.
-
-    `epochs`: how many epochs a source may be ahead of the oldest epoch that is not complete where its records end.
-    `bytes`: how many bytes may wait in the queues of a worker, or for its links, before sources everywhere pause.
-    `seconds`: with a store, how much work, in seconds of a worker's processor time, may be open in epochs that it has read: it
-    reads fewer than `epochs` ahead where they take long, two at least (one where others read most epochs), because a failure
-    makes others do them again.
-
-    >>> flow = falkirk.Dataflow()
-    >>> seen = flow.source("items", falkirk.Iterable(range(4), epoch_every=1)).capture("out")
-    >>> len(falkirk.run(flow, limits=falkirk.Limits(epochs=2)).captured("out"))
-    4
-    """
-
-    epochs: int = 32
-    bytes: int = 256 << 20
-    seconds: float = 0.02
-
-    def __post_init__(self) -> None:
-        for limit in (self.epochs, self.bytes):
-            if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-                raise FalkirkError(
-                    at_line(f"limits are whole numbers from 1 up, or nothing could ever be read: {self}")
-                )
-        if not self.seconds >= 0:
-            raise FalkirkError(at_line(f"seconds of open work are a number from 0 up, not {self.seconds!r}"))
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """Position of a partition after an epoch, and data to recognise the epoch."""
-
-    epoch: int
-    position: Position
-    before: Position = None
-    """Position at the start of the epoch."""
-    content: Content = msgspec.field(default_factory=Content)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionPosition:
-    """Partition's part of a checkpoint: position to resume at, and the epoch before.
-
-    That epoch is recognised by its fingerprint.
-    """
-
-    partition: str
-    position: Position
-    ended: bool
-    before: Position = None
-    fingerprint: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """End positions of the epochs from `begin` on, before `upto`.
-
-    See `recovery.epoch_ends`.
-    """
-
-    begin: int
-    upto: int
-    partitions: Mapping[str, tuple[tuple[int, Position], ...]]
-    alone: bool
-
-
-_NO_MARK = Mark(-1, None)
-"""Mark of a partition with nothing read yet."""
-
-
-@dataclass(slots=True)
-class _Reader:
-    partition: Partition
-    epoch: int = 0
-    ended: bool = False
-    wake: float = 0.0
-    fileno: int | None = None
-    positions: deque[Mark] = field(default_factory=deque)
-    """Position after each epoch read, for epochs a rollback may repeat."""
-    final: Mark = _NO_MARK
-    """Mark of the last epoch never to be read again."""
-    shift: int = 0
-    """Offset added to the partition's epochs.
-
-    They may begin anew in a new process, or go on in one that is over for the job.
-    """
-    acknowledged: Position = None
-    """Last position acknowledged to the partition."""
-    again: deque[tuple[int, Position]] = field(default_factory=deque)
-    """Epochs to be read as they were read before, with their end positions."""
-    least: int = 0
-    """Lowest epoch for new records: other workers have all earlier epochs."""
-
-
-_BATCHES = (pl.DataFrame, list, pa.Table)
-_MOST_WAITS = 1000
-"""Consecutive waits tolerated from a partition when an epoch is read again."""
-
-
-def _check(partition: Partition, chunk: Any) -> None:
-    """Raise SourceError unless `chunk` is a valid result of `read`.
-
-    A user's source may return anything.
-    """
-    why = ""
-    if isinstance(chunk, Chunk):
-        epoch, data = chunk.epoch, chunk.data
-        if type(epoch) is not int:
-            why = f"a chunk with epoch {epoch!r}: it is a whole number, an int"
-        elif not 0 <= epoch < FINITE:
-            why = f"a chunk with epoch {epoch}: it is a number from 0 up, and below {FINITE}"
-        elif data is not None and not isinstance(data, _BATCHES):
-            why = f"{type(data).__name__} for a batch: give a list of records, a Polars frame or an Arrow table"
-    elif isinstance(chunk, Wait):
-        if not (chunk.seconds is None or isinstance(chunk.seconds, int | float)):
-            why = f"{chunk!r}: its seconds are a number, or None"
-    elif not isinstance(chunk, End):
-        why = f"{chunk!r}, where read() returns a Chunk, a Wait or End(); is a return missing?"
-    if why:
-        raise SourceError(f"partition {partition.name} gives {why}")
 
 
 class SourceDriver:
@@ -200,7 +71,7 @@ class SourceDriver:
         self.tells &= not self._rereadable or all(hasattr(partition, "read_until") for partition in opened)
         self._told = 0
         """First epoch with an end not yet reported."""
-        self._readers = [_Reader(partition) for partition in opened]
+        self._readers = [Reader(partition) for partition in opened]
         self._live = list(self._readers)
         self._ahead = ReadAhead() if rereads else None
         """Adaptive limit on open epochs; None without recovery."""
@@ -283,39 +154,13 @@ class SourceDriver:
         if reader is None:
             return False
         try:
-            chunk = self._read(reader)
+            chunk = reader.read(self._clocked and self._rereadable)
         except FalkirkError as error:
             raise type(error)(str(self._blame(error))) from error
         except Exception as error:
             text = error if isinstance(error, OSError) else told(error)
             raise self._blame(SourceError(f"partition {reader.partition.name}: {text}")) from error
         return self._take(reader, chunk)
-
-    def _read(self, reader: _Reader) -> Chunk | Wait | End:
-        """Next chunk of a partition, with its epoch in this job."""
-        if not reader.again:
-            chunk = reader.partition.read()
-            _check(reader.partition, chunk)
-            if not isinstance(chunk, Chunk):
-                return chunk
-            if self._clocked and self._rereadable:  # its clock may be behind this job's epochs: all are moved
-                reader.shift, reader.least = max(reader.shift, reader.least - chunk.epoch), 0
-            if reader.shift or chunk.epoch < reader.least:
-                epoch = max(chunk.epoch + reader.shift, reader.least)
-                chunk = replace(chunk, epoch=epoch, closes=chunk.closes and epoch == chunk.epoch + reader.shift)
-            return chunk
-        epoch, end = reader.again[0]
-        again: ClockedPartition = reader.partition  # type: ignore[assignment]  # any other does not tell where epochs end
-        chunk = again.read_until(end)
-        _check(again, chunk)
-        if isinstance(chunk, Chunk):
-            return replace(chunk, epoch=epoch, closes=chunk.position == end)
-        if isinstance(chunk, End):
-            raise SourceError(
-                f"partition {reader.partition.name} ends before position {end!r}, up to which it was read before. Bring the "
-                "input back as it was, or start anew with an empty store"
-            )
-        return chunk
 
     def _oldest(self) -> int:
         """Oldest epoch not yet complete at the ends of this source's records."""
@@ -334,19 +179,19 @@ class SourceDriver:
         if self._ahead is not None and self._live:
             self._ahead.measure(spent, self._oldest())
 
-    def _free(self, limits: Limits) -> list[_Reader]:
+    def _free(self, limits: Limits) -> list[Reader]:
         """Partitions within the limit on epochs."""
         if not self._live:
             return []
         bound = self._bound(self._oldest(), limits)
         return [reader for reader in self._live if reader.epoch < bound]
 
-    def _next(self, bound: int) -> _Reader | None:
+    def _next(self, bound: int) -> Reader | None:
         """Readable partition with the lowest epoch below `bound`; None if there is none."""
         live = self._live
         if len(live) == 1 and not live[0].wake and live[0].fileno is None:
             return live[0] if live[0].epoch < bound else None
-        best: _Reader | None = None
+        best: Reader | None = None
         now = self._clock()
         for reader in live:
             asleep = reader.wake > now and reader.fileno is None
@@ -358,7 +203,7 @@ class SourceDriver:
                 best = reader
         return best
 
-    def _take(self, reader: _Reader, chunk: Chunk | Wait | End) -> bool:
+    def _take(self, reader: Reader, chunk: Chunk | Wait | End) -> bool:
         node = self.node.index
         if isinstance(chunk, Wait):
             now = self._clock()
@@ -383,8 +228,8 @@ class SourceDriver:
             if self._ahead is not None:
                 self._ahead.read(chunk.epoch)
             if reader.again:
-                self._pass(reader, chunk.position)
-            self._remember(reader, chunk)
+                reader.finish_repeated(chunk.position)
+            reader.remember(chunk, self._rereads)
             if chunk.data is not None and (rows := len(chunk.data)):
                 self.records += rows
                 if self.gathers and isinstance(chunk.data, pl.DataFrame):
@@ -434,48 +279,19 @@ class SourceDriver:
                 reader.acknowledged = safe
                 reader.partition.ack(safe)
 
-    def _remember(self, reader: _Reader, chunk: Chunk) -> None:
-        last = reader.positions[-1] if reader.positions else reader.final
-        same = last.epoch == chunk.epoch
-        content = last.content if same or not self._rereads else Content()
-        if self._rereads and chunk.data is not None and len(chunk.data):
-            if getattr(reader.partition, "checksums", False):
-                content.rows += len(chunk.data)
-            else:
-                content.add(chunk.data, held=getattr(reader.partition, "held", False))
-        mark = Mark(chunk.epoch, chunk.position, last.before if same else last.position, content)
-        if same and reader.positions:
-            reader.positions[-1] = mark
-        else:
-            reader.positions.append(mark)
-
-    def _marks(self, epoch: int) -> Iterator[tuple[_Reader, Mark]]:
-        """Mark of each partition at the end of all epochs before `epoch`."""
-        for reader in self._readers:
-            mark = reader.final
-            for read in reader.positions:
-                if read.epoch >= epoch:
-                    break
-                mark = read
-            yield reader, mark
-
     def positions(self, epoch: int) -> list[PartitionPosition]:
         """Position of each partition at the end of all epochs before `epoch`."""
         found = []
-        for reader, mark in self._marks(epoch):
+        for reader in self._readers:
+            mark = reader.mark(epoch)
             over = reader.ended and (not reader.positions or reader.positions[-1].epoch < epoch)
-            number = self._fingerprint(reader.partition, mark)
+            number = self._fingerprint(reader, mark)
             found.append(PartitionPosition(reader.partition.name, mark.position, over, mark.before, number))
         return found
 
-    def _fingerprint(self, partition: Partition, mark: Mark) -> int:
-        """Fingerprint of the epoch before a mark; 0 if nothing was read or input is gone."""
-        if not mark.content.counted:
-            return mark.content.fingerprint()
+    def _fingerprint(self, reader: Reader, mark: Mark) -> int:
         try:
-            return _checksum(partition, mark.before, mark.position)
-        except SourceError:
-            return 0  # the job can do without: who reads this again will hear of it
+            return fingerprint(reader.partition, mark)
         except FalkirkError as error:
             raise self._blame(error) from error
 
@@ -520,7 +336,7 @@ class SourceDriver:
             if gone:
                 names = ", ".join(sorted(gone))
                 raise self._blame(SourceError(f"the job had read from {names} before it was stopped, and that is gone"))
-        here = {} if epoch is None else {reader.partition.name: mark.position for reader, mark in self._marks(epoch)}
+        here = {} if epoch is None else {reader.partition.name: reader.mark(epoch).position for reader in self._readers}
         for reader in self._readers:
             name = reader.partition.name
             at: Position = None
@@ -552,7 +368,7 @@ class SourceDriver:
                     reader.partition.seek(at)
                 except FalkirkError as error:
                     raise self._blame(error) from error
-            self._pass(reader, at)
+            reader.finish_repeated(at)
         if self._ahead is not None:
             self._ahead.begin()
         self._told = INF + 1 if epoch is None else epoch if self._readers else 0
@@ -560,66 +376,14 @@ class SourceDriver:
         if epoch is not None:
             self._worker.advance(self.node.index, (min(r.epoch for r in self._live),) if self._live else None)
 
-    def _pass(self, reader: _Reader, position: Position) -> None:
-        """Finish the repeated epochs with their end at `position`."""
-        while reader.again and reader.again[0][1] == position:
-            reader.epoch = reader.again.popleft()[0] + 1
-
-    def _recognise(self, reader: _Reader, place: PartitionPosition) -> None:
-        """Verify the epoch before a position by reading it once more.
-
-        Going on where other input has come would mix two inputs.
-        """
-        partition = reader.partition
-        if is_of_input(place.fingerprint):
-            if not hasattr(partition, "checksum"):
-                raise self._blame(_other_input(partition, place, "what it holds"))
-            try:
-                found = _checksum(partition, place.before, place.position)
-            except FalkirkError as error:
-                raise self._blame(error) from error
-            if found != place.fingerprint:
-                raise self._blame(_other_input(partition, place, "what it holds"))
-            return
+    def _recognise(self, reader: Reader, place: PartitionPosition) -> None:
+        """Verify the epoch before a position of a partition, with a note if nobody can."""
         try:
-            partition.seek(place.before)
-            again = getattr(partition, "read_until", None)
-            content, epoch, waits = Content.like(place.fingerprint), None, 0
-            while True:
-                chunk = partition.read() if again is None else again(place.position)
-                if isinstance(chunk, Wait):
-                    waits += 1
-                    if waits > _MOST_WAITS:
-                        self._not_recognised(partition, "has nothing yet where it is read again", "comes")
-                        return
-                    continue
-                one = again is None and not self._anew  # otherwise it may be several of the partition's
-                another = one and epoch is not None and isinstance(chunk, Chunk) and chunk.epoch != epoch
-                if not isinstance(chunk, Chunk) or (another and content.rows):
-                    if one and self._clocked and content.rows:  # it has passed the place
-                        self._not_recognised(partition, "is cut otherwise when it is read again", "goes into epochs")
-                        return
-                    break
-                epoch, waits = chunk.epoch, 0
-                if chunk.data is not None and len(chunk.data):
-                    content.add(chunk.data)
-                if chunk.position == place.position:
-                    break
+            note = recognise(reader.partition, place, self._anew, self._clocked)
         except FalkirkError as error:
             raise self._blame(error) from error
-        if content.fingerprint() != place.fingerprint:
-            count = f"{content.rows:,} record{'' if content.rows == 1 else 's'}"
-            raise self._blame(_other_input(partition, place, f"the epoch of {count}" if content.rows else "no record"))
-
-    def _not_recognised(self, partition: Partition, why: str, does: str) -> None:
-        """Note for the user: a partition without `read_until` could not be verified.
-
-        It gives its input, or ends its epochs, at its own pace.
-        """
-        self._note(
-            f"source {self.node.name!r} ({self.node.site}): partition {partition.name} {why}, so nobody knows that it holds "
-            f"what it held when the job was saved. If its input {does} at a pace of its own, let it have read_until(position)"
-        )
+        if note:
+            self._note(f"source {self.node.name!r} ({self.node.site}): {note}")
 
     def close(self) -> None:
         """Close the partitions; acknowledge their input if the job is over."""
@@ -633,23 +397,3 @@ class SourceDriver:
 
     def _blame(self, error: FalkirkError) -> SourceError:
         return SourceError(f"source {self.node.name!r} ({self.node.site}): {error}")
-
-
-def _checksum(partition: Partition, begin: Position, end: Position) -> int:
-    """Fingerprint of the input between two positions, by the partition's checksum."""
-    asked: ChecksummedPartition = partition  # type: ignore[assignment]  # of any other records were picked out
-    try:
-        return of_input(asked.checksum(begin, end))
-    except FalkirkError:
-        raise
-    except Exception as error:
-        raise OperatorError(f"partition {partition.name}: its checksum() failed: {told(error)}") from error
-
-
-def _other_input(partition: Partition, place: PartitionPosition, what: str) -> SourceError:
-    """Error about changed input before a saved position; `what` has changed."""
-    return SourceError(
-        f"partition {partition.name} holds something else than when the job was saved: {what} before position "
-        f"{place.position!r} is not what was read then. Bring the input back as it was, and the source's arguments, "
-        "or start anew with an empty store"
-    )

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from runtime.control import JobStats
-from runtime.workspace import RunningJob, Workspace
+from runtime.folders.workspace import RunningJob, Workspace
 from timely.data.batch import Batch
 from timely.data.messages import Captured, CommitSink, Effect, StartJob, WriteSink
 from timely.dataflow.graph import Node

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recovery.agent.agent import Agent
+from recovery.memory.recorder import WorkerRecorder
+from recovery.memory.records import LogEntry
 from recovery.protocol import END, ROWS, Closely, Member, Observe, Observed, ObservedHold, ToWorker, Working
-from recovery.recorder import LogEntry, WorkerRecorder
 from runtime.control import JobStats
 from timely.data.batch import Batch, nbytes
 from timely.operators.stateless import Measured, Stateless

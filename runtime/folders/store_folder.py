@@ -44,7 +44,7 @@ class StoreFolder:
 
     @property
     def files(self) -> Path:
-        """Folder for files of operators' jobs (`runtime.workspace`)."""
+        """Folder for files of operators' jobs (`runtime.folders.workspace`)."""
         return self.path / "files"
 
     @property

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from random import Random
 
 from recovery.place import Place
-from runtime.inputs import Limits
-from runtime.session import Session
-from runtime.workspace import Workspace
+from runtime.folders.workspace import Workspace
+from runtime.session.session import Session
+from runtime.sources.limits import Limits
 from timely.data.batch import Batch
 from timely.data.messages import Frame
 from timely.dataflow.dataflow import Dataflow
@@ -136,7 +136,7 @@ class Cluster:
 
     def explain(self) -> str:
         """Report on pending work, on every worker."""
-        from runtime.explain import report
+        from runtime.session.explain import report
 
         return "\n".join(report(session.worker) for session in self.sessions)
 

@@ -6,7 +6,7 @@ Logs and staged output count while the monitor is away.
 from __future__ import annotations
 
 from recovery.agent.agent import Agent
-from recovery.recorder import LogEntry
+from recovery.memory.records import LogEntry
 from timely.data.batch import nbytes
 from timely.operators.ends import StagedEnd
 

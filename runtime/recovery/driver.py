@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from recovery.agent.agent import Agent
+from recovery.agent.backpressure import Backpressure
 from recovery.agent.effects import (
     Acknowledge,
     AskPositions,
@@ -31,15 +32,14 @@ from recovery.agent.events import (
     Stored,
     TurnEnded,
 )
-from recovery.backpressure import Backpressure
 from recovery.checkpoint.pace import Pace
 from recovery.checkpoint.records import SourcePosition
 from recovery.epoch_ends import EpochEnds
 from recovery.protocol import ToMonitor, ToWorker
 from recovery.store.interface import Buffer
-from runtime.inputs import PartitionPosition
-from runtime.observer import Observer
-from runtime.session import Session
+from runtime.recovery.observer import Observer
+from runtime.session.session import Session
+from runtime.sources.positions import PartitionPosition
 from timely.data.messages import Frame
 from timely.errors import FalkirkError
 
@@ -87,7 +87,7 @@ class StoreClient(Protocol):
 
 
 class RecoveryDriver:
-    """Recovery of a session's worker, as a `runtime.session.Participant`.
+    """Recovery of a session's worker, as a `runtime.session.session.Participant`.
 
     `spent` gives the processor seconds used by the calling thread; `say` gets notes for the user; `patience`: seconds
     for which the monitor may be silent.

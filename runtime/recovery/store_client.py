@@ -38,7 +38,7 @@ def opened_again(address: StoreAddress, identity: bytes | None = None) -> tuple[
 
 
 class ThreadedStore:
-    """`runtime.recovery_driver.StoreClient` with one thread and operations in order.
+    """`runtime.recovery.driver.StoreClient` with one thread and operations in order.
 
     An error ends nothing here: that of a put is handed back, and what comes next is tried all the same. A blob that cannot be
     deleted is left: whoever takes over finds it.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from runtime.scratch import Scratch
+from runtime.folders.scratch import Scratch
 from timely.errors import FalkirkError
 
 VARIABLE = "FALKIRK_FILES"

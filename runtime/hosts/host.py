@@ -15,15 +15,15 @@ from collections.abc import Callable
 import msgspec
 
 from runtime.control import Built
-from runtime.explain import print_report
-from runtime.host_file import HostEntry, HostFile, create_host_files
-from runtime.inputs import Limits
-from runtime.job import Drive, OnStats, Result, explaining, run_here
+from runtime.folders.workspace import Workspace
+from runtime.hosts.host_file import HostEntry, HostFile, create_host_files
 from runtime.links.zeromq import ZmqLink
 from runtime.links.zeromq_sockets import Timing
 from runtime.program import Program, built, check_alike
-from runtime.session import Session
-from runtime.workspace import Workspace
+from runtime.session.explain import print_report
+from runtime.session.job import Drive, OnStats, Result, explaining, run_here
+from runtime.session.session import Session
+from runtime.sources.limits import Limits
 from timely.data.codec.typed import Typed
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import read_outline

@@ -12,8 +12,8 @@ from types import FrameType
 from typing import Any
 
 from runtime.control import Stats
-from runtime.garbage import sought_seldom
-from runtime.session import Session
+from runtime.session.garbage import sought_seldom
+from runtime.session.session import Session
 from timely.data.batch import Batch
 from timely.dataflow.graph import captured_as
 from timely.dataflow.wire import Capture
