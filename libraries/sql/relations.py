@@ -18,6 +18,7 @@ from libraries.columns import agg
 from libraries.columns.operators.join import CHANGE
 from libraries.columns.verbs.changes import Changes
 from libraries.columns.verbs.columns import Columns
+from libraries.columns.verbs.signs import LAST
 from libraries.sql.expressions import Expression, Late, refuse
 from timely.data.batch import Batch, as_polars
 from timely.data.kernels.expressions import FEW, apply, compiled
@@ -134,7 +135,7 @@ class _OfBatches:
         if made is None:
             made = getattr(frame, self._verb)(*exprs)
         last = self._signed and self._verb == "with_columns"
-        return made.select(pl.all().exclude(CHANGE), CHANGE) if last else made
+        return made.select(*LAST) if last else made
 
 
 def united(parts: Sequence[Relation]) -> Relation:

@@ -17,18 +17,17 @@ from libraries.columns.operators.changed_aggregate import KEPT, ChangedAggregate
 from libraries.columns.operators.join import CHANGE, How
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import check_made, check_options
-from libraries.columns.schemas.selections import flat
 from libraries.columns.schemas.wildcards import sparing, sparing_named
 from libraries.columns.verbs.columns import Columns, GroupBy
 from libraries.columns.verbs.key_pairs import Keys
+from libraries.columns.verbs.signs import REFUSED, SIGNS
 from libraries.columns.verbs.stateless import StatelessVerbs
 from libraries.columns.verbs.top import top_of_groups
 from timely.data.batch import columns_of
 from timely.dataflow.keyed import Over
-from timely.dataflow.wire import DESCENDING, Capture, Probe, check_at_root, naming_options, view
+from timely.dataflow.wire import DESCENDING, check_at_root, naming_options, view
 from timely.errors import GraphError, user_site
 from timely.io.column_types import Schema, polars_types
-from timely.io.interface import Sink
 from timely.operators.channels import Exchange
 from timely.operators.window_shapes import Epochs, Length
 
@@ -42,6 +41,11 @@ def _refused(verb: str) -> Callable[..., NoReturn]:
         self._check_read(verb)
 
     return refuse
+
+
+def _signed(made: Any) -> Any:
+    """Columns as changes; other results unchanged."""
+    return view(made, Changes) if isinstance(made, Columns) else made
 
 
 class Changes(Columns):
@@ -71,13 +75,6 @@ class Changes(Columns):
             f"inner joins and totals of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
         )
 
-    distinct = _refused("distinct")
-    window = _refused("window")
-    split_late = _refused("split_late")
-    iterate = _refused("iterate")
-    sort = _refused("sort")
-    connect_loop = _refused("connect_loop")
-
     def rows(self) -> Columns:
         """The same rows as plain columns, with the sign as an ordinary column.
 
@@ -91,156 +88,6 @@ class Changes(Columns):
         [[('s', 4, -1)]]
         """
         return view(self, Columns)
-
-    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
-        """Polars' `select` on every batch; the sign is kept.
-
-        Raises:
-            GraphError: as `Columns.select`, and for a column in the place of the sign.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.select(euros=pl.col("price") * 2).capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[(6, 1), (8, 1)], [(8, -1), (12, 1)]]
-        """
-        chosen = [each for each in flat(tuple(sparing(CHANGE, "select", exprs))) if not _is_the_sign(each)]
-        named = sparing_named(CHANGE, "select", named)
-        _check_kept("select", chosen, named)
-        return view(self.rows().select(*chosen, name=name, **named, **{CHANGE: pl.col(CHANGE)}), Changes)
-
-    def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Changes:
-        """Polars' `with_columns` on every batch. The sign stays, in the last column.
-
-        Raises:
-            GraphError: as `Columns.with_columns`, and for a column in the place of the sign.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.with_columns(euros=pl.col("price") * 2).capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3, 6, 1), ('s', 4, 8, 1)], [('s', 4, 8, -1), ('s', 6, 12, 1)]]
-        """
-        chosen = flat(tuple(sparing(CHANGE, "with_columns", exprs)))
-        named = sparing_named(CHANGE, "with_columns", named)
-        _check_kept("with_columns", chosen, named)
-        made = self.rows().with_columns(*chosen, name=name, **named)
-        return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE)), Changes)
-
-    def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Changes:
-        """Polars' `filter` on every batch, on added and retracted rows alike.
-
-        Raises:
-            GraphError: as `Columns.filter`, and for an expression of several columns that calls a function.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.filter(pl.col("price") > 4).capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[('s', 6, 1)]]
-        """
-        return view(
-            self.rows().filter(*sparing(CHANGE, "filter", predicates), name=name, **constraints),
-            Changes,
-        )
-
-    def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Changes, Changes]:
-        """Split changes into two streams: `predicate` true, and the others.
-
-        Raises:
-            GraphError: as `Columns.branch`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> dear, cheap = best.branch(pl.col("price") > 4)
-        >>> seen = cheap.capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1)]]
-        """
-        (predicate,) = sparing(CHANGE, "branch", [predicate])
-        yes, no = self.rows().branch(predicate, name)
-        return view(yes, Changes), view(no, Changes)
-
-    def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Changes:
-        """Call `function(batch)` on every batch, with the sign as a column.
-
-        Raises:
-            GraphError: as `Columns.inspect`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.inspect(lambda batch: print(len(batch), "rows")).capture("out")
-        >>> result = falkirk.run(flow)
-        2 rows
-        2 rows
-        """
-        return view(self.rows().inspect(function, name), Changes)
-
-    def exchange(self, *by: str, name: str | None = None) -> Changes:
-        """Send rows with equal values in the columns `by` to the same worker.
-
-        Raises:
-            GraphError: as `Columns.exchange`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.exchange("shop").capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
-        """
-        return view(self.rows().exchange(*by, name=name), Changes)
-
-    def broadcast(self, name: str | None = None) -> Self:
-        """Send every batch to every worker.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.broadcast().capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
-        """
-        return view(self.rows().broadcast(name), type(self))
-
-    def leave(self, name: str | None = None) -> Self:
-        """This stream outside the scope it is in.
-
-        Into a scope changes cannot go: totals begin anew there with each epoch.
-
-        Raises:
-            GraphError: as `Columns.leave`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> inside = sales.enter(flow.scope("inner"))
-        >>> best = inside.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.leave().filter(shop="s").capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[('s', 4, 1)], [('s', 6, 1)]]
-        """
-        return view(self.rows().leave(name), type(self))
 
     def concat(self, *others: Columns) -> Self:
         """Merge these changes and others into one stream.
@@ -265,53 +112,6 @@ class Changes(Columns):
                 )
         sides = [other.rows() if isinstance(other, Changes) else other for other in others]
         return view(self.rows().concat(*sides), type(self))
-
-    def probe(self, name: str | None = None) -> Probe:
-        """Add a probe of the progress of this stream.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> best.probe("done").name
-        'done'
-        """
-        return self.rows().probe(name)
-
-    def capture(self, name: str | None = None) -> Capture:
-        """Deliver every batch with its time, and the sign as a column, to the program.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
-        """
-        return self.rows().capture(name)
-
-    def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
-        """Write the stream to `sink`, epoch by epoch, with the sign as a column.
-
-        Raises:
-            GraphError: as `Columns.to`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> best.to(falkirk.Console())
-        >>> result = falkirk.run(flow)
-        0: {'shop': 'n', 'price': 3, 'change': 1}
-        0: {'shop': 's', 'price': 4, 'change': 1}
-        1: {'shop': 's', 'price': 4, 'change': -1}
-        1: {'shop': 's', 'price': 6, 'change': 1}
-        """
-        self.rows().to(sink, name, require)
 
     def join(
         self,
@@ -388,177 +188,6 @@ class Changes(Columns):
         product = signs[0] if len(signs) == 1 else signs[0] * signs[1]
         return view(found.select(pl.exclude(*_SIGNS), product.alias(CHANGE)), Changes)
 
-    def drop(self, *columns: Any, strict: bool = True, name: str | None = None) -> Changes:
-        """Rows without the named columns; the sign stays.
-
-        Raises:
-            GraphError: as `Columns.drop`, and for the sign, or anything but names.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> best.drop("shop").schema
-        Schema([('price', Int64), ('change', Int8)])
-        """
-        if not all(isinstance(each, str) and each != CHANGE for each in flat(columns)):
-            raise GraphError(
-                f"{user_site()}: drop of changes takes names of columns, and not that of the sign, {CHANGE!r}, which rows() "
-                "makes a column like others"
-            )
-        return view(self.rows().drop(*columns, strict=strict, name=name), Changes)
-
-    def rename(
-        self, mapping: Mapping[str, str] | Callable[[str], str], *, strict: bool = True, name: str | None = None
-    ) -> Changes:
-        """Rename columns; the sign keeps its name.
-
-        Raises:
-            GraphError: as `Columns.rename`, and for the sign, or its name for another column.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> best.rename({"price": "paid"}).schema
-        Schema([('shop', String), ('paid', Int64), ('change', Int8)])
-        """
-        if isinstance(mapping, Mapping):
-            if CHANGE in (*mapping, *mapping.values()):
-                raise GraphError(f"{user_site()}: rename of changes leaves the sign {CHANGE!r} as it is")
-            return view(self.rows().rename(mapping, strict=strict, name=name), Changes)
-        if callable(mapping):
-            function = mapping
-            mapping = lambda each: each if each == CHANGE else function(each)  # noqa: E731
-        return view(self.rows().rename(mapping, strict=strict, name=name), Changes)
-
-    def cast(self, dtypes: Any, *, strict: bool = True, name: str | None = None) -> Changes:
-        """Convert columns to other types; the sign keeps its own.
-
-        Raises:
-            GraphError: as `Columns.cast`, and for the sign.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> best.cast({"price": float}).schema
-        Schema([('shop', String), ('price', Float64), ('change', Int8)])
-        """
-        if isinstance(dtypes, Mapping):
-            if CHANGE in dtypes:
-                raise GraphError(f"{user_site()}: cast of changes leaves the sign {CHANGE!r} as it is")
-            return self._kept(self.rows().cast(dtypes, strict=strict, name=name))
-        return self.with_columns(pl.all().cast(dtypes, strict=strict), name=name)
-
-    def drop_nulls(self, subset: Any = None, *, name: str | None = None) -> Changes:
-        """Rows without nulls, both added and retracted.
-
-        Raises:
-            GraphError: as `Columns.drop_nulls`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.drop_nulls("price").capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3, 1), ('s', 4, 1)], [('s', 4, -1), ('s', 6, 1)]]
-        """
-        return view(self.rows().drop_nulls(subset, name=name), Changes)
-
-    def drop_nans(self, subset: Any = None, *, name: str | None = None) -> Changes:
-        """Rows without NaN, both added and retracted.
-
-        Raises:
-            GraphError: as `Columns.drop_nans`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.cast({"price": float}).drop_nans("price").capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[('n', 3.0, 1), ('s', 4.0, 1)], [('s', 4.0, -1), ('s', 6.0, 1)]]
-        """
-        return view(self.rows().drop_nans(subset, name=name), Changes)
-
-    def fill_null(self, value: Any, *, name: str | None = None) -> Changes:
-        """Replace nulls by `value`; the sign stays.
-
-        Raises:
-            GraphError: as `Columns.fill_null`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.select(rest=pl.col("price").replace(4, None)).fill_null(0).capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[(0, 1), (3, 1)], [(0, -1), (6, 1)]]
-        """
-        (value,) = sparing(CHANGE, "fill_null", [value])
-        return self._kept(self.rows().fill_null(value, name=name))
-
-    def fill_nan(self, value: Any, *, name: str | None = None) -> Changes:
-        """Replace NaN by `value`; the sign stays.
-
-        Raises:
-            GraphError: as `Columns.fill_nan`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.select(root=(5.0 - pl.col("price")).sqrt().floor()).fill_nan(0.0).capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[(1.0, 1), (1.0, 1)], [(0.0, 1), (1.0, -1)]]
-        """
-        (value,) = sparing(CHANGE, "fill_nan", [value])
-        return self._kept(self.rows().fill_nan(value, name=name))
-
-    def explode(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
-        """One row for each item of list columns, with the sign of the original row.
-
-        Raises:
-            GraphError: as `Columns.explode`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> seen = best.select(coins=pl.concat_list(pl.col("price") - 1, 1)).explode("coins").capture("out")
-        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
-        [[(1, 1), (1, 1), (2, 1), (3, 1)], [(1, -1), (1, 1), (3, -1), (5, 1)]]
-        """
-        chosen = sparing(CHANGE, "explode", [columns, *more_columns])
-        return view(self.rows().explode(*chosen, name=name), Changes)
-
-    def unnest(self, columns: Any, *more_columns: Any, name: str | None = None) -> Changes:
-        """Replace columns of structs by a column for each field; the sign stays.
-
-        Raises:
-            GraphError: as `Columns.unnest`.
-
-        >>> import polars as pl
-        >>> flow = falkirk.Dataflow()
-        >>> days = [pl.DataFrame({"shop": ["n", "s"], "price": [3, 4]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
-        >>> sales = flow.columns("sales", falkirk.Batches(days))
-        >>> best = sales.group_by("shop").agg(price=falkirk.agg.max("price"), changes=True)
-        >>> best.select(of=pl.struct("shop", "price")).unnest("of").schema
-        Schema([('shop', String), ('price', Int64), ('change', Int8)])
-        """
-        chosen = sparing(CHANGE, "unnest", [columns, *more_columns])
-        return view(self.rows().unnest(*chosen, name=name), Changes)
-
     def match_to_schema(self, schema: Schema, name: str | None = None) -> Changes:
         """Declare the columns and their types, without the sign, the last column.
 
@@ -575,11 +204,6 @@ class Changes(Columns):
         """
         declared = {**polars_types(schema), CHANGE: pl.Int8()}
         return view(self.rows().match_to_schema(declared, name), Changes)
-
-    @staticmethod
-    def _kept(made: Columns) -> Changes:
-        """Rows as changes, with the sign restored as the last column."""
-        return view(made._choose("sign", pl.exclude(CHANGE), pl.col(CHANGE).cast(pl.Int8)), Changes)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, for running totals of the current rows.
@@ -657,23 +281,6 @@ class Changes(Columns):
 
     def _without(self, hidden: Sequence[str]) -> Changes:
         return view(self.rows()._without(hidden), Changes)
-
-
-def _is_the_sign(given: Any) -> bool:
-    """True if the sign column is selected unchanged."""
-    if isinstance(given, pl.Expr):
-        return given.meta.is_column_selection() and given.meta.root_names() == [CHANGE]
-    return bool(isinstance(given, str) and given == CHANGE)
-
-
-def _check_kept(verb: str, exprs: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Refuse another column with the name of the sign."""
-    made = [each.meta.output_name(raise_if_undetermined=False) for each in exprs if isinstance(each, pl.Expr)]
-    if CHANGE in (*named, *made):
-        raise GraphError(
-            f"{user_site()}: {verb} of changes keeps the sign {CHANGE!r} by itself; give the column another name, or say "
-            "rows() first, which has the sign as a column like others"
-        )
 
 
 class ChangedGroups(GroupBy):
@@ -791,5 +398,10 @@ class _Totals:
             totals = totals.filter(pl.col(_ROWS) != 0)
         return totals.select(*keys, *(expr.alias(name) for name, expr in self._results.items()))
 
+
+for _each in SIGNS:
+    setattr(Changes, _each.verb, _each.method(getattr(Columns, _each.verb), Changes.rows, _signed))
+for _verb in REFUSED:
+    setattr(Changes, _verb, _refused(_verb))
 
 StatelessVerbs._changes = Changes

@@ -308,6 +308,10 @@ VERBS: dict[str, tuple[Callable[[Changes, Columns], Columns], Callable[[pl.DataF
         lambda f, a: f.with_columns(pl.col("x").cast(float)).drop_nans(),
     ),
     "fill_null": (lambda c, s: c.select("k", "id", "x").fill_null(7), lambda f, a: f.select("k", "id", "x").fill_null(7)),
+    "fill_null by a text that looks like a pattern": (
+        lambda c, s: c.select("id", t=pl.col("k").replace({"a": None})).fill_null("*"),
+        lambda f, a: f.select("id", t=pl.col("k").replace({"a": None})).fill_null("*"),
+    ),
     "fill_null of an expression": (
         lambda c, s: c.select("id", pl.col("at").replace({2: None, 3: None})).fill_null(pl.col("id")),
         lambda f, a: f.select("id", pl.col("at").replace({2: None, 3: None})).fill_null(pl.col("id")),
