@@ -7,6 +7,7 @@ from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from libraries.columns.kernels.grouping import union
 from libraries.columns.kernels.parts import Part
@@ -14,7 +15,7 @@ from libraries.columns.kernels.totals import Totals
 from libraries.columns.state.totals import Changed, TotalsState, _Totals
 from timely.data.kernels.columns import Numbers, whole
 from timely.data.kernels.tables import Ids, ranges
-from timely.state.interface import Run, Scan
+from timely.state.interface import Run, Runs, Scan
 from timely.time import Frontier, Time
 
 _ROOT: Time = (0,)
@@ -265,3 +266,44 @@ class _Alike:
             self._begin, self._end = np.cumsum(self._count) - self._count, len(held)
             self._ids = np.zeros(max(64, 2 * (self._end + ids)), np.intp)
             self._ids[: self._end] = held
+
+
+class CountedRows(ExpiringTotals):
+    """Multiset of signed rows: each distinct row with the sum of its signs.
+
+    The rows of given keys are found by `alike`.
+
+    Args:
+        keys: the columns of the key.
+        sign: the column of the sign.
+    """
+
+    def __init__(self, keys: Sequence[str], sign: str) -> None:
+        self.count = Part("sum", sign)
+        super().__init__(keys, [Part("values", sign), Part("max", sign), self.count], sign, len(keys))
+        self.leading = len(keys)
+        """Number of key columns; they come first."""
+        self.columns: list[str] | None = None
+        """Columns of the rows; None until the first rows come."""
+
+    @property
+    def parts(self) -> list[Part]:
+        """Aggregates kept for each row."""
+        return self._parts
+
+    def name(self, columns: Sequence[str]) -> None:
+        """Set the columns of rows, key columns first, before any rows are held."""
+        self.columns = self._keys = list(columns)
+        self._scopes = {}
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Load `runs`, in order of time, in place of all content."""
+        known = Runs.of(runs)
+        self.columns = None
+        super().restore(Runs(known.rows, lambda: map(self._named, known)))
+
+    def _named(self, run: Run) -> Run:
+        if self.columns is None:
+            assert isinstance(run.batch, pa.Table)
+            self.name(run.batch.column_names[1 : -len(self._parts)])  # behind the shard, and before the parts
+        return run

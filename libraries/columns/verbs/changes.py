@@ -14,12 +14,12 @@ import polars as pl
 from libraries.columns.agg import Aggregate, count, sum
 from libraries.columns.operators.aggregate import ALL, check_aggregate
 from libraries.columns.operators.changed_aggregate import KEPT, ChangedAggregate
-from libraries.columns.operators.join import CHANGE, How
+from libraries.columns.operators.joins.equi import CHANGE, How
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import check_made, check_options
 from libraries.columns.schemas.wildcards import sparing, sparing_named
 from libraries.columns.verbs.columns import Columns, GroupBy
-from libraries.columns.verbs.key_pairs import Keys
+from libraries.columns.verbs.joins import Keys
 from libraries.columns.verbs.signs import REFUSED, SIGNS
 from libraries.columns.verbs.stateless import StatelessVerbs
 from libraries.columns.verbs.top import top_of_groups

@@ -14,19 +14,24 @@ import polars as pl
 
 from libraries.columns.agg import KINDS, Aggregate
 from libraries.columns.operators.aggregate import ALL, PreAggregate, check_aggregate, column_aggregate
-from libraries.columns.operators.asof_changes import AsofChanges
-from libraries.columns.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
-from libraries.columns.operators.expiring_join import ExpiringHow, ExpiringJoin
-from libraries.columns.operators.join import CHANGE, ColumnJoin, How, check_join
+from libraries.columns.operators.joins.asof import AsofJoin, Strategy, Tolerance, check_asof
+from libraries.columns.operators.joins.asof_changes import AsofChanges
+from libraries.columns.operators.joins.equi import CHANGE, ColumnJoin, How, check_join
+from libraries.columns.operators.joins.expiring import ExpiringHow, ExpiringJoin
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import check_made, check_options, keys_of, output_of
 from libraries.columns.verbs import descriptions as verbs
 from libraries.columns.verbs.advice import OF_GROUPS
-from libraries.columns.verbs.asof_joins import check_asof_ttl, expiring_asof_join
 from libraries.columns.verbs.declared import alike, loop_body, match_to_schema
 from libraries.columns.verbs.expiring_totals import check_ttl, expiring_totals
-from libraries.columns.verbs.interval_joins import interval_join
-from libraries.columns.verbs.key_pairs import Keys, join_of_pairs, key_pairs
+from libraries.columns.verbs.joins import (
+    Keys,
+    check_asof_ttl,
+    expiring_asof_join,
+    interval_join,
+    join_of_pairs,
+    key_pairs,
+)
 from libraries.columns.verbs.sorting import sort_of_time
 from libraries.columns.verbs.stateless import StatelessVerbs
 from libraries.columns.verbs.top import top_of_groups

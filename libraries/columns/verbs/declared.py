@@ -17,7 +17,7 @@ from timely.io.column_types import Schema, polars_types
 def match_to_schema(columns: C, schema: Schema, name: str | None) -> C:
     """`columns` with the declared `schema` in all batches.
 
-    See `Columnsolumns.match_to_schema`.
+    See `Columns.match_to_schema`.
     """
     declared = pl.Schema(polars_types(schema))
     if (known := columns.schema) is not None:

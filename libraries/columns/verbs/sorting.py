@@ -23,7 +23,7 @@ def sort_of_time(
     over: Over,
     name: str | None,
 ) -> C:
-    """Sorted rows of each time of `columns`: see `Columnsolumns.sort`."""
+    """Sorted rows of each time of `columns`: see `Columns.sort`."""
     if check_over(over, "sort"):
         raise GraphError(
             f"{user_site()}: rows that go on coming have no last order: say over='time' for the rows of each time in order, "

@@ -9,7 +9,7 @@ import polars as pl
 
 from libraries.columns.kernels.elementwise import are_elementwise, divide_by_numbers, sees_other_rows
 from libraries.columns.operators.aggregate import ALL
-from libraries.columns.operators.join import CHANGE
+from libraries.columns.operators.joins.equi import CHANGE
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import check_name
 from libraries.columns.schemas.selections import flat, makes_rows_of_none, names_of_values

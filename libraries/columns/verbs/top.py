@@ -9,7 +9,7 @@ import polars as pl
 from libraries.columns.operators.top import RunningTop, TopOfTime
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import column_of
-from libraries.columns.verbs.key_pairs import Keys
+from libraries.columns.verbs.joins import Keys
 from libraries.columns.verbs.stateless import C
 from timely.data.kernels.expressions import compiled
 from timely.dataflow.keyed import Over, check_over

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libraries.columns.operators.asof_changes import AsofChanges
-from libraries.columns.operators.asof_join import AsofJoin
+from libraries.columns.operators.joins.asof import AsofJoin
+from libraries.columns.operators.joins.asof_changes import AsofChanges
 from tests.timely.operators.fake_context import feed
 from timely.errors import OperatorError
 from timely.time import Frontier

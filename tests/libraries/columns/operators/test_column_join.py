@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libraries.columns.operators.join import ColumnJoin
+from libraries.columns.operators.joins.equi import ColumnJoin
 from libraries.columns.verbs.dataflow import Dataflow
 from runtime.session.session import Session
 from tests.timely.operators.fake_context import feed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from libraries.columns.operators.expiring_asof_join import ExpiringAsofJoin
+from libraries.columns.operators.joins.asof import ExpiringAsofJoin
 from tests.timely.operators.fake_context import FakeContext
 from timely.data.codec.hashing import stable_hash
 from timely.time import Frontier

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from libraries.columns.kernels.rows import KeyedFrame
-from libraries.columns.operators.join import LEFT, RIGHT, Joining
+from libraries.columns.operators.joins.equi import LEFT, RIGHT, Joining
 from libraries.columns.operators.windows import AT
 from libraries.columns.state import OrderedRowsState
 from timely.data.batch import Batch

@@ -15,7 +15,7 @@ import polars as pl
 
 from libraries.columns.kernels.row_store import ColumnList
 from libraries.columns.kernels.rows import KeyedFrame, Met
-from libraries.columns.operators.join import LEFT, RIGHT, Joining, marked
+from libraries.columns.operators.joins.equi import LEFT, RIGHT, Joining, marked
 from libraries.columns.state import OrderedRowsState
 from timely.data.batch import as_polars, divide
 from timely.data.kernels.series import frame_of, series_of

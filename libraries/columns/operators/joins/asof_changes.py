@@ -17,8 +17,8 @@ import polars as pl
 from libraries.columns.kernels.ordered_rows import Moments, ends_of, moments
 from libraries.columns.kernels.row_store import take
 from libraries.columns.kernels.rows import KeyedFrame
-from libraries.columns.operators.asof_join import Strategy, Tolerance, check_places, in_order_at_a_place, nearest
-from libraries.columns.operators.join import RIGHT, Joining, signed
+from libraries.columns.operators.joins.asof import Strategy, Tolerance, check_places, in_order_at_a_place, nearest
+from libraries.columns.operators.joins.equi import RIGHT, Joining, signed
 from libraries.columns.state import OrderedRowsState
 from timely.data.kernels.series import frame_of
 from timely.time import Time

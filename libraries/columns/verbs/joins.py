@@ -1,6 +1,4 @@
-"""Joins on keys with different names on each side, or computed keys.
-
-For example `columns.join(other, left_on="shop", right_on="id")`.
+"""Joins of two streams: keys of different names, and joins by event time.
 
 `join` meets rows by columns that both sides have by one name. So keys are given such a name before, and what Polars leaves
 out is left out behind: of a left or inner join the keys of the right side, of a right join those of the left one. In a full
@@ -9,16 +7,27 @@ join, and where a key is computed, both sides keep all that they have.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import polars as pl
 
+from libraries.columns.operators.joins.asof import ExpiringAsofJoin, Strategy, Tolerance
+from libraries.columns.operators.joins.interval import IntervalJoin
+from libraries.columns.operators.windows import AT, ColumnOnTime, ColumnTimes
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import column_of
-from libraries.columns.verbs.stateless import C
+from libraries.columns.verbs.stateless import C, StatelessVerbs
+from libraries.columns.verbs.windows import check_time, whole_length
+from timely.data.batch import columns_of
+from timely.dataflow.windows import add_judge, check_lateness
+from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
+from timely.operators.channels import Exchange
+from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
+from timely.operators.window_shapes import Length
 
 Keys: TypeAlias = "str | pl.Expr | Sequence[str | pl.Expr]"
 
@@ -127,3 +136,105 @@ def _free(left: Sequence[str], right: Sequence[str], there: Any) -> bool:
 
 def _expression(key: str | pl.Expr) -> pl.Expr:
     return pl.col(key) if isinstance(key, str) else key
+
+
+def check_asof_ttl(ttl: Any, over: str, columns: StatelessVerbs) -> None:
+    """Refuse an invalid event-time `ttl` of an as-of join.
+
+    It is a length of event time, not negative, of a join that runs on over all epochs.
+    """
+    if not isinstance(ttl, int | dt.timedelta) or isinstance(ttl, bool):
+        raise GraphError(
+            f"{user_site()}: ttl=60, or a timedelta, of join_asof is a length of event time, the column on=...; it is not "
+            f"{ttl!r}"
+        )
+    if ttl < dt.timedelta(0) if isinstance(ttl, dt.timedelta) else ttl < 0:
+        raise GraphError(f"{user_site()}: a ttl is not negative, as {ttl!r} is")
+    if over == "time" or columns.scope.depth != 1:
+        raise GraphError(f"{user_site()}: ttl is for what runs on over all epochs: over='scope', outside of loops")
+
+
+def expiring_asof_join(
+    left: C,
+    right: C,
+    on: str,
+    keys: tuple[str, ...],
+    strategy: Strategy,
+    tolerance: Tolerance | None,
+    ttl: Length,
+    name: str | None,
+    there: Mapping[str, Any] | None,
+    schema: pl.Schema | None,
+) -> C:
+    """As-of join of the rows on time; late rows of the left side are left out."""
+    instants = isinstance(ttl, dt.timedelta)
+    for side in (left, right):
+        if side.schema is not None:
+            check_time("join_asof", on, side.schema[on], instants)
+    allowed = whole_length(check_lateness(ttl, instants))
+    chosen = name if name is not None else left.graph.fresh_name("join_asof")
+    judge = add_judge(left, chosen, lambda: ColumnTimes(on, instants), lambda: ColumnOnTime(on, instants, allowed))
+    node = left.graph.add_node(
+        "join_asof",
+        left.scope,
+        chosen,
+        factory=lambda: ExpiringAsofJoin(on, keys, strategy, tolerance, there),
+        inputs=3,
+        notifies=True,
+        stateful=True,
+    )
+    channel = Exchange(columns=keys, prepare=columns_of)
+    left._of(judge, ON_TIME)._connect(node, 0, channel)
+    right._connect(node, 1, channel)
+    left._of(judge, WATERMARKS)._connect(node, 2)
+    return left._of(node, schema=schema)
+
+
+def interval_join(
+    left: C,
+    right: C,
+    on: str,
+    keys: tuple[str, ...],
+    lower: Length,
+    upper: Length,
+    lateness: Length | None,
+    name: str | None,
+) -> tuple[C, C, C]:
+    """Joined pairs, and the late rows of either side."""
+    check_at_root(left, "join_interval() counts epochs and event time")
+    instants = isinstance(lower, dt.timedelta)
+    if isinstance(upper, dt.timedelta) != instants or not lower <= upper:  # type: ignore[operator]
+        raise GraphError(
+            f"{user_site()}: join_interval has two bounds of one kind, lower <= upper, not {lower!r} and {upper!r}"
+        )
+    for side in (left, right):
+        schemas.check_columns("join_interval", [on], side.schema)
+        if side.schema is not None:
+            check_time("join_interval", on, side.schema[on], instants)
+    schema = schemas.joined("inner", keys, left.schema, right.schema)
+    allowed = whole_length(check_lateness(lateness, instants))
+    low, high = whole_length(lower), whole_length(upper)
+    chosen = name if name is not None else left.graph.fresh_name("join_interval")
+    judges = [
+        add_judge(
+            side,
+            f"{chosen}-{which}",
+            lambda: ColumnTimes(on, instants),
+            lambda: ColumnOnTime(on, instants, allowed, [AT]),
+        )
+        for side, which in ((left, "left"), (right, "right"))
+    ]
+    node = left.graph.add_node(
+        "join_interval",
+        left.scope,
+        chosen,
+        factory=lambda: IntervalJoin(keys, low, high),
+        inputs=4,
+        notifies=True,
+        stateful=True,
+    )
+    for number, judge in enumerate(judges):
+        left._of(judge, ON_TIME)._connect(node, number, Exchange(columns=keys))
+        left._of(judge, WATERMARKS)._connect(node, 2 + number)
+    late, late_right = (left._of(judges[n], LATE, side.schema) for n, side in enumerate((left, right)))
+    return left._of(node, schema=schema), late, late_right
