@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monitor.coordination.options import Option, Options
+from recovery.edges import behind, joined
 from recovery.epoch_ends import KnownEnds
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
 from recovery.layout import EdgeInfo, Layout
@@ -81,25 +82,13 @@ class Reduced:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        joined = list(range(len(layout.processors)))
-
-        def root(p: int) -> int:
-            while joined[p] != p:
-                joined[p] = p = joined[joined[p]]
-            return p
-
         inside = [self._joins(edge) for edge in layout.edges]
-        for edge, joins in zip(layout.edges, inside):
-            if joins:
-                joined[root(edge.target)] = root(edge.source)
-        roots = sorted({root(p) for p in joined})
-        number = {p: at for at, p in enumerate(roots)}
-        self.of = [number[root(p)] for p in range(len(joined))]
+        together = [(edge.source, edge.target) for edge, joins in zip(layout.edges, inside) if joins]
+        self.members = joined(len(layout.processors), together)
+        number = {p: at for at, members in enumerate(self.members) for p in members}
+        self.of = [number[p] for p in range(len(number))]
         """Node of each operator."""
-        self.members: list[list[int]] = [[] for _ in roots]
-        for p, node in enumerate(self.of):
-            self.members[node].append(p)
-        self.leaving: list[list[tuple[int, EdgeInfo, int]]] = [[] for _ in roots]
+        self.leaving: list[list[tuple[int, EdgeInfo, int]]] = [[] for _ in self.members]
         """Edges that leave each node: index in the layout, edge, and number among the ports of its source."""
         ports = layout.outgoing()
         for index, edge in enumerate(layout.edges):
@@ -108,6 +97,12 @@ class Reduced:
         self.edges, self.into, self.kept = self._edges()
         sending = [any(layout.processors[p].anew for p in members) for members in self.members]
         self.renewed = [replace(edge, anew=True) if sending[edge.source // 2] else edge for edge in self.edges]
+        wavering = _wavering(layout)
+        after = behind(((edge.source, edge.target) for edge in layout.edges), wavering)
+        unsure = {layout.processors[p].group for p in (*wavering, *after)}
+        unsure |= {number for number, group in enumerate(layout.groups) if group.depth > 1}
+        self.steady = [layout.processors[members[0]].group not in unsure for members in self.members]
+        """True for nodes of groups cut at epochs that do the same again, as all that leads to them does."""
         self.survives = layout.workers > 1 and any(edge.kept for edge in layout.edges)
 
     def _joins(self, edge: EdgeInfo) -> bool:
@@ -134,6 +129,10 @@ class Reduced:
                         apart = edge.kept and half != other
                         edges.append(PhysicalEdge(2 * node + half, target, edge.summary, port, edge.discarding, apart))
         return edges, into, kept
+
+
+def _wavering(layout: Layout) -> list[int]:
+    return [p for p, info in enumerate(layout.processors) if not info.repeats and info.role in ("source", "operator")]
 
 
 def fate(
@@ -261,7 +260,9 @@ class _Supposed:
         reduced, leaving = self.reduced, self.reduced.leaving[node]
         depth = self._depth(node)
         kept = {
-            index: from_ for index, port in reduced.kept[node] if (from_ := self._kept(leaving[port][1])) is not None
+            index: from_
+            for index, port in reduced.kept[node]
+            if (from_ := self._kept(leaving[port][1], reduced.edges[index].target)) is not None
         }
         return Live(
             self._upto(node),
@@ -273,13 +274,16 @@ class _Supposed:
             kept,
         )
 
-    def _kept(self, edge: EdgeInfo) -> Bound | None:
+    def _kept(self, edge: EdgeInfo, target: int) -> Bound | None:
         """Start of the messages that all living workers keep of an edge; None: unknown.
 
-        Where only what no receiver needs any more was forgotten, all of it is there.
+        To the dead: where only what no receiver needs any more was forgotten, all of it is there. Within a living worker
+        what is complete is forgotten, so it counts where a receiver that falls goes no further than to that.
         """
         depth = edge.summary.result_depth
-        begin = nothing(depth)
+        begin = nothing(depth) if target % 2 == _DEAD else self._upto(target // 2)
+        if target % 2 == _LIVING and not self.reduced.steady[target // 2]:
+            return None
         for worker in self.living:
             if worker not in self.kept_from:
                 return None
