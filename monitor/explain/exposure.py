@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -35,6 +36,7 @@ MONITOR = -1
 
 _KEPT_FROM = ROWS.index("kept_from")
 _DEAD, _LIVING = 0, 1
+_ROOT = -1
 
 
 class Danger(msgspec.Struct, frozen=True, array_like=True):
@@ -55,6 +57,10 @@ class Danger(msgspec.Struct, frozen=True, array_like=True):
     def seconds(self) -> float | None:
         """Seconds until all is as it was; None if a part is unknown."""
         return None if self.redo is None or self.restore is None else self.redo + self.restore
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON form, for the page and the card of a rollback."""
+        return {**msgspec.structs.asdict(self), "seconds": self.seconds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +104,8 @@ class Reduced:
         sending = [any(layout.processors[p].anew for p in members) for members in self.members]
         self.renewed = [replace(edge, anew=True) if sending[edge.source // 2] else edge for edge in self.edges]
         wavering = _wavering(layout)
-        after = behind(((edge.source, edge.target) for edge in layout.edges), wavering)
-        unsure = {layout.processors[p].group for p in (*wavering, *after)}
+        ways = [(edge.source, edge.target) for edge in layout.edges] + [(_ROOT, p) for p in wavering]
+        unsure = {layout.processors[p].group for p in behind(ways, [_ROOT])}
         unsure |= {number for number, group in enumerate(layout.groups) if group.depth > 1}
         self.steady = [layout.processors[members[0]].group not in unsure for members in self.members]
         """True for nodes of groups cut at epochs that do the same again, as all that leads to them does."""
