@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from monitor.explain.exposure import MONITOR
 from monitor.explain.verdict import State
 from monitor.web.hub import Hub
-from monitor.web.view import UNKNOWN, Observation, View
+from monitor.web.view import ENDED, UNKNOWN, Observation, View
 from recovery.layout import Layout
 from recovery.metadata import NEVER
 
@@ -147,9 +147,10 @@ def _operators(view: View, layout: Layout) -> Iterator[Metric]:
         yield family
     what = "Seconds since the first work of an operator that a failure may undo."
     unsafe = GaugeMetricFamily("falkirk_unsafe_seconds", what, labels=["operator"])
-    for info, seconds in zip(layout.processors, view.unsafe()):
-        if seconds != UNKNOWN:
-            unsafe.add_metric([info.name], seconds)
+    seen = view.observation
+    for info, since in zip(layout.processors, view.unsafe().tolist() if seen is not None else ()):
+        if seen is not None and since != UNKNOWN:
+            unsafe.add_metric([info.name], 0.0 if since == ENDED else max(0.0, seen.at - since))
     yield unsafe
 
 

@@ -41,8 +41,8 @@ FIELDS = (
     "rows",
     "bytes",
     "logged",
+    "unsafe",  # since when a failure may undo work, in seconds since 1970; -1: there is none; -2: nobody knows
     "bars",  # a character a worker, 0 to z
-    "unsafe",  # seconds since the first work that a failure may undo; -2: nobody knows
 )
 """Fields of a node's row, in order."""
 
@@ -305,14 +305,16 @@ class View:
         return found
 
     def unsafe(self) -> npt.NDArray[np.float64]:
-        """Seconds since the first work that a failure may undo, by operator; UNKNOWN if not known."""
+        """Time of the first work that a failure may undo, by operator: when its epoch was first seen.
+
+        ENDED: there is none; UNKNOWN.
+        """
         low = self._low.min(axis=0)
         if self.observation is None or not self.observation.live or not self._reached_at:
             return np.full(len(low), float(UNKNOWN))
         epochs, times = (np.array(column) for column in zip(*self._reached_at))
         first = np.searchsorted(epochs, low)  # the first look at which the epoch after W had begun
-        ages = self.observation.at - times[np.minimum(first, len(times) - 1)]
-        return np.where((low >= END) | (first == len(times)), 0.0, np.maximum(ages, 0.0))
+        return np.where((low >= END) | (first == len(times)), float(ENDED), times[np.minimum(first, len(times) - 1)])
 
     def _covered(self) -> float:
         """Share of epochs since the last cut with all sent messages kept.
@@ -401,8 +403,10 @@ class View:
         digits = np.ceil(shown * (len(_DIGITS) - 1)).astype(np.intp).T
         letters = np.frombuffer(_DIGITS.encode(), dtype="S1")[digits]
         texts = [row.tobytes().decode() for row in letters]
-        unsafe = np.maximum.reduceat(self.unsafe()[order], starts).round(1)
-        return list(zip(*(column.tolist() for column in columns), texts, unsafe.tolist()))
+        since = self.unsafe()[order]
+        oldest = np.minimum.reduceat(np.where(since == ENDED, np.inf, since), starts)
+        unsafe = np.where(np.isinf(oldest), float(ENDED), oldest.round(1))
+        return list(zip(*(column.tolist() for column in columns), unsafe.tolist(), texts))
 
 
 def counted(numbers: bytes) -> Table:
