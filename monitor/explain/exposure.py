@@ -299,14 +299,14 @@ class _Supposed:
         return begin
 
     def _let_go(self, source: int) -> int:
-        """Epoch before which no receiver of an operator needs anything again."""
+        """Epoch before which none of the receivers that fail needs anything of an operator again."""
         lows = [
             self.options.low(edge.target * self.layout.workers + worker)
             for edge in self.layout.edges
             if edge.source == source and edge.kept
-            for worker in range(self.layout.workers)
+            for worker in self.failed
         ]
-        return max((low[0] + any(low[1:]) for low in lows), default=0)
+        return min((low[0] + any(low[1:]) for low in lows), default=0)
 
     def _between(self, at: int, bound: Bound, nodes: Sequence[Restorable]) -> bool:
         """True if memory may not reach a bound at which nothing is saved; see `Options.decide`."""

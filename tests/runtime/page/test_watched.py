@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.coordination.coordinator import Coordinator, Settings
+from monitor.coordination.options import Options
 from monitor.coordination.supervision import TimelineEvent
 from monitor.coordination.workers import JobPhase
-from monitor.explain.exposure import MONITOR
+from monitor.explain.exposure import MONITOR, Fate, Reduced, fate
 from monitor.web.view import COUNTED, View
 from recovery.layout import Layout
 from recovery.protocol import ROWS, Exposed, Observed
@@ -66,32 +71,32 @@ def test_counters_never_go_back_whichever_processes_end_and_whatever_they_still_
         before = now
 
 
-class Clock:
-    """Processor time that passes with each look at it."""
-
-    def __init__(self, step: float) -> None:
-        self.at, self.step, self.looks = 0.0, step, 0
-
-    def __call__(self) -> float:
-        self.at += self.step
-        self.looks += 1
-        return self.at
-
-
-def test_exposure_takes_its_share_of_the_time_and_no_more_however_much_there_is_to_solve() -> None:
+def test_exposure_takes_its_share_of_the_time_and_no_more_however_much_there_is_to_solve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plan = wide_layout(40, workers=4)
     leads = Coordinator(plan, None, Settings(), 0.0)
     leads.phase = JobPhase.RUNNING
-    clock = Clock(0.025)
-    exposing = Exposing(leads, clock=clock)
+    spent = 0.0
+    solved: list[int] = []
+
+    def slow(reduced: Reduced, options: Options, failed: Collection[int], *more: Any) -> Fate:
+        nonlocal spent
+        spent += 0.03
+        solved.extend(failed)
+        return fate(reduced, options, failed, *more)
+
+    monkeypatch.setattr("runtime.page.exposing.fate", slow)
+    exposing = Exposing(leads, clock=lambda: spent)
     told = {w: (0.0, said(plan, w, 0, 5)) for w in range(4)}
-    seconds = 400
-    for _ in range(seconds):
+    for second in range(1, 400):
         leads.options.version += 1
-        found = exposing.look(told, 1.0)
-    assert clock.at <= seconds * SHARE + 0.2 + 2 * 0.025 * seconds, "a look itself costs two looks at the clock here"
+        before, found = spent, exposing.look(told, 1.0)
+        assert spent <= second * SHARE + 0.03
+        assert spent - before <= 0.06
+    assert spent > 390 * SHARE
+    assert solved == [0, 1, 2, 3] * (len(solved) // 4) + [0, 1, 2, 3][: len(solved) % 4], "they take turns"
     assert [each.who for each in found] == [0, 1, 2, 3, MONITOR]
-    assert all(each.records for each in found[:-1]), "each had its turn"
 
 
 def test_what_has_not_changed_is_not_solved_again() -> None:
