@@ -58,6 +58,24 @@ class Danger(msgspec.Struct, frozen=True, array_like=True):
         """Seconds until all is as it was; None if a part is unknown."""
         return None if self.redo is None or self.restore is None else self.redo + self.restore
 
+    @property
+    def text(self) -> str:
+        """Cost in words.
+
+        >>> Danger(1, 2523, 0.029, None).text
+        'if worker 1 died now: 2,523 records, 29 ms of work, and restoring, which was not measured yet'
+        >>> Danger(0, 7, 0.5, 1.25).text, Danger(2, None, None, 1.0).text
+        ('if worker 0 died now: 7 records, 1,750 ms', 'if worker 2 died now: unknown')
+        """
+        who = "the monitor" if self.who == MONITOR else f"worker {self.who}"
+        if self.records is None or self.redo is None:
+            return f"if {who} died now: unknown"
+        if self.seconds is None:
+            rest = f"{self.redo * 1000:,.0f} ms of work, and restoring, which was not measured yet"
+        else:
+            rest = f"{self.seconds * 1000:,.0f} ms"
+        return f"if {who} died now: {self.records:,} records, {rest}"
+
     def as_json(self) -> dict[str, Any]:
         """JSON form, for the page and the card of a rollback."""
         return {**msgspec.structs.asdict(self), "seconds": self.seconds}
@@ -106,9 +124,9 @@ class Reduced:
         wavering = _wavering(layout)
         ways = [(edge.source, edge.target) for edge in layout.edges] + [(_ROOT, p) for p in wavering]
         unsure = {layout.processors[p].group for p in behind(ways, [_ROOT])}
-        unsure |= {number for number, group in enumerate(layout.groups) if group.depth > 1}
-        self.steady = [layout.processors[members[0]].group not in unsure for members in self.members]
-        """True for nodes of groups cut at epochs that do the same again, as all that leads to them does."""
+        by_epoch = all(group.depth == 1 for group in layout.groups)
+        self.steady = [by_epoch and layout.processors[members[0]].group not in unsure for members in self.members]
+        """True for nodes of groups that do the same again, as all that leads to them does, and are cut at epochs."""
         self.survives = layout.workers > 1 and any(edge.kept for edge in layout.edges)
 
     def _joins(self, edge: EdgeInfo) -> bool:

@@ -111,6 +111,8 @@ interface Verdict {
   trace: string;
   alarm: boolean;
   over: boolean;
+  /** Of api/verdict only. */
+  exposure?: Danger[];
 }
 
 /** An event of the timeline; what else it says depends on its kind. */
