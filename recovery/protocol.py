@@ -242,7 +242,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Exposed(msgspec.Struct, frozen=True, array_like=True):
-    """Table of records that a rollback of a worker would have handled again.
+    """Table of unsafe records: those to be handled again after a rollback.
 
     `records` is an array of 64-bit integers, a row for each of the ascending epochs `begins`, a column for each processor:
     records handled at this epoch or later that may have to be handled again. `each`: seconds of the worker a record, on

@@ -29,7 +29,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Expected cost and fate of the death of each worker, for the account of a rollback."""
+    """Expected cost and fate of each worker's death, for a rollback's account."""
 
     by_worker: Mapping[int, tuple[Danger, Fate]]
 

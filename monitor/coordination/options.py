@@ -91,7 +91,7 @@ class Options:
         self._solver: WatermarkSolver | None = None
         """Incremental solver of W; None to rebuild it from `_low` and all options."""
         self.version = 0
-        """Number that is another whenever options have changed."""
+        """Version of the options, another after each change."""
         self._new_options: list[Report] = []
         self._new_completed: dict[int, None] = {}
         if decided is not None:

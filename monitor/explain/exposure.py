@@ -1,4 +1,4 @@
-"""Exposure of a job: what the failure of a worker would cost now, without asking anybody. Pure.
+"""Exposure of a job: cost of a worker's failure now, by known options. Pure.
 
 The solver of a round is given what the monitor knows: the options of the worker that fails are those it has reported, and
 of each living worker the least that it surely has. Where a living processor received or sent anything at all is unknown, so
@@ -32,7 +32,7 @@ from recovery.recorder import image
 from timely.time import FINITE, Summary
 
 MONITOR = -1
-"""Place of the monitor among those that may die."""
+"""Place of the monitor among mortal processes."""
 
 _KEPT_FROM = ROWS.index("kept_from")
 _DEAD, _LIVING = 0, 1
@@ -83,7 +83,7 @@ class Danger(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Frontiers to which a supposed failure leads, `[worker][processor]`; None: ⊤.
+    """Frontiers after a supposed failure, `[worker][processor]`; None: ⊤.
 
     `epochs` are the first epochs that they leave out, as an array; END for what is kept whole.
     """
@@ -93,12 +93,12 @@ class Fate:
 
     @property
     def back(self) -> int:
-        """Number of processors that go back."""
+        """Number of processors rolled back."""
         return sum(bound is not None for bounds in self.bounds for bound in bounds)
 
 
 class Reduced:
-    """Dataflow of a layout for two workers, with operators that go back together as one.
+    """Dataflow of a layout for two workers, with equal operators joined.
 
     Two operators are one where a message between them is neither logged nor changes its time nor leaves the worker: then
     D̄(e, f) = f(src) ⊆ f(dst) ⊆ φ(d)(f(src)) = f(src).
@@ -113,7 +113,7 @@ class Reduced:
         self.of = [number[p] for p in range(len(number))]
         """Node of each operator."""
         self.leaving: list[list[tuple[int, EdgeInfo, int]]] = [[] for _ in self.members]
-        """Edges that leave each node: index in the layout, edge, and number among the ports of its source."""
+        """Out-edges of each node: index in the layout, edge, port of its source."""
         ports = layout.outgoing()
         for index, edge in enumerate(layout.edges):
             if not inside[index]:
@@ -126,7 +126,7 @@ class Reduced:
         unsure = {layout.processors[p].group for p in behind(ways, [_ROOT])}
         by_epoch = all(group.depth == 1 for group in layout.groups)
         self.steady = [by_epoch and layout.processors[members[0]].group not in unsure for members in self.members]
-        """True for nodes of groups that do the same again, as all that leads to them does, and are cut at epochs."""
+        """True for nodes of repeating groups, fed by such alone, cut at epochs."""
         self.survives = layout.workers > 1 and any(edge.kept for edge in layout.edges)
 
     def _joins(self, edge: EdgeInfo) -> bool:
@@ -137,7 +137,7 @@ class Reduced:
         return same and not across and not edge.resends and not ends and edge.summary == Summary.identity(edge.depth)
 
     def _edges(self) -> tuple[list[PhysicalEdge], list[list[int]], list[list[tuple[int, int]]]]:
-        """Edges, the in-edges of each node, and of each living one the kept (edge, place in `leaving`)."""
+        """Edges; in-edges of each node; kept ones of each living node, by place."""
         edges: list[PhysicalEdge] = []
         into: list[list[int]] = [[] for _ in range(2 * len(self.members))]
         kept: list[list[tuple[int, int]]] = [[] for _ in self.members]
@@ -255,7 +255,7 @@ class _Supposed:
     def _discards(
         self, node: int, workers: Sequence[int], bound: Bound, at: Mapping[int, Mapping[Bound, tuple[Bound, ...]]]
     ) -> tuple[Bound, ...]:
-        """D̄ on each edge that leaves a node, at a bound that it saved."""
+        """D̄ on each out-edge of a node, at a saved bound."""
         found = []
         for _, edge, port in self.reduced.leaving[node]:
             lost = nothing(edge.summary.result_depth)
@@ -271,7 +271,7 @@ class _Supposed:
     # With memory
 
     def _upto(self, node: int) -> Bound:
-        """Bound that all living processors of a node have surely completed."""
+        """Bound surely completed by all living processors of a node."""
         info = self.layout.processors[self.reduced.members[node][0]]
         done = []
         for worker in self.living:
@@ -299,7 +299,7 @@ class _Supposed:
         )
 
     def _kept(self, edge: EdgeInfo, target: int) -> Bound | None:
-        """Start of the messages that all living workers keep of an edge; None: unknown.
+        """Start of an edge's messages kept by all living workers; None: unknown.
 
         To the dead: where only what no receiver needs any more was forgotten, all of it is there. Within a living worker
         what is complete is forgotten, so it counts where a receiver that falls goes no further than to that.
@@ -317,7 +317,7 @@ class _Supposed:
         return begin
 
     def _let_go(self, source: int) -> int:
-        """Epoch before which none of the receivers that fail needs anything of an operator again."""
+        """First epoch of an operator's output still needed by a failed receiver."""
         lows = [
             self.options.low(edge.target * self.layout.workers + worker)
             for edge in self.layout.edges
@@ -327,7 +327,7 @@ class _Supposed:
         return min((low[0] + any(low[1:]) for low in lows), default=0)
 
     def _between(self, at: int, bound: Bound, nodes: Sequence[Restorable]) -> bool:
-        """True if memory may not reach a bound at which nothing is saved; see `Options.decide`."""
+        """True if memory may not reach an unsaved bound; see `Options.decide`."""
         if not self.held or not isinstance(nodes[at], Live):
             return False
         for flat in self._flats(at // 2, self.living):
@@ -341,7 +341,7 @@ class _Supposed:
     # The whole
 
     def _renews(self) -> bool:
-        """True if sources that are AtLeastOnce would go on in a later epoch."""
+        """True if AtLeastOnce sources would go on in a later epoch."""
         topology, options = self.options.topology, self.options
         groups = {topology.info(flat).group for flat in topology.after_anew}
         done = [upto[group][0] for upto in options.upto if upto is not None for group in groups]
@@ -357,7 +357,7 @@ class _Supposed:
         return found
 
     def _told(self, members: Sequence[int], workers: Sequence[int]) -> int:
-        """Epoch up to which a source is surely read again as it was; 0 for none."""
+        """End of the epochs surely repeated by a source; 0 for none."""
         if self.layout.processors[members[0]].role != "source":
             return 0
         width = self.layout.workers

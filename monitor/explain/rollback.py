@@ -146,7 +146,7 @@ class RollbackAccount:
         return {"generation": self._generation, "seconds": now - self._restored}
 
     def _foreseen(self) -> dict[str, Any] | None:
-        """Expectation of this rollback; None where none is known, or of several deaths."""
+        """Expectation of this rollback; None if unknown, or of several deaths."""
         found = self._expected.get(self._failed[0]) if len(self._failed) == 1 else None
         return None if found is None else {**found[0].as_json(), "places": destinations(found[1].bounds)}
 

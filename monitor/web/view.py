@@ -47,7 +47,7 @@ FIELDS = (
 """Fields of a node's row, in order."""
 
 COUNTED = ("taken", "sent", "busy")
-"""Rows of an observation that only grow while a process lives."""
+"""Growing rows of an observation, counted since the process began."""
 
 BARS = ("busy", "taken", "bytes", "queued", "lag")
 """Measures for the bars of workers."""
@@ -305,7 +305,7 @@ class View:
         return found
 
     def unsafe(self) -> npt.NDArray[np.float64]:
-        """Time of the first work that a failure may undo, by operator: when its epoch was first seen.
+        """First sight of the epoch with the oldest unsafe work, by operator.
 
         ENDED: there is none; UNKNOWN.
         """

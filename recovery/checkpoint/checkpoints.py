@@ -351,7 +351,7 @@ class Checkpoints:
             yield from history.saved
 
     def epochs(self) -> set[int]:
-        """Epochs in which checkpoints end."""
+        """Last epochs of all checkpoints."""
         return {saved.bound[0] for saved in self.saved()}
 
     def at(self, p: int, bound: Bound) -> Checkpoint | None:

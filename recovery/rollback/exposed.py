@@ -1,4 +1,4 @@
-"""Records of a worker that a rollback would have handled again, by epoch.
+"""Unsafe records of a worker: to be handled again after a rollback, by epoch.
 
 A table for the monitor, which knows to which bounds a failure would lead, and not how much was done since. It has a row for
 each epoch that a rollback is likely to lead to: low-watermarks, checkpoints, what is complete, and the newest epochs.

@@ -1,4 +1,4 @@
-"""Exposure of a running job, once a second, within a bounded share of the monitor's time.
+"""Exposure of a running job, within a share of the monitor's time.
 
 Part of the monitor, which alone has the options of all processors. A second in which no option changed costs a sum over
 tables. Otherwise workers take turns: as many are solved as the share allows, the one solved longest ago first.
@@ -20,9 +20,9 @@ from recovery.protocol import Observed
 SHARE = 0.01
 """Most of the monitor's time, over many seconds."""
 _MOST_AT_ONCE = 0.04
-"""Seconds of one look after which no further worker is solved."""
+"""Limit of one look in seconds; no further worker is solved after it."""
 _REMEMBERED = 8
-"""Newest rollbacks whose times of restoring count."""
+"""Number of newest rollbacks with counted times."""
 
 
 class RestoreTimes:
@@ -58,7 +58,7 @@ class RestoreTimes:
 
 
 class Exposing:
-    """Exposure of the job that `coordinator` leads.
+    """Exposure of the job of `coordinator`.
 
     Args:
         coordinator: of the job.
@@ -77,10 +77,10 @@ class Exposing:
         self.times = RestoreTimes(events)
         self._reduced: Reduced | None = None
         self._fates: dict[int, tuple[int, Fate]] = {}
-        """Fate of each worker, with the version of the options behind it, solved longest ago first."""
+        """Fate of each worker, with the version of the options behind it."""
         self._generation = -1
         self._allowed = 0.0
-        """Seconds of processor time that may be spent; below 0: that were spent too much."""
+        """Seconds of processor time left to spend; below 0: overspent."""
 
     def look(self, told: Mapping[int, tuple[float, Observed]], seconds: float) -> tuple[Danger, ...]:
         """Cost of each death now; () while the job does not run.

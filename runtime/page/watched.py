@@ -70,7 +70,7 @@ class WatchedJob:
         self._asked: tuple[bool, tuple[int, ...]] = True, ()
 
     def hear(self, message: Observed) -> None:
-        """Store a worker's observation, if its process is not one that another has replaced."""
+        """Store a worker's observation, unless its process was replaced."""
         worker, before = message.worker, self._told.get(message.worker)
         if before is not None and message.incarnation < before[1].incarnation:
             return
