@@ -126,7 +126,7 @@ class Reduced:
         unsure = {layout.processors[p].group for p in behind(ways, [_ROOT])}
         by_epoch = all(group.depth == 1 for group in layout.groups)
         self.steady = [by_epoch and layout.processors[members[0]].group not in unsure for members in self.members]
-        """True for nodes of repeating groups, fed by such alone, cut at epochs."""
+        """True for nodes of repeating groups fed by repeating ones, cut at epochs."""
         self.survives = layout.workers > 1 and any(edge.kept for edge in layout.edges)
 
     def _joins(self, edge: EdgeInfo) -> bool:
