@@ -2,7 +2,7 @@
 
 The lock of the store names the command; all others are its descendants, but for the process that keeps Spark. That
 one outlives the worker that has started it. It is found by the owner's file of one of the job's folders, which it
-keeps open to notice the end of the job (`runtime/scratch`).
+keeps open to notice the end of the job (`runtime/folders/scratch`).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from falkirk.what_if_view import Busy, NotRunning, call_within
+from monitor.explain.exposure import Danger
 from monitor.explain.verdict import Verdict
 from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
@@ -81,6 +82,10 @@ def status_command(where: Where, as_json: bool) -> int:
 def _status(said: dict[str, Any]) -> Status:
     since = datetime.fromtimestamp(said["since"]).astimezone().isoformat(" ", "seconds") if said["since"] else ""
     text = said["text"] if said["state"] == "stuck" or not since else f"{said['text']} (since {since})"
+    known = [each for each in said.get("exposure", ()) if each["who"] >= 0 and each["records"] is not None]
+    if known:
+        worst = max(known, key=lambda each: each["records"])
+        text += "\n" + Danger(*(worst[name] for name in ("who", "records", "redo", "restore"))).text
     return Status(text, _CODES.get(said["state"], 0), said)
 
 

@@ -241,6 +241,19 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     busy: int
 
 
+class Exposed(msgspec.Struct, frozen=True, array_like=True):
+    """Table of unsafe records: those to be handled again after a rollback.
+
+    `records` is an array of 64-bit integers, a row for each of the ascending epochs `begins`, a column for each processor:
+    records handled at this epoch or later that may have to be handled again. `each`: seconds of the worker a record, on
+    average since its process began; None before the first.
+    """
+
+    begins: tuple[int, ...]
+    records: bytes
+    each: float | None
+
+
 class Observed(msgspec.Struct, tag=True, frozen=True):
     """Observation of a worker, for display only.
 
@@ -264,6 +277,11 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     """Newest epoch of its furthest source; `newest` is that of the slowest."""
     members: tuple[Member, ...] = ()
     """Steps of the fused chains under close observation."""
+    incarnation: int = -1
+    """Number of the process among those of this worker; -1: unknown."""
+    exposed: Exposed | None = None
+    ends: tuple[EpochEnds, ...] = ()
+    """Known ends of epochs cut by a clock, without their partitions."""
 
 
 ToMonitor: TypeAlias = (

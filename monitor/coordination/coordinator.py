@@ -14,11 +14,12 @@ waits for it, and the new round begins when everybody has been sent the decision
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from monitor.coordination.cuts import Cuts, cut_event
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Send
-from monitor.coordination.events import Asked, Began, Event, Heard, Stored, Ticked
+from monitor.coordination.events import Asked, Began, Event, Expected, Heard, Stored, Ticked
 from monitor.coordination.handshake import another_program, refusal
 from monitor.coordination.intervals import Intervals
 from monitor.coordination.invariants import INVARIANTS
@@ -48,6 +49,7 @@ from monitor.coordination.supervision import (
     TimelineEvent,
 )
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
+from monitor.explain.exposure import Danger, Fate
 from monitor.explain.rollback import RollbackAccount
 from monitor.explain.verdict import OVER, Judge
 from monitor.explain.what_if import OpenQuestions
@@ -150,6 +152,8 @@ class Coordinator(JobState):
         self._deciding: set[int] = set()
         self._account: RollbackAccount | None = None
         """Account of the present rollback, until all have caught up."""
+        self._expected: Mapping[int, tuple[Danger, Fate]] = {}
+        """Expected cost and fate of the death of each worker."""
         self._words: dict[int, str] = {}
         """Last note of each worker."""
         self._behind: list[list[Bound]] | None = None
@@ -208,6 +212,8 @@ class Coordinator(JobState):
                 self._note("stopped", {"by": by}, -math.inf)
             case Busy():
                 self.standstill.busy(event.worker, event.seconds, event.processor, event.name, event.where, self._now)
+            case Expected(by_worker):
+                self._expected = by_worker
             case Happened(kind, data):
                 self._note(kind, data, self._now + LAG_SECONDS)
             case Noted(worker, text):
@@ -420,7 +426,7 @@ class Coordinator(JobState):
             return  # each had said that it is done for good
         if self.phase is JobPhase.RUNNING:
             self._trouble_since = self._now
-            self._account = RollbackAccount(self.layout, self.options.upto, self._now)
+            self._account = RollbackAccount(self.layout, self.options.upto, self._now, self._expected)
         for status, reason in losses:
             status.failures += 1
             if self._account is not None:
@@ -520,6 +526,7 @@ class Coordinator(JobState):
         """Send the decision, now durable and so binding, whatever has happened meanwhile."""
         self.decision = decision
         self.generation = decision.generation
+        self._expected = {}
         self.options.cut(decision.bounds)
         if self._account is not None:
             self._account.decided(decision.generation, decision.bounds, decision.failed, self._now)

@@ -5,10 +5,12 @@ The time comes with each step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from monitor.coordination.supervision import Busy, Happened, Lost, Noted, ProgramFailed, Stopping
+from monitor.explain.exposure import Danger, Fate
 from recovery.protocol import ToMonitor
 
 
@@ -23,6 +25,13 @@ class Heard:
 
     message: ToMonitor
     incarnation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Expected cost and fate of each worker's death, for a rollback's account."""
+
+    by_worker: Mapping[int, tuple[Danger, Fate]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +60,6 @@ class Asked:
     failed: tuple[tuple[int, int], ...]
 
 
-Event: TypeAlias = Began | Heard | Lost | Noted | ProgramFailed | Stopping | Busy | Happened | Stored | Ticked | Asked
+Event: TypeAlias = (
+    Began | Heard | Lost | Noted | ProgramFailed | Stopping | Busy | Happened | Expected | Stored | Ticked | Asked
+)

@@ -90,6 +90,8 @@ class Options:
         """
         self._solver: WatermarkSolver | None = None
         """Incremental solver of W; None to rebuild it from `_low` and all options."""
+        self.version = 0
+        """Version of the options, another after each change."""
         self._new_options: list[Report] = []
         self._new_completed: dict[int, None] = {}
         if decided is not None:
@@ -191,6 +193,7 @@ class Options:
                 )
             self.chains[flat] = list(chain)
         self._solver = None
+        self.version += 1
         return None
 
     def complete(self, worker: int, upto: tuple[Bound, ...]) -> None:
@@ -202,6 +205,7 @@ class Options:
         ):
             raise ReportError(f"completed {upto}, after {before}")
         self.upto[worker] = upto
+        self.version += 1
         for processor, info in enumerate(self.layout.processors):
             if not info.chain:
                 flat = self.topology.flat(processor, worker)
@@ -213,6 +217,7 @@ class Options:
         if not (0 <= group < len(groups) and _is_bound(at, groups[group].depth) and any(at)):
             raise ReportError(f"a cut of group {group} at {at}, which cannot be")
         found = self._read(worker, xis)
+        self.version += 1
         members = self.layout.members(group)
         chains = {self.topology.flat(p, worker) for p in members if self.layout.processors[p].chain}
         wanted = {flat: at_cut(at, self.topology.info(flat).depth) for flat in chains}
@@ -386,6 +391,7 @@ class Options:
         self._new_options.clear()
         self._new_completed.clear()
         risen = self._solver.tick(reports)
+        self.version += bool(risen)
         for flat, bound in risen:
             self._low[flat] = bound
         return bool(risen)
@@ -507,6 +513,7 @@ class Options:
         self.upto = [None] * self.layout.workers
         self._cut_completed(decided)
         self._solver = None
+        self.version += 1
 
     def cut_worker(self, worker: int, decided: Sequence[Bound | None]) -> None:
         """Apply a decision to one worker's checkpoints, before the worker does."""

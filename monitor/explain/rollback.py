@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from monitor.explain.exposure import Danger, Fate
 from monitor.explain.why import plain_bound
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut, nothing
@@ -29,9 +30,17 @@ class RollbackAccount:
         layout: of the job.
         upto: completed bounds by worker and group, at the failure.
         now: time of the first failure, in seconds.
+        expected: cost and fate that were expected of the death of each worker.
     """
 
-    def __init__(self, layout: Layout, upto: Sequence[tuple[Bound, ...] | None], now: float) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        upto: Sequence[tuple[Bound, ...] | None],
+        now: float,
+        expected: Mapping[int, tuple[Danger, Fate]] | None = None,
+    ) -> None:
+        self._expected = expected or {}
         self._layout = layout
         self._upto = tuple(upto)
         self._at = now
@@ -119,6 +128,7 @@ class RollbackAccount:
             "drained": [[worker, seconds] for worker, seconds in sorted(self._drained.items())],
             "joined": [[worker, seconds] for worker, seconds in sorted(self._joined.items())],
             "restored": [[worker, seconds] for worker, seconds in sorted(self._reported.items())],
+            "expected": self._foreseen(),
             "places": rows[:MOST_ROWS],
             "resent": resent[:MOST_ROWS],
             "redone": redone[:MOST_ROWS],
@@ -134,6 +144,11 @@ class RollbackAccount:
             if before is not None and (after is None or any(new < old for old, new in zip(before, after))):
                 return None
         return {"generation": self._generation, "seconds": now - self._restored}
+
+    def _foreseen(self) -> dict[str, Any] | None:
+        """Expectation of this rollback; None if unknown, or of several deaths."""
+        found = self._expected.get(self._failed[0]) if len(self._failed) == 1 else None
+        return None if found is None else {**found[0].as_json(), "places": destinations(found[1].bounds)}
 
     def _places(self) -> list[list[Place]]:
         """Frontiers before and after, `[worker][processor]`."""
@@ -174,6 +189,16 @@ def grouped(places: Sequence[Sequence[Place]]) -> list[dict[str, Any]]:
         }
         for ((before, after), operators), workers in found.items()
     ]
+
+
+def destinations(bounds: Sequence[Sequence[Bound | None]]) -> list[dict[str, Any]]:
+    """Rows of equal bounds `[worker][processor]`, as `grouped`, without those before.
+
+    >>> destinations([[(1,), (1,), None]])
+    [{'to': [1], 'workers': [0], 'operators': [[0, 1]]}, {'to': None, 'workers': [0], 'operators': [[2, 2]]}]
+    """
+    rows = grouped([[((0,), bound) for bound in of_worker] for of_worker in bounds])
+    return [{name: row[name] for name in ("to", "workers", "operators")} for row in rows[:MOST_ROWS]]
 
 
 def ranges(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:

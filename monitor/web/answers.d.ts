@@ -111,6 +111,8 @@ interface Verdict {
   trace: string;
   alarm: boolean;
   over: boolean;
+  /** Of api/verdict only. */
+  exposure?: Danger[];
 }
 
 /** An event of the timeline; what else it says depends on its kind. */
@@ -138,6 +140,17 @@ interface Totals {
   kept: number | null;
   covered: number | null;
   age: number | null;
+  exposed: number | null;
+}
+
+/** The cost of the death of a worker, or of the monitor (-1); null: unknown. */
+interface Danger {
+  who: number;
+  records: number | null;
+  redo: number | null;
+  restore: number | null;
+  back: number | null;
+  seconds: number | null;
 }
 
 interface Point extends Totals {
@@ -145,7 +158,7 @@ interface Point extends Totals {
 }
 
 /** What a row says, in the order of `FIELDS` in view.py. */
-type Row = [number, number, number, number, number, number, number, number, number, number, number, number, number, string];
+type Row = [number, number, number, number, number, number, number, number, number, number, number, number, number, number, string];
 
 /** Presence, incarnation, failures, newest epoch, records a second, busy, seconds since it was heard. */
 type WorkerRow = [string, number, number, number | null, number | null, number | null, number | null];
@@ -160,6 +173,7 @@ interface Message {
   totals?: Totals;
   rows: { [node: number]: Row };
   workers?: WorkerRow[];
+  exposure?: Danger[];
   events?: Happening[];
 }
 
@@ -182,6 +196,7 @@ interface Rollback {
   drained: [number, number][];
   joined: [number, number][];
   restored: [number, number][];
+  expected: (Danger & { places: { to: Bound | null; workers: number[]; operators: [number, number][] }[] }) | null;
   places: { from: Bound; to: Bound | null; workers: number[]; operators: [number, number][] }[];
   resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];
   redone: { operator: number; worker: number; records: number; epochs: number; seconds: number }[];

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +52,6 @@ _FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in _TYPES}
 _MOST_ASKED = 65_536
 _MOST_NAMES = 256
 """Most names of workers and operators in one question."""
-
-_FRESH_SECONDS = 2.0
-"""Longest wait of a scrape for observations, in seconds.
-
-A worker in a long turn sends none.
-"""
 
 _MOST_DIGITS = 15
 """Most digits of a number in a question, exact in JavaScript too."""
@@ -199,7 +194,7 @@ class _Pages:
         seen = self._hub.view.observation if self._hub.view is not None else None
         if seen is None:
             raise HTTPException(503, "no worker has joined yet")
-        return _json(seen.verdict.as_json())
+        return _json({**seen.verdict.as_json(), "exposure": [each.as_json() for each in seen.exposure]})
 
     async def timeline(self, request: Request) -> Response:
         since = _number(request.query_params.get("since") or "0", "since")
@@ -209,10 +204,7 @@ class _Pages:
         return _json({"points": list(self._hub.points)})
 
     async def metrics(self, request: Request) -> Response:
-        with self._hub.looking(None):
-            await self._ask(OfJob())
-            await self._hub.fresh(_FRESH_SECONDS)
-        return Response(metrics(self._hub), media_type=CONTENT_TYPE)
+        return Response(metrics(self._hub, time.time()), media_type=CONTENT_TYPE)
 
     # One processor
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monitor.coordination.supervision import TimelineEvent
+from monitor.explain.exposure import Danger
 from monitor.web.cut_times import CutTimes
 from monitor.web.fold import FoldGroup, Folding, fold, group_tree
 from monitor.web.graph_page import graph_page
@@ -92,24 +93,6 @@ class Hub:
             self.cut_times.happened(event)
         self._wake()
 
-    async def fresh(self, seconds: float) -> None:
-        """Wait for new observations of all workers, at most so many seconds.
-
-        To be called while looking.
-        """
-        began = self.view.observation.at if self.view is not None and self.view.observation is not None else 0.0
-        with suppress(asyncio.TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self._heard_since(began):
-                    await self._changed.wait()
-
-    def _heard_since(self, began: float) -> bool:
-        seen = self.view.observation if self.view is not None else None
-        if seen is None:
-            return False
-        silent = [w for w in range(len(seen.workers)) if w not in seen.told or seen.told[w][0] <= began]
-        return not seen.live or seen.verdict.state != "running" or all(w in seen.read for w in silent)
-
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -178,6 +161,7 @@ class Hub:
         """
         rows: list[Row] | None = None
         workers: list[list[Any]] | None = None
+        exposure: tuple[Danger, ...] = ()
         version = -1
         first = True
         with self.streaming(), self.looking(closely):
@@ -202,6 +186,9 @@ class Hub:
                     )
                     message["rows"] = changes(rows, after)
                     rows = after
+                    if seen.exposure != exposure:
+                        exposure = seen.exposure
+                        message["exposure"] = [each.as_json() for each in exposure]
                     now = view.workers()
                     if now != workers:
                         message["workers"] = workers = now

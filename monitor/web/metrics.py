@@ -1,4 +1,4 @@
-"""Prometheus metrics of the job, for /metrics, made anew for each scrape."""
+"""Prometheus metrics of the job, for /metrics, by the last sample."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import get_args
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from monitor.explain.exposure import MONITOR
 from monitor.explain.verdict import State
 from monitor.web.hub import Hub
-from monitor.web.view import Observation
+from monitor.web.view import ENDED, UNKNOWN, Observation, View
 from recovery.layout import Layout
 from recovery.metadata import NEVER
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
-def metrics(hub: Hub) -> bytes:
-    """Metrics in Prometheus' text format.
+def metrics(hub: Hub, now: float) -> bytes:
+    """Metrics in Prometheus' text format, of the last sample; nobody is asked.
 
-    Workers are asked for new observations for each scrape.
+    `now`: seconds since 1970.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Job(hub))
+    registry.register(_Job(hub, now))
     return generate_latest(registry)
 
 
@@ -56,7 +57,8 @@ _TOTALS: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, st
 
 
 class _Job:
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, now: float) -> None:
+        self._now = now
         self._seen = hub.view.observation if hub.view is not None else None
         self._hub = hub
 
@@ -74,6 +76,9 @@ class _Job:
             return
         assert hub.layout is not None
         assert hub.view is not None
+        if seen.live:
+            what = "How long ago the monitor has said what is shown here."
+            yield GaugeMetricFamily("falkirk_sample_age_seconds", what, value=max(0.0, self._now - seen.at))
         yield GaugeMetricFamily("falkirk_generation", "How many rounds of rollback there were.", value=seen.generation)
         running = GaugeMetricFamily("falkirk_phase", "1 for the phase that the job is in.", labels=["phase"])
         running.add_metric([seen.phase], 1)
@@ -99,10 +104,54 @@ class _Job:
             failures.add_metric([str(worker)], status.failures)
         yield from (alive, failures)
         yield from _frontiers(seen, hub.layout)
+        yield from _exposure(seen)
+        yield from _operators(hub.view, hub.layout)
         totals = hub.view.totals()
         for family, name, metric, what in _TOTALS:
             if totals[name] is not None:
                 yield family(f"falkirk_{metric}", what, value=totals[name])
+
+
+_EXPOSURE = (
+    ("records", "Records that would be handled again if this worker died now, at most; by the last sample."),
+    ("redo_seconds", "Seconds that handling them again would take, of the worker with most of it."),
+    ("seconds", "Seconds until all would be as it was: the above, and restoring, as last measured in this job."),
+)
+
+
+def _exposure(seen: Observation) -> Iterator[Metric]:
+    families = [GaugeMetricFamily(f"falkirk_exposure_{name}", what, labels=["worker"]) for name, what in _EXPOSURE]
+    for each in seen.exposure:
+        who = "monitor" if each.who == MONITOR else str(each.who)
+        for family, value in zip(families, (each.records, each.redo, each.seconds)):
+            if value is not None:
+                family.add_metric([who], value)
+    yield from families
+
+
+_OPERATORS = (
+    ("records_taken", "Records that an operator has taken, again after a failure included.", 1.0),
+    ("records_sent", "Records that an operator has sent, again after a failure included.", 1.0),
+    ("busy_seconds", "Seconds that an operator has worked.", 1e-6),
+)
+
+
+def _operators(view: View, layout: Layout) -> Iterator[Metric]:
+    counts = view.counted()
+    if counts is None:
+        return
+    for at, (name, what, unit) in enumerate(_OPERATORS):
+        family = CounterMetricFamily(f"falkirk_operator_{name}", what, labels=["operator"])
+        for p, info in enumerate(layout.processors):
+            family.add_metric([info.name], float(counts[at, p]) * unit)
+        yield family
+    what = "Seconds since the first work of an operator that a failure may undo."
+    unsafe = GaugeMetricFamily("falkirk_unsafe_seconds", what, labels=["operator"])
+    seen = view.observation
+    for info, since in zip(layout.processors, view.unsafe().tolist() if seen is not None else ()):
+        if seen is not None and since != UNKNOWN:
+            unsafe.add_metric([info.name], 0.0 if since == ENDED else max(0.0, seen.at - since))
+    yield unsafe
 
 
 def _frontiers(seen: Observation, layout: Layout) -> Iterator[Metric]:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from monitor.explain.exposure import Danger
 from monitor.explain.verdict import UNJUDGED, Verdict
 from monitor.web.fold import Folding
 from recovery.layout import Layout
@@ -39,9 +41,13 @@ FIELDS = (
     "rows",
     "bytes",
     "logged",
+    "unsafe",  # since when a failure may undo work, in seconds since 1970; -1: there is none; -2: nobody knows
     "bars",  # a character a worker, 0 to z
 )
 """Fields of a node's row, in order."""
+
+COUNTED = ("taken", "sent", "busy")
+"""Growing rows of an observation, counted since the process began."""
 
 BARS = ("busy", "taken", "bytes", "queued", "lag")
 """Measures for the bars of workers."""
@@ -49,6 +55,7 @@ BARS = ("busy", "taken", "bytes", "queued", "lag")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SMOOTH = 0.5
 _LATENCY_SECONDS = 10.0
+_MOST_REACHED = 4000
 
 STALE_SECONDS = 3.0
 """Age of stale observations, in seconds."""
@@ -66,6 +73,17 @@ class WorkerView:
     presence: str
     incarnation: int
     failures: int
+
+
+class Gone(msgspec.Struct, frozen=True, array_like=True):
+    """Counters of ended processes of one worker, as last observed.
+
+    `records` is an array of 64-bit integers: the rows `COUNTED` of all of them, a column an operator.
+    """
+
+    read: int
+    written: int
+    records: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +109,10 @@ class Observation:
 
     As in `Observed.read` and `Observed.newest`.
     """
+    exposure: tuple[Danger, ...] = ()
+    """Cost of the death of each worker, and of the monitor, now; () if unknown."""
+    gone: Mapping[int, Gone] = field(default_factory=dict)
+    """Counters of ended processes, by worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +152,8 @@ class View:
         self._rates = np.zeros((3, *shape))
         self._told: dict[int, tuple[float, Observed]] = {}
         self._read: dict[int, float] = {}
-        self._counted: dict[int, list[int]] = {}
-        """Records read and written by worker, summed over its processes.
-
-        A process that takes the place of another begins at 0, these do not go back.
-        """
+        self._reached_at: deque[tuple[int, float]] = deque(maxlen=_MOST_REACHED)
+        """Newest epochs, and when they were first seen."""
         self._latencies: deque[tuple[float, float]] = deque()
         self._progress = np.zeros(shape, dtype=np.int64)
         self._inner = np.zeros(shape, dtype=np.int64)
@@ -157,12 +176,13 @@ class View:
             if worker not in self._told:
                 known = [min(epoch, END) for epoch in epochs or (UNKNOWN,) * len(self.layout.groups)]
                 self._progress[worker] = np.array(known, dtype=np.int64)[self._groups]
-                if worker in observation.read:
-                    self._counted[worker] = [observation.read[worker][0], 0]
         # A worker that is busy tells late; what is kept for good is complete, all the same.
         older = (self._progress < self._low) & (self._low > 0)
         self._progress = np.where(older, self._low, self._progress)
         self._inner = np.where(older, self._low_inner, self._inner)
+        newest = self.newest()
+        if newest is not None and newest >= 0 and (not self._reached_at or newest > self._reached_at[-1][0]):
+            self._reached_at.append((newest, observation.at))
         while self._latencies and self._latencies[0][0] < observation.at - _LATENCY_SECONDS:
             self._latencies.popleft()
 
@@ -170,10 +190,6 @@ class View:
         before = self._told.get(worker)
         if before is not None and before[1] is told:
             return
-        counted = self._counted.setdefault(worker, [0, 0])
-        last = (before[1].read, before[1].written) if before is not None else counted
-        for at_, (now, then) in enumerate(zip((told.read, told.written), last)):
-            counted[at_] += now - then if now >= then else now
         self._told[worker] = at, told
         table = np.frombuffer(told.numbers, dtype=np.int64).reshape(len(ROWS), -1)
         if before is not None and at > before[0]:
@@ -251,10 +267,8 @@ class View:
         return {
             "newest": self.newest(),
             "slowest": self.slowest(),
-            "read": sum(counted[0] for counted in self._counted.values())
-            if observation.live and self._counted
-            else None,
-            "written": sum(counted[1] for counted in self._counted.values()) if seen else None,
+            "read": self._read_so_far() if observation.live and (observation.told or observation.read) else None,
+            "written": sum(each.written for each in self._counts()) if seen else None,
             "rate": _short(sum(self._read.get(worker, 0.0) for worker in fresh)) if fresh else None,
             "open": None if open_epoch == UNKNOWN else _epoch(open_epoch),
             "low": _epoch(int(self._low.min())),
@@ -265,7 +279,42 @@ class View:
             "kept": int(self._table[:, _AT["kept_bytes"]].sum()) if seen else None,
             "covered": round(self._covered(), 2) if seen else None,
             "age": round(max(ages), 1) if len(ages) == self.layout.workers else None,
+            "exposed": max((each.records for each in observation.exposure if each.records is not None), default=None),
         }
+
+    def _counts(self) -> list[Observed | Gone]:
+        """All known processes, ended ones too."""
+        assert self.observation is not None
+        return [*(told for _, told in self.observation.told.values()), *self.observation.gone.values()]
+
+    def _read_so_far(self) -> int:
+        assert self.observation is not None
+        told = self.observation.told
+        silent = [read for worker, (read, _) in self.observation.read.items() if worker not in told]
+        return sum(silent) + sum(each.read for each in self._counts())
+
+    def counted(self) -> Table | None:
+        """Rows `COUNTED` of all processes so far, by operator; None if unknown."""
+        if self.observation is None or not self.observation.live or not self.observation.told:
+            return None
+        found = np.zeros((len(COUNTED), len(self.layout.processors)), np.int64)
+        for _, told in self.observation.told.values():
+            found += counted(told.numbers)
+        for gone in self.observation.gone.values():
+            found += np.frombuffer(gone.records, np.int64).reshape(len(COUNTED), -1)
+        return found
+
+    def unsafe(self) -> npt.NDArray[np.float64]:
+        """First sight of the epoch with the oldest unsafe work, by operator.
+
+        ENDED: there is none; UNKNOWN.
+        """
+        low = self._low.min(axis=0)
+        if self.observation is None or not self.observation.live or not self._reached_at:
+            return np.full(len(low), float(UNKNOWN))
+        epochs, times = (np.array(column) for column in zip(*self._reached_at))
+        first = np.searchsorted(epochs, low)  # the first look at which the epoch after W had begun
+        return np.where((low >= END) | (first == len(times)), float(ENDED), times[np.minimum(first, len(times) - 1)])
 
     def _covered(self) -> float:
         """Share of epochs since the last cut with all sent messages kept.
@@ -354,7 +403,16 @@ class View:
         digits = np.ceil(shown * (len(_DIGITS) - 1)).astype(np.intp).T
         letters = np.frombuffer(_DIGITS.encode(), dtype="S1")[digits]
         texts = [row.tobytes().decode() for row in letters]
-        return list(zip(*(column.tolist() for column in columns), texts))
+        since = self.unsafe()[order]
+        oldest = np.minimum.reduceat(np.where(since == ENDED, np.inf, since), starts)
+        unsafe = np.where(np.isinf(oldest), float(ENDED), oldest.round(1))
+        return list(zip(*(column.tolist() for column in columns), unsafe.tolist(), texts))
+
+
+def counted(numbers: bytes) -> Table:
+    """Rows `COUNTED` of an observation's `numbers`."""
+    table = np.frombuffer(numbers, np.int64).reshape(len(ROWS), -1)
+    return table[[_AT[name] for name in COUNTED]]
 
 
 def changes(before: Sequence[Row] | None, after: Sequence[Row]) -> dict[int, Row]:

@@ -350,6 +350,10 @@ class Checkpoints:
         for history in self._of:
             yield from history.saved
 
+    def epochs(self) -> set[int]:
+        """Last epochs of all checkpoints."""
+        return {saved.bound[0] for saved in self.saved()}
+
     def at(self, p: int, bound: Bound) -> Checkpoint | None:
         """Checkpoint of processor `p` at `bound`; None for ∅ and for one never needed."""
         found = self._of[p].at(bound)

@@ -16,7 +16,7 @@ from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import TimelineEvent
 from runtime.page.client import PageClient
 from runtime.page.protocol import Serve
-from runtime.page.watched import EVERY_SECONDS, WatchedJob
+from runtime.page.watched import EVERY_SECONDS, SECOND, WatchedJob
 
 _MOST_FAILURES = 10
 
@@ -47,7 +47,7 @@ class LivePage:
         self._failures: set[str] = set()
         self._job = job
         self._events: list[TimelineEvent] = [TimelineEvent(kept.kind, kept.at, kept.data) for kept in before]
-        self._due = float("-inf")
+        self._due = self._sample_due = float("-inf")
 
     @property
     def viewers(self) -> int:
@@ -72,8 +72,10 @@ class LivePage:
         if self._events:
             events, self._events = self._events, []
             self._page.happened(events)
-        if self._page.viewers or at_once:
+        if self._page.viewers:
             self._job.look(now, sampled=False, closely=self._page.closely)
+        if self._page.viewers or at_once or now >= self._sample_due:
+            self._sample_due = now + SECOND
             self._page.publish(self._job.observe())
 
     def finish(self) -> None:

@@ -11,9 +11,10 @@ from typing import TypeAlias
 import msgspec
 
 from monitor.coordination.supervision import TimelineEvent
+from monitor.explain.exposure import Danger
 from monitor.explain.verdict import UNJUDGED, Verdict
 from monitor.web.questions import Question
-from monitor.web.view import Observation, WorkerView
+from monitor.web.view import Gone, Observation, WorkerView
 from recovery.layout import Layout
 from recovery.metadata import Bound
 from recovery.protocol import Observed
@@ -37,7 +38,7 @@ class Passed(msgspec.Struct, tag=True, frozen=True):
 class Seen(msgspec.Struct, tag=True, frozen=True):
     """To the page: changes of the `Observation`.
 
-    `low` and `told` have the workers that differ from the last one.
+    `low`, `told` and `gone` have the workers that differ from the last one.
     """
 
     at: float
@@ -50,6 +51,8 @@ class Seen(msgspec.Struct, tag=True, frozen=True):
     verdict: Verdict = UNJUDGED
     live: bool = True
     read: dict[int, tuple[int, int | None]] = {}
+    exposure: tuple[Danger, ...] = ()
+    gone: dict[int, Gone] = {}
 
 
 class PageAnswer(msgspec.Struct, tag=True, frozen=True):
@@ -89,11 +92,13 @@ class DifferenceWriter:
     def __init__(self) -> None:
         self._low: tuple[tuple[Bound, ...], ...] = ()
         self._told: dict[int, tuple[float, Observed]] = {}
+        self._gone: dict[int, Gone] = {}
 
     def next(self, observation: Observation) -> Seen:
         """Message with the changes since the last observation."""
         before, self._low = self._low, observation.low
         told, self._told = self._told, dict(observation.told)
+        known, self._gone = self._gone, dict(observation.gone)
         return Seen(
             observation.at,
             observation.phase,
@@ -105,6 +110,8 @@ class DifferenceWriter:
             observation.verdict,
             observation.live,
             dict(observation.read),
+            observation.exposure,
+            {w: gone for w, gone in observation.gone.items() if gone is not known.get(w)},
         )
 
 
@@ -117,11 +124,13 @@ class DifferenceReader:
     def __init__(self) -> None:
         self._low: dict[int, tuple[Bound, ...]] = {}
         self._told: dict[int, tuple[float, Observed]] = {}
+        self._gone: dict[int, Gone] = {}
 
     def next(self, seen: Seen) -> Observation:
         """Observation restored from its changes."""
         self._low |= seen.low
         self._told |= seen.told
+        self._gone |= seen.gone
         return Observation(
             seen.at,
             seen.phase,
@@ -133,4 +142,6 @@ class DifferenceReader:
             seen.verdict,
             seen.live,
             seen.read,
+            seen.exposure,
+            dict(self._gone),
         )

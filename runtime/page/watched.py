@@ -5,18 +5,24 @@ Part of the monitor, beside the coordinator. While no page is open workers are a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
 
 from monitor.coordination.coordinator import Coordinator
 from monitor.coordination.effects import Answered
 from monitor.coordination.events import Asked
 from monitor.coordination.options import Options
+from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import Busy
+from monitor.coordination.workers import JobPhase
+from monitor.explain.exposure import Danger
 from monitor.explain.verdict import OVER
 from monitor.explain.what_if import targets
 from monitor.web.questions import Done
-from monitor.web.view import Observation, WorkerView
+from monitor.web.view import Gone, Observation, WorkerView, counted
 from recovery.protocol import Observe, Observed, ToWorker
+from runtime.page.exposing import Exposing
 
 EVERY_SECONDS = 0.25
 """Distance of observations for an open page, in seconds."""
@@ -37,6 +43,7 @@ class WatchedJob:
         ask: passes a question on to it.
         send: passes a message on to a worker.
         clock: gives seconds since 1970, and does not go back.
+        before: events that earlier monitors have noted.
     """
 
     def __init__(
@@ -45,6 +52,7 @@ class WatchedJob:
         ask: Callable[[Asked], None],
         send: Callable[[int, ToWorker], None],
         clock: Callable[[], float],
+        before: Iterable[KeptEvent] = (),
     ) -> None:
         self.coordinator = coordinator
         self.clock = clock
@@ -53,13 +61,31 @@ class WatchedJob:
         self._questions: dict[int, Done] = {}
         self._asked_so_far = 0
         self._told: dict[int, tuple[float, Observed]] = {}
+        self._gone: dict[int, Gone] = {}
+        self.exposing = Exposing(coordinator, before)
+        self._exposure: tuple[Danger, ...] = ()
+        self._exposed_at = clock()
         self._busy: dict[int, Busy] = {}
         self._ask_due = float("-inf")
         self._asked: tuple[bool, tuple[int, ...]] = True, ()
 
     def hear(self, message: Observed) -> None:
-        """Store a worker's observation."""
-        self._told[message.worker] = self.clock(), message
+        """Store a worker's observation, unless its process was replaced."""
+        worker, before = message.worker, self._told.get(message.worker)
+        if before is not None and message.incarnation < before[1].incarnation:
+            return
+        if before is not None and message.incarnation > before[1].incarnation:
+            last, gone = before[1], self._gone.get(worker, Gone(0, 0, bytes(counted(before[1].numbers).nbytes)))
+            records = np.frombuffer(gone.records, np.int64) + counted(last.numbers).ravel()
+            self._gone[worker] = Gone(gone.read + last.read, gone.written + last.written, records.tobytes())
+        self._told[worker] = self.clock(), message
+
+    def expose(self) -> tuple[Danger, ...]:
+        """Compute the exposure anew."""
+        now = self.clock()
+        self._exposure = self.exposing.look(self._told, now - self._exposed_at)
+        self._exposed_at = now
+        return self._exposure
 
     def hear_busy(self, message: Busy) -> None:
         """Take the last known numbers of a worker in a long turn."""
@@ -113,6 +139,8 @@ class WatchedJob:
             told=dict(self._told),
             verdict=verdict,
             read={w: (each.read, each.newest) for w, each in self._busy.items() if each.known},
+            exposure=self._exposure if coordinator.phase is JobPhase.RUNNING else (),
+            gone=dict(self._gone),
         )
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Answered, Fail, Finished, Persist, Send
-from monitor.coordination.events import Began, Event, Heard, Stored, Ticked
+from monitor.coordination.events import Began, Event, Expected, Heard, Stored, Ticked
 from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import (
     Busy,
@@ -116,7 +116,7 @@ class MonitorProcess:
         self._workers = WorkerConnections(
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
         )
-        self._watched = WatchedJob(self._coordinator, self._events.append, self._workers.send, self._now)
+        self._watched = WatchedJob(self._coordinator, self._events.append, self._workers.send, self._now, saved.events)
         folder = StoreFolder(watch.store).history
         self._history = HistoryRecorder(folder, self.layout, versions(), lambda text: self._tell(Note(text)))
         self._recorded: tuple[object, int] | None = None
@@ -230,12 +230,15 @@ class MonitorProcess:
         self._second = now + SECOND
         if self._page is None or not self._page.viewers:
             self._watched.look(self._now(), sampled=True)
+        exposed = self._watched.expose()
+        self._events.append(Expected(self._watched.exposing.expected(exposed)))
         low, generation = known = self._coordinator.low_watermarks, self._coordinator.generation
         new = self._recorded is None or low is not self._recorded[0] or generation != self._recorded[1]
         self._recorded = known
         self._history.second(self._watched.observe(), self._coordinator.options.record() if new else None)
 
     def _record_event(self, event: TimelineEvent) -> None:
+        self._watched.exposing.times.take(event)
         self._history.happened(event)
         if event.kind == "decided" and self._coordinator.decision is not None:
             self._history.decided(event.at, self._coordinator.decision)

@@ -19,11 +19,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from recovery.agent.agent import Agent
 from recovery.memory.recorder import WorkerRecorder
 from recovery.memory.records import LogEntry
-from recovery.protocol import END, ROWS, Closely, Member, Observe, Observed, ObservedHold, ToWorker, Working
+from recovery.protocol import END, ROWS, Closely, Exposed, Member, Observe, Observed, ObservedHold, ToWorker, Working
+from recovery.rollback.exposed import exposed
 from runtime.control import JobStats
 from timely.data.batch import Batch, nbytes
 from timely.operators.stateless import Measured, Stateless
@@ -341,7 +343,16 @@ class Observer:
                 for p in asked.closely
                 for step in self._members.get(p, ())
             ),
+            self._agent.incarnation,
+            self._exposed(),
+            tuple(replace(each, partitions=()) for each in self._agent.known_ends.all()),
         )
+
+    def _exposed(self) -> Exposed:
+        agent = self._agent
+        complete = (cut[0] for cut in agent.completion.reported or ())
+        cuts = {bound[0] for bound in agent.low[agent.index]} | agent.checkpoints.epochs() | set(complete)
+        return exposed(agent.recorder, cuts, agent.worked)
 
     def _measure(self) -> None:
         """Measure the sizes of states, logs and kept messages."""

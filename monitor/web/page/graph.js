@@ -186,7 +186,7 @@ export class Graph {
     const parts = this.parts[index];
     const row = this.rows[index];
     if (!row) return;
-    const [progress, inner, low, lowInner, , , , , , , , , , bars] = row;
+    const [progress, inner, low, lowInner, , , , , , , , , , , bars] = row;
     const behind = lag(progress, this.newest);
     set(parts.lag, progress === -1 ? "✓ end" : progress < 0 ? "?" : node.small ? epoch(progress, inner) : behind ? `−${count(behind)}` : "");
     if (parts.far !== behind > 8) parts.group.classList.toggle("behind-others", (parts.far = behind > 8));
@@ -221,7 +221,8 @@ export class Graph {
     if (!row) return;
     const [progress, inner, low, lowInner, taken, sent, busy, pending, held, queued, , size, logged] = row;
     const words = [`${node.name} (${node.kind}, ${node.policy}${node.region ? `, region ${node.region}` : ""})`, `progress frontier: ${progress === -1 ? "at its end" : progress < 0 ? "unknown" : `epoch ${epoch(progress, inner)}`}`, `rollback frontier: ${low < 0 ? "everything is kept" : `epoch ${epoch(low, lowInner)}`}`, `${count(taken)} records/s in, ${count(sent)} out`, `busy ${Math.round(busy * 100)} % of a processor`, `${some(pending, "notification")} pending, ${count(held)} capabilities, ${count(queued)} batches queued`, `state ${bytes(size)}, logged ${bytes(logged)}`];
-    set(parts.title, words.join("\n"));
+    const unsafe = parts.group.getAttribute("data-unsafe");
+    set(parts.title, [...words, ...(unsafe ? [unsafe] : [])].join("\n"));
     parts.group.setAttribute("aria-label", words.slice(0, 3).join(", "));
   }
 
@@ -255,6 +256,21 @@ export class Graph {
       this.edges[index].classList.toggle("lit", this.chosen !== null && (edge.source === this.chosen || edge.target === this.chosen));
       this.edges[index].classList.toggle("dim", Boolean(this.region));
     });
+  }
+
+  /**
+   * How much of each node is unsafe, from 0 to 1, and the edges of a chain that binds; null: neither is shown.
+   * @param {{heat: number[], words: string[], path: Set<number>, nodes: Set<number>} | null} shown
+   */
+  expose(shown) {
+    this.stage.classList.toggle("exposed", Boolean(shown));
+    this.parts.forEach(({ group }, index) => {
+      group.style.setProperty("--heat", `${Math.round((shown?.heat[index] ?? 0) * 100)}%`);
+      group.classList.toggle("binds", Boolean(shown?.nodes.has(index)));
+      if (shown) group.setAttribute("data-unsafe", shown.words[index]);
+      else group.removeAttribute("data-unsafe");
+    });
+    this.page.edges.forEach((edge, index) => this.edges[index].classList.toggle("binds", Boolean(shown && edge.edges.some((one) => shown.path.has(one)))));
   }
 
   /** The next node in the direction (dx, dy), seen from the chosen one. */

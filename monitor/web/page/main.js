@@ -1,6 +1,7 @@
 // The page: puts its parts together.
 
 import { Camera } from "./camera.js";
+import { Exposure } from "./exposure.js";
 import { Graph, markers } from "./graph.js";
 import { ask, Stream } from "./live.js";
 import { Panel } from "./panel.js";
@@ -76,12 +77,17 @@ function mark() {
   graph.light(replayed ? rollbacks.lit() : new Set());
 }
 
+function expose() {
+  graph.expose(exposure.shown(page, graph.rows));
+}
+
 function marked() {
   mark();
   panel.show();
 }
 const whatif = new WhatIf(marked);
 const rollbacks = new Rollbacks(job, marked);
+const exposure = new Exposure($("exposure"), job, expose);
 const panel = new Panel($("panel"), job, whatif, rollbacks);
 const timeline = new Timeline($("time"));
 const search = new Search($("search"), (operator) => choose({ sel: job.operators[operator].name, worker: null }));
@@ -181,6 +187,10 @@ const stream = new Stream(
       totals = message.totals;
       heard = message.at;
       graph.update(message.rows, totals.newest);
+      exposure.now = message.at;
+      if (message.exposure) exposure.hear(message.exposure);
+      exposure.refresh(page, graph.rows);
+      if (exposure.on) expose();
       if (message.workers) panel.workers = message.workers;
       panel.totals = totals;
       panel.live = message.live;
@@ -305,6 +315,7 @@ async function redraw() {
   stream.connect();
   select(false);
   mark();
+  expose();
 }
 
 onChoice((changed) => {
@@ -320,6 +331,12 @@ onChoice((changed) => {
   if (changed.has("open") || changed.has("close")) redraw();
   if (changed.has("bars")) stream.connect();
   if (changed.has("card")) marked();
+  if (changed.has("exposed") || changed.has("sel") || changed.has("worker")) {
+    exposure.asked = 0;
+    exposure.hear(exposure.dangers);
+    exposure.refresh(page, graph.rows);
+    expose();
+  }
   if (changed.has("ask")) {
     $("ask").setAttribute("aria-pressed", whatif.on);
     whatif.refresh();

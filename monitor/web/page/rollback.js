@@ -157,6 +157,7 @@ export class Rollbacks {
         html("div", {}, html("b", {}, count(messages)), html("span", {}, `messages sent again, ${bytes(size)}`)),
         html("div", {}, html("b", {}, count(records)), html("span", {}, `records of the living done again, about ${seconds(work)}`)),
       ),
+      ...expected(card, places),
       ...this.workers(card),
       ...this.resent(card),
       html("h3", {}, "Where each went back to"),
@@ -228,6 +229,26 @@ function each(card) {
     for (const [first, last] of operators) for (let operator = first; operator <= last; operator += 1) for (const worker of workers) found.push({ operator, worker, from, to });
   }
   return found.toSorted((a, b) => a.operator - b.operator || a.worker - b.worker);
+}
+
+/**
+ * What was expected a moment before, beside what happened.
+ * @param {Rollback} card
+ * @param {Placed[]} places
+ */
+function expected(card, places) {
+  const said = card.expected;
+  if (!said) return [html("h3", {}, "Expected"), html("p", { class: "soft" }, "Nothing was known beforehand.")];
+  const living = card.redone.reduce((all, part) => all + part.records, 0);
+  const back = places.filter((place) => place.to !== null).length;
+  const took = card.caught === null ? null : sum(card) + card.caught;
+  const rows = [
+    ["processors rolled back", count(said.back), count(back)],
+    ["records handled again, at most", said.records === null ? "unknown" : count(said.records), `${count(living)} of the living`],
+    ["until all was as before", said.seconds === null ? "unknown" : seconds(said.seconds), took === null ? "…" : seconds(took)],
+  ];
+  const table = html("table", { class: "tight expected" }, html("tr", {}, ["", "expected", "happened"].map((text) => html("th", {}, text))), rows.map((row) => html("tr", {}, row.map((text) => html("td", {}, text)))));
+  return [html("h3", {}, "Expected, and what happened"), table];
 }
 
 /** @param {Rollback} card */

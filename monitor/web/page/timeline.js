@@ -1,7 +1,7 @@
 // The strip below: frontiers over time with what happened, throughput, latency, what is kept.
 
 import { describe, isBad } from "./panel.js";
-import { bytes, clock, count, html, seconds, svg } from "./words.js";
+import { bytes, clock, count, html, seconds, some, svg } from "./words.js";
 
 const WINDOW = 180;
 const WIDE = 600;
@@ -20,6 +20,7 @@ export class Timeline {
       rate: this.figure("Records a second", "records that sources read"),
       latency: this.figure("Latency of epochs", "from the end of reading to complete: median and 99th percentile"),
       kept: this.figure("State and logs", "bytes that operators and logs hold"),
+      exposed: this.figure("Exposure", "records that would be handled again if the worker with most of them died"),
     };
     root.replaceChildren(...Object.values(this.figures).map((each) => each.root));
   }
@@ -50,6 +51,7 @@ export class Timeline {
     this.curves(this.figures.rate, points, x, [["rate", "--accent", true]], count(last.rate));
     this.curves(this.figures.latency, points, x, [["p99", "--history", false], ["p50", "--accent", true]], last.p50 === null ? "–" : `${seconds(last.p50)} · ${seconds(last.p99)}`);
     this.curves(this.figures.kept, points, x, [["logged", "--batch", false], ["state", "--lazy", true]], `${bytes(last.state)} · ${bytes(last.logged)}`);
+    this.curves(this.figures.exposed, points, x, [["exposed", "--danger", true]], last.exposed === null || last.exposed === undefined ? "unknown" : some(last.exposed, "record"));
   }
 
   epochs(points, from, now, x) {

@@ -9,6 +9,7 @@ import numpy as np
 
 from monitor.coordination.options import Options
 from monitor.coordination.supervision import TimelineEvent
+from monitor.explain.exposure import Danger
 from monitor.explain.verdict import Judge
 from monitor.explain.what_if import restart
 from monitor.web.questions import Done
@@ -33,6 +34,7 @@ class StandingJob:
         self.events = [TimelineEvent("began", 999.0, {"workers": layout.workers})]
         self.happens("restored", generation=1, seconds=1.0, start=True)
         self.live = True
+        self.exposure: tuple[Danger, ...] = ()
         self.read: dict[int, tuple[int, int | None]] = {}
 
     def happens(self, kind: str, **data: Any) -> None:
@@ -72,7 +74,7 @@ class StandingJob:
         completed: tuple[Any, ...] = tuple((self.epoch,) * len(self.layout.groups) for _ in range(self.layout.workers))
         verdict = Judge(self.events).verdict(self.live, self.at)
         said = completed, views, dict(self.told), verdict, self.live, dict(self.read)
-        return Observation(self.at, "running", 1, self.low, *said)
+        return Observation(self.at, "running", 1, self.low, *said, exposure=self.exposure)
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         done(restart(self.options))

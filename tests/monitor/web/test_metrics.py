@@ -20,7 +20,7 @@ from tests.monitor.web.standing import StandingJob
 
 def scraped(hub: Hub) -> dict[tuple[str, ...], float]:
     """The value of each sample, by its name and the values of its labels."""
-    families = text_string_to_metric_families(metrics(hub).decode())
+    families = text_string_to_metric_families(metrics(hub, 2000.0).decode())
     return {(s.name, *(v for _, v in sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 

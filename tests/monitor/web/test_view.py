@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
 from monitor.explain.verdict import Verdict
@@ -302,6 +300,7 @@ def test_totals_say_how_the_job_is_doing() -> None:
         "kept": 2 * COUNT * 7,
         "covered": 1.0,
         "age": 0.0,
+        "exposed": None,
     }
     view.update(seen(PLAN, 15.0, replace_newest(one), replace_newest(other)))
     assert view.totals()["p50"] == 0.1, "they are ten seconds old"
@@ -414,15 +413,15 @@ def test_what_was_said_long_ago_is_no_rate_of_now() -> None:
     assert [row[4:] for row in view.workers()] == [[None, None, int(STALE_SECONDS)]] * 2
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1000)), max_size=40))
-def test_counters_of_the_job_never_go_back_whatever_processes_begin_anew(reports: list[tuple[int, int]]) -> None:
-    view, before = View(PLAN), 0
-    for at, (worker, read) in enumerate(reports):
-        view.update(seen(PLAN, float(at), said(COUNT, worker, read=read)))
-        now = view.totals()["read"]
-        assert now >= before
-        before = now
-    assert before >= max((read for _, read in reports), default=0)
+def test_work_is_unsafe_since_its_epoch_was_first_seen() -> None:
+    view = View(PLAN)
+    for at in range(1, 5):
+        low = [(at,) + (0,) * (depth - 1) for depth in DEPTHS]
+        view.update(seen(PLAN, float(at), said(COUNT, 0, 2 * at), said(COUNT, 1, 2 * at), low=low))
+    assert set(view.unsafe().tolist()) == {2.0}, "epoch 4 was first seen at 2"
+    view.update(seen(PLAN, 5.0, said(COUNT, 0, 8), said(COUNT, 1, 8), low=[everything(depth) for depth in DEPTHS]))
+    assert set(view.unsafe().tolist()) == {float(ENDED)}
+    assert {row["unsafe"] for row in rows_of(view)} == {ENDED}
 
 
 @pytest.mark.parametrize(
