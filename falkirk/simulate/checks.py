@@ -14,7 +14,19 @@ from recovery.agent.agent import Agent
 from recovery.epoch_ends import KnownEnds
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut, holds, union, within
-from recovery.protocol import LIVE, Completed, Cut, Decision, Drain, Drained, InMemory, Restored, ToMonitor, ToWorker, Watermarks
+from recovery.protocol import (
+    LIVE,
+    Completed,
+    Cut,
+    Decision,
+    Drain,
+    Drained,
+    InMemory,
+    Restored,
+    ToMonitor,
+    ToWorker,
+    Watermarks,
+)
 from recovery.store.interface import Buffer
 from runtime.recovery_driver import RecoveryDriver
 from timely.data.batch import Batch
@@ -150,6 +162,7 @@ class Checks:
     - Who has failed does not stay as it is. Who lives hears each number of a round or decision once, from any monitor,
       is drained only if it has memory, is not given up for what it has done, never goes forward, and makes no cut at what it
       has not said to be complete.
+    - No cut leaves out of a processor with new checkpoints where its state came back as one run.
     - Who lives drops no epoch that all of its worker has completed, where everything is known again and all messages are kept.
     - A worker handles nothing in a generation before it has reported that it is restored.
     - The job has ended in the monitor's journal before it ends.
@@ -357,12 +370,22 @@ class Checks:
                         raise Violation(f"decision {number} takes processor {p} of {who} forward to {bound}")
                 known.generation = number
             case Cut(generation, group, at) if closed is not None and process.recovery is not None:
-                closed.at(process.recovery.agent.worker.generation)
-                layout = process.recovery.agent.layout
+                agent = process.recovery.agent
+                closed.at(agent.worker.generation)
+                layout = agent.layout
                 members = [p for p, info in enumerate(layout.processors) if info.group == group]
-                for p in members if generation == process.recovery.agent.worker.generation else ():
-                    if not within(at_cut(at, layout.processors[p].depth), closed.upto(p)):
+                for p in members if generation == agent.worker.generation else ():
+                    bound, since = at_cut(at, layout.processors[p].depth), agent.recorder.since[p]
+                    if not within(bound, closed.upto(p)):
                         raise Violation(f"{who} is to cut processor {p} at {at}, which it has not said to be complete")
+                    if (
+                        not within(since, bound)
+                        and layout.processors[p].chain
+                        and agent.checkpoints._of[p].lacks(bound)
+                    ):
+                        raise Violation(
+                            f"{who} is to cut processor {p} at {at}, which has one run of state up to {since}"
+                        )
 
     def connected_anew(self, process: Process) -> None:
         """Forget messages of the former monitor not received by the process."""
