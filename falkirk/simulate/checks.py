@@ -14,7 +14,19 @@ from recovery.agent.agent import Agent
 from recovery.epoch_ends import KnownEnds
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut, holds, union, within
-from recovery.protocol import LIVE, Completed, Cut, Decision, Drain, Drained, InMemory, ToMonitor, ToWorker, Watermarks
+from recovery.protocol import (
+    LIVE,
+    Completed,
+    Cut,
+    Decision,
+    Drain,
+    Drained,
+    InMemory,
+    Restored,
+    ToMonitor,
+    ToWorker,
+    Watermarks,
+)
 from recovery.store.interface import Buffer
 from runtime.recovery.driver import RecoveryDriver
 from timely.data.batch import Batch
@@ -61,6 +73,8 @@ class Closed:
         self._said: list[Bound] = [info.nothing for info in layout.processors]
         self._notified: list[tuple[Time, ...]] = [()] * len(layout.processors)
         """Maximal times notified to each processor."""
+        self.restored = 0
+        """Generation last reported as restored."""
 
     def at(self, generation: int) -> None:
         """Enter a generation: reopen times after its rollback bounds."""
@@ -87,6 +101,8 @@ class Closed:
         elif isinstance(message, Drained):
             for p, held in enumerate(message.memory):
                 self._say(p, held.upto)
+        elif isinstance(message, Restored):
+            self.restored = message.generation
 
     def _say(self, processor: int, bound: Bound) -> None:
         self._said[processor] = union(bound, self._said[processor])
@@ -146,7 +162,9 @@ class Checks:
     - Who has failed does not stay as it is. Who lives hears each number of a round or decision once, from any monitor,
       is drained only if it has memory, is not given up for what it has done, never goes forward, and makes no cut at what it
       has not said to be complete.
+    - No cut leaves out of a processor with new checkpoints where its state came back as one run.
     - Who lives drops no epoch that all of its worker has completed, where everything is known again and all messages are kept.
+    - A worker handles nothing in a generation before it has reported that it is restored.
     - The job has ended in the monitor's journal before it ends.
     - A processor that stays as it is keeps its operator; one that goes back handles nothing inside of what it goes back to.
     - Nothing comes to a processor at a time of which it was notified, or that its worker has said to be complete there, in this
@@ -352,12 +370,22 @@ class Checks:
                         raise Violation(f"decision {number} takes processor {p} of {who} forward to {bound}")
                 known.generation = number
             case Cut(generation, group, at) if closed is not None and process.recovery is not None:
-                closed.at(process.recovery.agent.worker.generation)
-                layout = process.recovery.agent.layout
+                agent = process.recovery.agent
+                closed.at(agent.worker.generation)
+                layout = agent.layout
                 members = [p for p, info in enumerate(layout.processors) if info.group == group]
-                for p in members if generation == process.recovery.agent.worker.generation else ():
-                    if not within(at_cut(at, layout.processors[p].depth), closed.upto(p)):
+                for p in members if generation == agent.worker.generation else ():
+                    bound, since = at_cut(at, layout.processors[p].depth), agent.recorder.since[p]
+                    if not within(bound, closed.upto(p)):
                         raise Violation(f"{who} is to cut processor {p} at {at}, which it has not said to be complete")
+                    if (
+                        not within(since, bound)
+                        and layout.processors[p].chain
+                        and agent.checkpoints._of[p].lacks(bound)
+                    ):
+                        raise Violation(
+                            f"{who} is to cut processor {p} at {at}, which has one run of state up to {since}"
+                        )
 
     def connected_anew(self, process: Process) -> None:
         """Forget messages of the former monitor not received by the process."""
@@ -384,7 +412,7 @@ class Checks:
 
         def on_delivered(processor: int, port: int, time: Time, batch: Batch) -> None:
             closed.at(worker.generation)
-            self._handled(index, worker.generation, processor, time, "a batch")
+            self._handled(index, closed.restored, worker.generation, processor, time, "a batch")
             if closed.was_notified(processor, time):
                 raise Violation(f"{names[processor]} gets a batch at {time}, and was notified that this is complete")
             if closed.said(processor, time):
@@ -418,7 +446,7 @@ class Checks:
 
         def on_notified(processor: int, time: Time) -> None:
             closed.at(worker.generation)
-            self._handled(index, worker.generation, processor, time, "a notification")
+            self._handled(index, closed.restored, worker.generation, processor, time, "a notification")
             if closed.said(processor, time):
                 raise Violation(f"{names[processor]} is notified of {time}, and has said that this is complete")
             closed.notified(processor, time)
@@ -436,7 +464,12 @@ class Checks:
         recorder.notified = on_notified  # type: ignore[method-assign]
         link.send = on_send  # type: ignore[method-assign]
 
-    def _handled(self, worker: int, generation: int, processor: int, time: Time, what: str) -> None:
+    def _handled(self, worker: int, restored: int, generation: int, processor: int, time: Time, what: str) -> None:
+        if restored != generation:
+            raise Violation(
+                f"processor {processor} of worker {worker} handles {what} at {time} in generation {generation}, and the last "
+                f"that it has reported as restored is {restored}"
+            )
         bound = self.decisions[generation][worker][processor]
         if bound is not None and holds(bound, time):
             raise Violation(

@@ -342,14 +342,14 @@ class Options:
         A survivor may have come back there with all of its state as one run: nothing between can be saved of it.
 
         Args:
-            decided: bounds of the last decision, by worker and processor.
+            decided: bounds of all decisions so far, the last of each processor, by worker and processor.
         """
         found: list[set[tuple[int, Bound]]] = [set() for _ in self.layout.groups]
         for flat, chain in enumerate(self.chains):
             info = self.topology.info(flat)
             processor, worker = divmod(flat, self.layout.workers)
             bound = decided[worker][processor]
-            if info.chain and bound is not None and bound != (chain[-1][0] if chain else self._low[flat]):
+            if info.chain and bound is not None and not within(bound, chain[-1][0] if chain else self._low[flat]):
                 found[info.group].add((info.depth, bound))
         return found
 

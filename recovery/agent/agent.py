@@ -30,7 +30,7 @@ from recovery.agent.events import (
 )
 from recovery.agent.invariants import INVARIANTS
 from recovery.agent.parts import AgentParts
-from recovery.agent.state import WorkerPhase
+from recovery.agent.state import AGENT, WorkerPhase
 from recovery.checkpoint.records import key_of, record_of
 from recovery.layout import Layout
 from recovery.metadata import NEVER
@@ -155,7 +155,7 @@ class Agent(AgentParts):
                 self.reports.send_sealed()
                 self.rounds.report_drained()
             case GenerationBegun():
-                self.begins = False
+                self.worker.awaited.discard(AGENT)
                 restoring.resume(self.worker)
             case EpochsEnded(ends):
                 self.rounds.tell_ends(ends)

@@ -64,6 +64,17 @@ def decisions_are_noted_in_turn(agent: AgentParts) -> str | None:
     return None
 
 
+def work_waits_for_the_report(agent: AgentParts) -> str | None:
+    """A worker begins a generation only after its report that it is restored.
+
+    Its first turn may take longer than the monitor waits for that report.
+    """
+    generation = agent.checkpoints.generation
+    if agent.alive and agent.noted != generation and not agent.begins:
+        return f"it has begun generation {generation}, and the last that it has reported is {agent.noted}"
+    return None
+
+
 def cuts_fall_while_it_runs(agent: AgentParts) -> str | None:
     """Checkpoints fall between activations, and never while links are drained.
 
@@ -179,6 +190,7 @@ INVARIANTS = (
     one_generation,
     reports_wait_for_their_segment,
     decisions_are_noted_in_turn,
+    work_waits_for_the_report,
     cuts_fall_while_it_runs,
     cuts_are_at_what_is_complete,
     drained_is_durable,

@@ -8,7 +8,7 @@ from recovery.agent.collection import Collection
 from recovery.agent.cuts import WorkerCuts
 from recovery.agent.effects import Rewind, SendFrame
 from recovery.agent.reports import Reports
-from recovery.agent.state import AgentState, WorkerPhase
+from recovery.agent.state import AGENT, AgentState, WorkerPhase
 from recovery.epoch_ends import EpochEnds, KnownEnds, decode_ends, encode_ends
 from recovery.metadata import Bound, union
 from recovery.protocol import Decision, Drain, Drained, InMemory, Restored
@@ -162,7 +162,7 @@ class Rounds:
             if bound is not None:
                 own.completion.before[p] = bound
         own.completion.reported = None
-        own.begins = True
+        own.worker.awaited.add(AGENT)  # until `GenerationBegun`: what was complete before stays so
         own.alive = True
         own.phase = WorkerPhase.RUNNING
         own.round = max(own.round, decision.generation)

@@ -30,6 +30,10 @@ class WorkerPhase(Enum):
     RELEASED = "is done for good"
 
 
+AGENT = -1
+"""Agent's place among the workers awaited before a generation begins."""
+
+
 def staged_nodes(layout: Layout, plan: Plan) -> frozenset[int]:
     """Sinks and captures with output staged until the low-watermark, by node."""
     return frozenset(
@@ -47,7 +51,7 @@ class AgentState:
         self.incarnation = incarnation
         self.recorder = WorkerRecorder(layout, index)
         self.worker = Worker(plan, index, self.recorder, staged=staged_nodes(layout, plan))
-        self.worker.awaited = {-1}
+        self.worker.awaited = {AGENT}
         for runtime, processor in zip(self.worker.runtimes, plan.processors):
             if policy_of(processor.node).by_time:
                 runtime.take_spans_back()
@@ -62,11 +66,6 @@ class AgentState:
         """Newest round received from the monitor."""
         self.alive = False
         """True since the first decision carried out: the process has memory."""
-        self.begins = False
-        """True in a new generation until the engine begins it.
-
-        `GenerationBegun` must come before the worker is run.
-        """
         self.noted = 0
         """Newest decision in the store, so known to this worker's next process."""
         self.low: list[list[Bound]] = [[info.nothing for info in layout.processors] for _ in range(layout.workers)]
@@ -84,8 +83,23 @@ class AgentState:
 
     @property
     def running(self) -> bool:
-        """True if sources may be read and the worker run."""
-        return self.phase == WorkerPhase.RUNNING and not self.worker.awaited
+        """True if sources may be read and the worker run.
+
+        Not before it has reported that it is restored: its first turn may be long, and the monitor waits for that report.
+        """
+        return (
+            self.phase == WorkerPhase.RUNNING
+            and self.noted == self.worker.generation
+            and self.worker.awaited <= {AGENT}
+        )
+
+    @property
+    def begins(self) -> bool:
+        """True in a new generation until the engine begins it.
+
+        `GenerationBegun` must come before the worker is run.
+        """
+        return AGENT in self.worker.awaited
 
     def report(self, message: ToMonitor) -> None:
         """Send a message to the monitor."""

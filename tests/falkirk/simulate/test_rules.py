@@ -302,7 +302,11 @@ ROUNDS = {
     "all seeds": rule(
         "no event is delivered until all seeds are in",
         Change(Worker, "run", "self.awaited", "False"),
-        Change(AgentState, "running", "not self.worker.awaited", GONE),
+        Change(AgentState, "running", "self.worker.awaited <= {AGENT}", GONE),
+    ),
+    "work after the report": rule(
+        "a worker works when it has reported that it is restored",
+        Change(AgentState, "running", "self.noted == self.worker.generation", GONE),
     ),
     "frontiers wait for seeds": rule(
         "no frontier is computed until all seeds are in",
@@ -402,6 +406,14 @@ SURVIVORS = {
         "M̄ of a processor that came from its store is its bound",
         Change(WorkerRecorder, "restored", "min(time, last) if requests is None else last", "min(time, last)"),
     ),
+    "cuts of one run": rule(
+        "no cut leaves out where a survivor came back with all of its state as one run",
+        Change(Coordinator, "_run", "self.options.beyond_cuts(decided) if decided else ()", "()"),
+    ),
+    "one run over rounds": rule(
+        "a survivor that stays as it is still has what it came back with in the round before",
+        Change(Coordinator, "_run", "self.decision.held or self.decision.bounds", "self.decision.bounds"),
+    ),
     "behind nondeterminism": rule(
         "behind a declared nondeterminism nobody is ahead",
         Instead(recovery.layout, "why_arbitrary", lambda node, operators: None),
@@ -482,6 +494,7 @@ RUNS: dict[str, Run] = {
     "history in order": ("ordered", 1, "io", 104),
     "seed of a source": ("logs", 1, "both", 480),
     "seed of local work": ("logs", 2, "slow", 824),
+    "work after the report": ("tight", 2, "kill", 0),
     "frontiers wait for seeds": ("rounds", 3, "monitor", 426),
     "above W": ("ordered", 2, "both", 539),
     "positions one epoch late": ("ordered", 2, "kill", 699),
@@ -502,6 +515,8 @@ RUNS: dict[str, Run] = {
     "coverage begins at D̄": ("logs", 3, "kill", 722),
     "coverage": ("keeping", 3, "both", 857),
     "M̄ from the store": ("ahead", 3, "slow", 357),
+    "cuts of one run": ("holding", 2, "kill", 8),
+    "one run over rounds": ("holding", 3, "both", 8),
     "behind nondeterminism": ("by_chance", 2, "kill", 158),
     "gates": ("eagerly", 2, "kill", 0),
     "gates after a rollback": ("eagerly", 2, "slow", 1),

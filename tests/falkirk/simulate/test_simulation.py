@@ -273,7 +273,7 @@ def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.
             world = often(PROGRAMS[name], 3, seed)
             world.run()
             world.outside.compare(simulation(name, 3).expected)
-    assert below > 6
+    assert below > 5
 
 
 @pytest.mark.check

@@ -379,7 +379,7 @@ rule(
 
 def saved_and_drained() -> Any:
     """A worker pauses in the midst of a cut: what it says, before that is durable and then."""
-    agent = agent_of(job("logs", 1), 0)
+    agent = agent_of(job("logs", 1, far=4), 0)  # no cut is in the making then
     p = named(agent, "third")
     assert agent.completion.reported is not None
     group = agent.layout.processors[p].group

@@ -12,7 +12,7 @@ from recovery.agent.invariants import INVARIANTS
 from recovery.agent.state import WorkerPhase
 from recovery.memory.records import LogEntry
 from recovery.metadata import at_epoch
-from recovery.protocol import Cut, Drain, Durable
+from recovery.protocol import Cut, Drain, Durable, Restored
 from tests.recovery.jobs import agent_of, job, named, tell
 from timely.data.messages import Frame
 from timely.story import InvariantBroken
@@ -64,6 +64,11 @@ def forgets_what_is_noted(agent: Agent) -> None:
     agent.noted -= 1
 
 
+def begins_before_its_report(agent: Agent) -> None:
+    agent.noted -= 1
+    agent.reports.gathered.append(Restored(agent.index, agent.checkpoints.generation))
+
+
 def keeps_logs(agent: Agent) -> None:
     edge = next(edge for edge in agent.layout.edges if edge.resends)
     agent.recorder.logs[edge.edge, 0] = [LogEntry(edge.edge, 0, 1, (1,), (1,))]
@@ -84,6 +89,7 @@ BROKEN: dict[str, Callable[[Agent], None]] = {
     "one_generation": restores_without_a_decision,
     "reports_wait_for_their_segment": reports_without_a_segment,
     "decisions_are_noted_in_turn": forgets_what_is_noted,
+    "work_waits_for_the_report": begins_before_its_report,
     "cuts_fall_while_it_runs": keeps_a_cut_while_it_drains,
     "cuts_are_at_what_is_complete": cuts_too_late,
     "drained_is_durable": drains_too_early,

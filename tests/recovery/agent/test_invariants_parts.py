@@ -8,7 +8,7 @@ import pytest
 
 from recovery.agent.agent import Agent
 from recovery.agent.invariants import INVARIANTS
-from recovery.agent.state import WorkerPhase
+from recovery.agent.state import AGENT, WorkerPhase
 from recovery.protocol import Cut, Durable, Restored
 from tests.recovery.agent.driven import DrivenAgents, counts
 from timely.data.messages import Frame
@@ -136,6 +136,7 @@ def test_what_only_looks_like_it_is_right() -> None:
     agent = running()
     agent.rounds.early.append(Frame(1, agent.worker.generation + 1))  # the next generation has begun elsewhere
     agent.noted -= 1
+    agent.worker.awaited.add(AGENT)
     agent.reports.gathered.append(Restored(agent.index, agent.checkpoints.generation))
     agent.cuts.due.append(Cut(1, 0, (2,)))
     agent.check()

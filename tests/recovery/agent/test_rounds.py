@@ -248,9 +248,26 @@ def test_a_question_may_come_before_the_first_turn_is_over() -> None:
     agents = DrivenAgents(counts, 1)
     agents.tell(0, Connected())
     agents.hear(0, agents.decision(1, failed=(0,), otherwise="nothing"))
+    agents.store_all()
     agents.tell(0, GenerationBegun())
     (cost,) = reported(agents.hear(0, AskCost(1, agents.decision(2).bounds, ((),))), Cost)
     assert cost.redone == ()
+
+
+def test_a_round_may_come_before_the_first_turn() -> None:
+    """A notification that is due has not been found, and what it sends is still to come: nothing more is complete."""
+    agents = DrivenAgents(counts, 1).begin()
+    agent = agents.of[0]
+    agents.feed(0, 0, [1, 2, 3])
+    for round in (2, 3):
+        (drained,) = reported(agents.hear(0, Drain(round, (0,))), Drained)
+        assert drained.memory[agents.named("out")].upto == (0,)
+        agents.hear(0, agents.decision(round))
+        agents.store_all()
+        assert agent.running
+        assert agent.begins
+    agents.settle()
+    assert agent.completion.at(agents.named("out")) == (1,)
 
 
 def test_a_worker_that_lives_does_not_carry_out_what_was_decided_without_its_memory() -> None:
@@ -310,7 +327,9 @@ def test_frames_of_a_generation_that_has_not_begun_here_wait_for_it() -> None:
     assert not agents.of[0].running
     agents.hear(0, agents.decision(2))
     assert agents.of[0].rounds.early == []
-    assert agents.of[0].running  # all first frames were here
+    assert not agents.of[0].running  # all first frames were here, and its report is not sent
+    agents.store_all()
+    assert agents.of[0].running
 
 
 def test_frames_for_a_worker_without_memory_wait_for_its_first_decision() -> None:

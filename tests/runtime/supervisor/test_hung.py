@@ -138,6 +138,36 @@ def computing(gate: str) -> Dataflow:
     return flow
 
 
+def restoring(gate: str) -> Dataflow:
+    """The first record takes until there is a file."""
+
+    def slow(n: int) -> int:
+        begun = time.monotonic()
+        while not os.path.exists(gate):
+            if time.monotonic() - begun > 60:
+                raise TimeoutError("nobody has opened the gate")
+            time.sleep(0.01)
+        return n
+
+    flow = Dataflow("restoring")
+    numbers = flow.source("numbers", Iterable(range(6), epoch_every=1))
+    numbers.map(slow, name="slow").exchange(lambda n: n).capture("out")
+    return flow
+
+
+def test_a_long_first_turn_begins_after_the_report_of_the_restore(tmp_path: Path) -> None:
+    """The turn ends only when the monitor knows that all workers are restored."""
+    gate = tmp_path / "gate"
+
+    def see(kind: str, at: float, data: Mapping[str, object]) -> None:
+        if kind == "restored":
+            gate.touch()
+
+    program = Program(flow=restoring, args={"gate": str(gate)})
+    result = Job(program, 2, tmp_path / "store", on_event=see).run()
+    assert sorted(n for _, batch in result.captured("out") for n in batch) == list(range(6))
+
+
 @pytest.mark.parametrize("build", [waiting, pytest.param(computing, marks=pytest.mark.check)])
 def test_a_worker_that_is_busy_is_not_ended_and_the_user_hears_of_it(
     tmp_path: Path, build: Callable[[str], Dataflow]
@@ -200,7 +230,7 @@ def test_a_worker_that_gets_no_processor_is_not_ended(tmp_path: Path) -> None:
 
     def starve() -> None:
         try:
-            while "restored" not in events and not notes:  # a worker may be busy before it reports that it is restored
+            while "restored" not in events:
                 time.sleep(0.01)
             pids.append(job.pids)
             for thread in os.listdir(f"/proc/{job.pids[1]}/task"):
