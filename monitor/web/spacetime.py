@@ -311,6 +311,8 @@ def _processor_case(depth: int, said: Said, known: Kept, restart: Restart, row: 
     restored = restart.bounds[row] if row >= 0 else None
     if cut is not None:
         cut = everything(depth) if cut[0] >= NEVER else at_cut(cut, depth)
+        if known.saved and within(cut, known.saved[-1]):
+            cut = None  # of a loop, whose iterations are one epoch to what is in front of it
     return _Case(depth, progress, known.low, restored or None, frontier or None, known.saved, cut)
 
 

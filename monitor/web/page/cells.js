@@ -6,7 +6,7 @@
  */
 
 /** Number of sub-columns of an epoch that is unfolded. */
-export const ITERATIONS = 12;
+export const ITERATIONS = 32;
 
 const SPANS = [1, 2, 5];
 
@@ -136,5 +136,6 @@ export function place(bound, cells) {
   if (bound[0] === -1) return null;
   const at = edge(cells.map((cell) => held(bound, cell)));
   const first = cells[0];
-  return at >= cells.length || (at === 0 && bound[0] < first.epoch) ? null : at;
+  const before = bound[0] < first.epoch || (bound[0] === first.epoch && (bound[1] ?? 0) !== -1 && (bound[1] ?? 0) < (first.inner ?? 0));
+  return at >= cells.length || (at === 0 && before) ? null : at;
 }

@@ -192,10 +192,14 @@ export class SpaceTime {
     return found;
   }
 
-  /** @param {Map<number, (Undone | null)[]> | null} undone */
-  columnsOf(undone, count) {
+  /**
+   * @param {Map<number, (Undone | null)[]> | null} undone
+   * @param {Map<number, (Bound | null | undefined)[]> | null} supposed
+   */
+  columnsOf(undone, supposed, count) {
     const { cases, newest } = this.times ?? { cases: [], newest: null };
-    const places = undone ? [...undone.values()].flat().flatMap((one) => (one ? [one.from, one.to ?? one.from] : [])) : cases.flatMap((one) => [one.progress ?? one.low, one.low]);
+    /** @type {Bound[]} */
+    const places = undone ? [...undone.values()].flat().flatMap((one) => (one ? [one.from, one.to ?? one.from] : [])) : [...cases.flatMap((one) => [one.progress ?? one.low, one.low, ...(one.frontier ?? [])]), ...[...(supposed?.values() ?? [])].flat().filter((limit) => limit)];
     const epochs = places.filter((limit) => limit[0] !== -1).map((limit) => limit[0]);
     if (!undone && newest !== null) epochs.push(newest);
     for (const one of undone ? [] : cases) if (one.progress?.[0] === -1) epochs.push(...(one.kept ?? []).slice(-1).map((limit) => limit[0]));
@@ -210,11 +214,14 @@ export class SpaceTime {
       const stays = span === want.span && from <= want.from && want.from - from < (count / 4) * span && Math.max(0, ...epochs) + span < end;
       if (!stays) this.window = want;
     }
-    const reached = Math.max(0, ...inside.filter((limit) => limit[0] === unfold).map((limit) => limit[1]));
+    const asked = [...(supposed?.values() ?? [])].flat().flatMap((limit) => (limit && limit.length > 1 ? [limit] : []));
+    const reached = (asked.length ? asked : inside).filter((limit) => limit[0] === unfold).map((limit) => limit[1]);
+    const last = Math.max(0, ...reached) + 3;
+    const begin = last - Math.min(last, ...reached) < ITERATIONS ? Math.min(last, ...reached) - 3 : last - ITERATIONS;
     // Few epochs have wide columns; by fours, so that a new epoch seldom moves all.
     const most = Math.floor((Math.max(0, ...epochs) - this.window.from) / this.window.span) + 2 + (unfold === null ? 0 : ITERATIONS);
     const many = state.epochs === null ? Math.min(count, Math.max(8, Math.ceil(most / 4) * 4)) : count;
-    return columns(this.window.from, many, this.window.span, unfold, Math.max(0, reached - ITERATIONS + 3));
+    return columns(this.window.from, many, this.window.span, unfold, last < ITERATIONS ? 0 : Math.max(0, begin));
   }
 
   // ------------------------------------------------------------------------------------------ painting
@@ -228,7 +235,7 @@ export class SpaceTime {
     const undone = this.undone();
     const supposed = this.supposed();
     const count = Math.max(6, Math.floor((wide - NAMES) / LEAST_COLUMN));
-    this.cells = this.columnsOf(undone, count);
+    this.cells = this.columnsOf(undone, supposed, count);
     const scale = devicePixelRatio;
     if (this.canvas.width !== Math.round(wide * scale) || this.canvas.height !== Math.round(high * scale)) {
       this.canvas.width = Math.round(wide * scale);
@@ -350,7 +357,7 @@ export class SpaceTime {
       known.set(index, found);
     }
     if (supposed === undefined) return found;
-    return { ...found, restored: supposed === null ? found.progress : this.cells.map((cell) => held(supposed, cell)), keeps: supposed === null };
+    return { ...found, restored: supposed === null ? found.progress : this.cells.map((cell) => held(supposed, cell)), keeps: supposed === null, supposed: true };
   }
 
   lane(pen, shares, y, high, wide) {
@@ -369,7 +376,8 @@ export class SpaceTime {
       if (!shares[name] || (name === "restored" && shares.keeps)) continue;
       const at = edge(shares[name]);
       const kind = CONTOURS[name];
-      if (at > 0 && at < this.cells.length) contour(pen, kind, of[kind.colour], this.x(at, wide), y - 0.5, high + 1);
+      const shown = at > 0 || (name === "restored" && this.window.from === 0 && shares.supposed);
+      if (shown && at < this.cells.length) contour(pen, kind, of[kind.colour], Math.max(NAMES + 1, this.x(at, wide)), y - 0.5, high + 1);
     }
     const size = Math.min(4, high / 2);
     for (const kind of /** @type {("gone" | "kept" | "cut")[]} */ (["gone", "kept", "cut"])) for (const at of shares[kind]) checkpoint(pen, kind, this.colours, this.x(at, wide) + size, y + high / 2, size);

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from typing import ClassVar
 
-import falkirk
 from falkirk import Batch, Chunk, Dataflow, End, Lazy, Stream, Wait
 from timely.io.interface import Partition, Position
 
@@ -123,5 +122,5 @@ def onward(n: int) -> int:
 
 def slowly(n: int) -> int:
     """A step of the loop, which takes a while."""
-    time.sleep(0.1)
+    time.sleep(0.35)
     return n

@@ -44,7 +44,6 @@ def bounds(draw: st.DrawFn, depth: int) -> Bound:
     return of_steps([(first + at, *step) for at, step in enumerate(steps)])
 
 
-
 @pytest.fixture(scope="module", autouse=True)
 def page(tab: Tab) -> None:
     """The module, in a page."""
@@ -121,7 +120,7 @@ def test_columns_divide_all_times_from_the_first_on(
         else:
             assert (after["epoch"], after["inner"]) == (before["epoch"], before["inner"] + 1)
     unfolded = [cell for cell in found if cell["inner"] is not None]
-    assert [cell["rest"] for cell in unfolded] == ([False] * 11 + [True] if unfolded else [])
+    assert [cell["rest"] for cell in unfolded] == ([False] * 31 + [True] if unfolded else [])
     assert bool(unfolded) == any(cell["epoch"] == unfold and span == 1 for cell in found)
 
 
