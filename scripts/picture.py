@@ -104,10 +104,7 @@ def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
                     tab.wait("document.querySelector('.steps')")
                     time.sleep(1.5)  # until what moves stands
                 if "ask=" in subject.shown:
-                    tab.wait("document.querySelector('#panel .pair button')", 60)
-                    tab.click("#panel .pair button")
                     tab.wait("document.querySelector('#panel .big')", 60)
-                    time.sleep(2.0)
                 tab.run("document.querySelector('#panel').scrollTop = 0")
                 tab.picture(target)
         finally:

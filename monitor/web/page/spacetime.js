@@ -9,6 +9,7 @@ import { bound, html, less, policy, some, wordsOf } from "./words.js";
 
 const EVERY_MS = 1000;
 const TABLE_MS = 3000;
+const SUPPOSED_MS = 3000;
 const MOVE_MS = 700;
 const NAMES = 196;
 const HEAD = 24;
@@ -60,6 +61,7 @@ export class SpaceTime {
     this.began = 0;
     this.tabled = 0;
     this.busy = false;
+    this.supposedAt = -SUPPOSED_MS;
     const button = (text, title, act) => html("button", { title, onclick: act }, text);
     this.canvas = html("canvas", { tabindex: 0, role: "application", "aria-label": "Epochs across, operators down. Arrow keys go from cell to cell, Enter asks why, page keys scroll, I unfolds iterations. The same is in the table that follows." });
     this.said = html("p", { class: "said", role: "status" }, "");
@@ -97,9 +99,16 @@ export class SpaceTime {
   /** Ask for the newest, as long as somebody looks. */
   async ask() {
     if (!this.on || document.hidden || this.busy) return;
+    const supposed = this.whatif.on && this.whatif.failed.length > 0;
+    if (supposed && performance.now() - this.supposedAt < SUPPOSED_MS) return;
     this.busy = true;
     try {
-      this.times = await ask(`api/spacetime?${folds()}`);
+      const times = await ask(`api/spacetime?${folds()}`);
+      if (supposed) {
+        this.supposedAt = performance.now();
+        await this.whatif.refresh(); // after the times: an answer that is older than W could be behind it
+      }
+      this.times = times;
       this.draw();
     } catch (problem) {
       this.say(wordsOf(problem));
@@ -114,7 +123,8 @@ export class SpaceTime {
     this.follow.setAttribute("aria-pressed", String(state.epochs === null));
     this.inner.setAttribute("aria-pressed", String(state.unfold !== null));
     const step = this.rollbacks.card && !this.whatif.on ? this.rollbacks.step : -1;
-    if (step !== this.step) {
+    const stepped = step !== this.step;
+    if (stepped) {
       this.step = step;
       this.began = performance.now();
       this.moved = step < 0 || this.rollbacks.calm.matches ? 1 : 0;
@@ -122,6 +132,7 @@ export class SpaceTime {
     }
     if (this.times) this.draw(true);
     else this.ask();
+    if (stepped) this.tell(true);
   }
 
   /** The next picture of a step that is played. */

@@ -122,5 +122,5 @@ def onward(n: int) -> int:
 
 def slowly(n: int) -> int:
     """A step of the loop, which takes a while."""
-    time.sleep(0.35)
+    time.sleep(0.2)
     return n
