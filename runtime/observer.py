@@ -346,7 +346,7 @@ class Observer:
         )
 
     def _waiting(self) -> dict[int, list[Time]]:
-        """Times at which work that waits in this worker can come to each processor.
+        """Earliest times of waiting work at each processor that it can come to.
 
         The tracker does not count it: of a worker that is busy in a loop it is what is furthest behind.
         """

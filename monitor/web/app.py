@@ -71,13 +71,13 @@ A worker in a long turn sends none.
 """
 
 _MOST_CLOSELY = 16
-"""Most operators that one page has observed closely."""
+"""Most operators under close observation for one page."""
 
 _TIMES_SECONDS = 0.9
-"""Age of what is kept of the processors before the monitor is asked again, in seconds."""
+"""Longest use of an answer about kept times, in seconds."""
 
 _SOLVED_A_SECOND = 1000
-"""Processors whose rollback frontiers are solved in a second, for all pages together.
+"""Most processors in solutions of restarts a second, for all pages.
 
 A solution costs the monitor some 10 µs a processor: so these take about a hundredth of its time.
 """
@@ -132,7 +132,7 @@ class _Pages:
         self._title = title
         self._streams = 0
         self._asked: dict[type[Question], tuple[float, asyncio.Future[bytes]]] = {}
-        """Questions that all pages put, with when they were put."""
+        """Shared questions of all pages, with their times."""
 
     # Files
 
@@ -270,7 +270,7 @@ class _Pages:
         return _json(space_time(view, drawn.folding, drawn.rows, kept, restart, self._hub.open_cuts))
 
     async def _kept(self, question: Question, seconds: float) -> bytes:
-        """Answer to a question that all pages put, at most so many seconds old."""
+        """Shared answer to a question of all pages, at most so many seconds old."""
         now = asyncio.get_running_loop().time()
         since, task = self._asked.get(type(question), (now, None))
         if task is None or now - since >= seconds:

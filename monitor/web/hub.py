@@ -61,7 +61,7 @@ class Hub:
         self._streams = 0
         """Open pages, without other viewers."""
         self.closely: dict[object, int] = {}
-        """Operators under close observation, by who wants it."""
+        """Operators under close observation, by viewer."""
         self.events = RecentEvents()
         self.points: deque[dict[str, Any]] = deque(maxlen=MOST_POINTS)
         self.cut_times = CutTimes()

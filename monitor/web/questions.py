@@ -59,11 +59,11 @@ class WhatIf(msgspec.Struct, tag=True, frozen=True):
 
 
 class OfTimes(msgspec.Struct, tag=True, frozen=True):
-    """Question: what is kept of every processor, as `KeptTimes`."""
+    """Question: kept times of every processor, as `KeptTimes`."""
 
 
 class OfRestart(msgspec.Struct, tag=True, frozen=True):
-    """Question: rollback frontiers of everything, if no process were left, as `Restart`."""
+    """Question: rollback frontiers of a restart now, as `Restart`."""
 
 
 Question: TypeAlias = OfJob | OfOperator | OfProcessor | Why | WhatIf | OfTimes | OfRestart

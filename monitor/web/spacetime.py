@@ -1,4 +1,4 @@
-"""Space-time picture of a job: rows of operators, with their frontiers and cuts. Pure.
+"""Space-time picture: rows of operators, their frontiers and cuts. Pure.
 
 The monitor says what is kept (`kept_times`): most processors are in the same case as many others, so it is a table of
 cases, and a number for each processor. The page's own process adds progress, and folds all of it to rows and *lanes*: a lane
@@ -36,7 +36,7 @@ Cut: TypeAlias = tuple[int, Bound]
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """Case of a processor: W, what it has completed, and its checkpoints.
+    """Case of a processor: W, completed bound, checkpoints.
 
     `done` is None as long as its worker has not said it.
     """
@@ -114,7 +114,7 @@ class OpenCuts:
             self._open.clear()
 
     def of(self, group: int, worker: int) -> Bound | None:
-        """Cut of a group that a worker has yet to make durable."""
+        """Cut of a group not yet durable on a worker."""
         at, done = self._open.get(group, ((), set()))
         return at if at and worker not in done else None
 
@@ -138,7 +138,7 @@ def _cut_of(data: Mapping[str, Any]) -> Bound:
 
 
 class RowPlace(msgspec.Struct, frozen=True, array_like=True):
-    """Row of the picture: a node of the folding, or the head of an open group (`node` -1)."""
+    """Row of the picture: a node, or the head of an open group (`node` -1)."""
 
     node: int
     key: str
@@ -178,7 +178,7 @@ def row_places(layout: Layout, folding: Folding) -> list[RowPlace]:
 
 
 def sorted_units(ranks: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Units in topological order, by rank where that leaves a choice.
+    """Units in topological order; ties by rank.
 
     A unit of a circle comes when nothing else can: that of the least rank.
 
@@ -212,14 +212,17 @@ def sorted_units(ranks: Sequence[int], edges: Iterable[tuple[int, int]]) -> list
 
 
 class LaneCase(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Contents of a lane, in plain bounds (`monitor.explain.why.plain_bound`); None: unknown."""
+    """Contents of a lane, in plain bounds; None: unknown.
+
+    As `monitor.explain.why.plain_bound` makes them.
+    """
 
     depth: int
     progress: list[int] | None
     low: list[int]
     restored: list[int] | None = None
     frontier: list[list[int]] | None = None
-    """Minimal times still to come, where the workers say them all."""
+    """Minimal times still to come; None if not observed closely."""
     kept: list[list[int]] = []
     gone: list[list[int]] = []
     """Checkpoints below W: nothing needs them any more."""
@@ -297,7 +300,7 @@ def space_time(
 
 
 Said: TypeAlias = tuple[int, int, tuple[Time, ...] | None]
-"""Epoch and next coordinate of the least time to come, and the frontier if it is known."""
+"""Epoch and next coordinate of the least time to come, and the known frontier."""
 
 
 def _processor_case(depth: int, said: Said, known: Kept, restart: Restart, row: int, cut: Bound | None) -> _Case:

@@ -203,7 +203,7 @@ class View:
         return Columns(self._progress, self._low, rates[0], rates[2], self._table, np.where(fresh, reads, 0.0))
 
     def said(self) -> list[list[tuple[int, int, tuple[Time, ...] | None]]]:
-        """Progress by operator and worker: least epoch to come, the coordinate after it, and the frontier.
+        """Progress by operator and worker: least time to come, and the frontier.
 
         The frontier is known of operators under close observation only.
         """
