@@ -201,7 +201,7 @@ class _Pages:
         bars = query.get("bars", BARS[0])
         if bars not in BARS:
             raise HTTPException(400, f"bars is one of {', '.join(BARS)}")
-        closely = [_number(asked, "closely") for asked in query.getlist("closely")]
+        closely = [_number(asked, "closely") for asked in query.getlist("closely") if asked]
         if len(closely) > _MOST_CLOSELY:
             raise HTTPException(400, f"at most {_MOST_CLOSELY} operators are observed closely")
         if strange := [each for each in closely if each >= len(layout.processors)]:
