@@ -104,6 +104,8 @@ class OpenCuts:
 
     def happened(self, event: TimelineEvent) -> None:
         """Take an event; a failure ends all cuts under way."""
+        if event.kind in ("cut", "durable") and not {"group", "epoch"} <= event.data.keys():
+            return  # of an earlier version, from a journal
         if event.kind == "cut":
             self._open[int(event.data["group"])] = _cut_of(event.data), set()
         elif event.kind == "durable":
