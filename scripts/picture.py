@@ -1,10 +1,8 @@
-"""Make the pictures of docs/: pages of real runs of examples, with one worker killed, as a browser shows them.
+"""Make the pictures of docs/: pages of real runs, most with one worker killed, as a browser shows them.
 
-    .venv/bin/python scripts/picture.py [--dark] [page | policies | rollback]
+    .venv/bin/python scripts/picture.py [--dark] [NAME]
 
-`page` is docs/page.png, of examples/mixed_policies.py; `policies` is docs/policies.png, and
-`rollback` docs/rollback.png, of examples/payments.py. Without a name all are made. Needs Chromium, and
-the packages of the tests.
+Without a name of `SUBJECTS` all are made. Needs Chromium, and the packages of the tests.
 """
 
 from __future__ import annotations
@@ -26,6 +24,9 @@ from tests.monitor.web.browser import browser, find_browser  # noqa: E402
 from tests.support.processes import descendants  # noqa: E402
 
 WIDE, HIGH = 1440, 900
+FIGURES = "tests/monitor/web/paper_figures"
+OUTPUT = ("folder={folder}/output",)
+PAYMENTS = (*OUTPUT, "payments=1000000", "per_second=1000", "per_epoch=50")
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,31 @@ class Subject:
     program: str
     workers: int
     arguments: tuple[str, ...]
-    """Arguments of `build`, besides the folder of its output."""
-    shown: str
-    """Name of the operator with an open panel, at worker 1; empty for the card of the rollback."""
+    """Arguments of `build`."""
+    shown: str = ""
+    """Fragment of the address."""
+    card: bool = False
+    """True to open the card of the rollback."""
+    kill: bool = True
+    seconds: float = 25.0
+    """Time before and after the failure."""
+    high: int = HIGH
 
 
 SUBJECTS = {
-    "page": Subject("mixed_policies", 4, ("days=100000", "per_second=4000"), "least-name"),
-    "policies": Subject("payments", 2, ("payments=1000000", "per_second=1000", "per_epoch=50"), "best"),
-    "rollback": Subject("payments", 2, ("payments=1000000", "per_second=1000", "per_epoch=50"), ""),
+    "page": Subject(
+        "examples/mixed_policies", 4, (*OUTPUT, "days=100000", "per_second=4000"), "sel=least-name&worker=1"
+    ),
+    "policies": Subject("examples/payments", 2, PAYMENTS, "sel=best&worker=1"),
+    "rollback": Subject("examples/payments", 2, PAYMENTS, card=True),
+    "spacetime": Subject("examples/payments", 2, PAYMENTS, "view=spacetime"),
+    "figure-3": Subject(FIGURES, 1, ("figure=3",), "view=spacetime", card=True, seconds=4.0, high=520),
+    "figure-7b": Subject(
+        FIGURES, 1, ("figure=7b",), "view=spacetime&ask=operator:y", kill=False, seconds=4.0, high=520
+    ),
+    "figure-7c": Subject(
+        FIGURES, 1, ("figure=7c",), "view=spacetime&unfold=auto&ask=operator:y", kill=False, seconds=25.0, high=640
+    ),
 }
 
 
@@ -64,9 +81,9 @@ def main() -> int:
 def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
     """Run the job, wait until there is something to see, kill a worker, and take the picture."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        command = [sys.executable, "-m", "falkirk", "run", f"examples/{subject.program}.py", "--ui", "--ui-port", "0"]
-        command += ["-w", str(subject.workers), "--store", f"{folder}/job", "--arg", f"folder={folder}/output"]
-        command += [word for argument in subject.arguments for word in ("--arg", argument)]
+        command = [sys.executable, "-m", "falkirk", "run", f"{subject.program}.py", "--ui", "--ui-port", "0"]
+        command += ["-w", str(subject.workers), "--store", f"{folder}/job"]
+        command += [word for argument in subject.arguments for word in ("--arg", argument.format(folder=folder))]
         job = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -74,16 +91,20 @@ def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
             assert job.stderr is not None
             address = next(match[0] for line in job.stderr if (match := re.search(r"http://\S+", line)))
             with browser(chromium) as tab:
-                tab.size(WIDE, HIGH, dark=dark, scale=1.5)
-                tab.go(f"{address}#sel={subject.shown}&worker=1" if subject.shown else address)
+                tab.size(WIDE, subject.high, dark=dark, scale=1.5)
+                tab.go(f"{address}#{subject.shown}")
                 tab.wait("document.querySelector('#phase')?.textContent.startsWith('running')", 120)
-                time.sleep(25)
-                os.kill(worker_of(job.pid), signal.SIGKILL)
-                tab.wait("!/generation 1$/.test(document.querySelector('#phase').textContent)", 60)
-                time.sleep(25)
-                if not subject.shown:
-                    tab.click(".rollbacks button")
+                time.sleep(subject.seconds)
+                if subject.kill:
+                    os.kill(worker_of(job.pid, min(1, subject.workers - 1)), signal.SIGKILL)
+                    tab.wait("document.querySelector('.rollbacks, .steps')", 60)
+                    time.sleep(subject.seconds)
+                if subject.card:
+                    tab.run("document.querySelector('.rollbacks button').click()")
                     tab.wait("document.querySelector('.steps')")
+                    time.sleep(1.5)  # until what moves stands
+                if "ask=" in subject.shown:
+                    tab.wait("document.querySelector('#panel .big')", 60)
                 tab.run("document.querySelector('#panel').scrollTop = 0")
                 tab.picture(target)
         finally:
@@ -91,10 +112,10 @@ def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
             job.wait()
 
 
-def worker_of(supervisor: int) -> int:
-    """The process of one of the workers."""
+def worker_of(supervisor: int, number: int) -> int:
+    """The process of a worker; spares have begun later."""
     processes = sorted(descendants(supervisor))
-    return [pid for pid in processes if Path(f"/proc/{pid}/comm").read_text().strip() == "worker"][1]
+    return [pid for pid in processes if Path(f"/proc/{pid}/comm").read_text().strip() == "worker"][number]
 
 
 if __name__ == "__main__":

@@ -105,14 +105,19 @@ class RollbackCauses:
         }
 
 
-def why_rollback(options: Options, flat: int) -> RollbackCauses:
-    """Constraints holding back W of one processor."""
+def why_rollback(options: Options, flat: int, epoch: int | None = None) -> RollbackCauses:
+    """Constraints holding back W of one processor.
+
+    `epoch`: one that W is to hold; None for the next bound.
+    """
     topology = options.topology
     low = options.low(flat)
     info = topology.info(flat)
     if low >= info.everything:
         return RollbackCauses(flat, low, None, (), "It is done for good: nothing of it will ever be rolled back.")
-    first = _next(options, flat, low)
+    first = _next(options, flat, low) if epoch is None else at_epoch(epoch + 1, info.depth)
+    if within(first, low):
+        return RollbackCauses(flat, low, None, (), f"Epoch {epoch} of it is safe: no failure will ever take it back.")
     seen: dict[int, Bound] = {}
     culprits: dict[int, Need] = {}
     todo = deque([Need(flat, first, OWN)])

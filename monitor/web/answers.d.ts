@@ -211,3 +211,27 @@ interface Placed {
   from: Bound;
   to: Bound | null;
 }
+
+/** What a lane of the space-time picture has; null is unknown. */
+interface LaneCase {
+  depth: number;
+  progress: Bound | null;
+  low: Bound;
+  restored?: Bound;
+  frontier?: Bound[];
+  kept?: Bound[];
+  gone?: Bound[];
+  cut?: Bound;
+}
+
+/** A row: node (-1: the head of an open group), key, label, kind, groups around it, and the case of each lane. */
+type TimesRow = [number, string, string, string, number, number[]];
+
+/** GET api/spacetime */
+interface SpaceTimes {
+  at: number | null;
+  newest: number | null;
+  lanes: [number, number][];
+  rows: TimesRow[];
+  cases: LaneCase[];
+}

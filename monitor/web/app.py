@@ -32,7 +32,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from monitor.web.bounded import BODY_SECONDS, most_connections
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
-from monitor.web.questions import Ask, OfJob, OfOperator, OfProcessor, WhatIf, Why, WrongQuestion
+from monitor.web.questions import (
+    Ask,
+    OfJob,
+    OfOperator,
+    OfProcessor,
+    OfRestart,
+    OfTimes,
+    Question,
+    WhatIf,
+    Why,
+    WrongQuestion,
+)
+from monitor.web.spacetime import KeptTimes, Restart, space_time
 from monitor.web.view import BARS
 from recovery.guarantees.promises import as_plain
 from recovery.layout import Layout
@@ -52,6 +64,18 @@ _FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in _TYPES}
 _MOST_ASKED = 65_536
 _MOST_NAMES = 256
 """Most names of workers and operators in one question."""
+
+_MOST_CLOSELY = 16
+"""Most operators under close observation for one page."""
+
+_TIMES_SECONDS = 0.9
+"""Longest use of an answer about kept times, in seconds."""
+
+_SOLVED_A_SECOND = 1000
+"""Most processors in solutions of restarts a second, for all pages.
+
+A solution costs the monitor some 10 µs a processor: so these take about a hundredth of its time.
+"""
 
 _MOST_DIGITS = 15
 """Most digits of a number in a question, exact in JavaScript too."""
@@ -83,6 +107,7 @@ def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
         Route("/api/processor/{operator}/{worker}", pages.processor),
         Route("/api/why/{operator}/{worker}", pages.why),
         Route("/api/whatif", pages.whatif, methods=["POST"]),
+        Route("/api/spacetime", pages.spacetime),
         Route("/metrics", pages.metrics),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
@@ -101,6 +126,8 @@ class _Pages:
         self._ask = ask
         self._title = title
         self._streams = 0
+        self._asked: dict[type[Question], tuple[float, asyncio.Future[bytes]]] = {}
+        """Shared questions of all pages, with their times."""
 
     # Files
 
@@ -169,9 +196,11 @@ class _Pages:
         bars = query.get("bars", BARS[0])
         if bars not in BARS:
             raise HTTPException(400, f"bars is one of {', '.join(BARS)}")
-        closely = _number(asked, "closely") if (asked := query.get("closely")) else None
-        if closely is not None and closely >= len(layout.processors):
-            raise HTTPException(404, f"there is no operator {closely}")
+        closely = [_number(asked, "closely") for asked in query.getlist("closely") if asked]
+        if len(closely) > _MOST_CLOSELY:
+            raise HTTPException(400, f"at most {_MOST_CLOSELY} operators are observed closely")
+        if strange := [each for each in closely if each >= len(layout.processors)]:
+            raise HTTPException(404, f"there is no operator {strange[0]}")
         since = _number(query.get("since") or "0", "since")
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
@@ -216,8 +245,34 @@ class _Pages:
 
     async def why(self, request: Request) -> Response:
         operator, worker = _part(request, "operator"), _part(request, "worker")
+        epoch = _number(asked, "epoch") if (asked := request.query_params.get("epoch")) else None
         with self._hub.looking(operator):
-            return _answer(await self._ask(Why(operator, worker)))
+            return _answer(await self._ask(Why(operator, worker, epoch)))
+
+    async def spacetime(self, request: Request) -> Response:
+        layout = self._layout()
+        drawn = await self._hub.drawn(*_folds(request.query_params))
+        processors = len(layout.processors) * layout.workers
+        kept = msgspec.json.decode(await self._kept(OfTimes(), _TIMES_SECONDS), type=KeptTimes)
+        again = max(_TIMES_SECONDS, processors / _SOLVED_A_SECOND)
+        restart = msgspec.json.decode(await self._kept(OfRestart(), again), type=Restart)
+        view = self._hub.view
+        if view is None or len(kept.of) != processors or len(restart.of) not in (0, processors):
+            raise HTTPException(503, "the job is another one now: ask again")
+        return _json(space_time(view, drawn.folding, drawn.rows, kept, restart, self._hub.open_cuts))
+
+    async def _kept(self, question: Question, seconds: float) -> bytes:
+        """Shared answer to a question of all pages, at most so many seconds old."""
+        now = asyncio.get_running_loop().time()
+        since, task = self._asked.get(type(question), (now, None))
+        if task is None or now - since >= seconds:
+            task = asyncio.ensure_future(self._ask(question))
+            self._asked[type(question)] = now, task
+        try:
+            return await asyncio.shield(task)
+        except WrongQuestion:
+            self._asked.pop(type(question), None)
+            raise
 
     async def whatif(self, request: Request) -> Response:
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":

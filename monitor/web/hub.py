@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from monitor.web.cut_times import CutTimes
 from monitor.web.fold import FoldGroup, Folding, fold, group_tree
 from monitor.web.graph_page import graph_page
 from monitor.web.recent_events import ROUTINE, RecentEvents
+from monitor.web.spacetime import OpenCuts, RowPlace, row_places
 from monitor.web.view import FIELDS, Observation, Row, View, changes
 from recovery.layout import Layout
 
@@ -39,6 +40,8 @@ class Drawn:
 
     folding: Folding
     page: dict[str, Any]
+    rows: list[RowPlace]
+    """Rows of the space-time picture."""
 
 
 class Hub:
@@ -59,10 +62,11 @@ class Hub:
         self._streams = 0
         """Open pages, without other viewers."""
         self.closely: dict[object, int] = {}
-        """Operators under close observation, by page."""
+        """Operators under close observation, by viewer."""
         self.events = RecentEvents()
         self.points: deque[dict[str, Any]] = deque(maxlen=MOST_POINTS)
         self.cut_times = CutTimes()
+        self.open_cuts = OpenCuts()
         self._changed = asyncio.Event()
         self._drawn: OrderedDict[tuple[frozenset[str], frozenset[str]], asyncio.Task[Drawn]] = OrderedDict()
         self._rows: OrderedDict[tuple[int, tuple[tuple[int, ...], ...], str], list[Row]] = OrderedDict()
@@ -91,6 +95,7 @@ class Hub:
         for event in events:
             self.events.add(event)
             self.cut_times.happened(event)
+            self.open_cuts.happened(event)
         self._wake()
 
     def _wake(self) -> None:
@@ -110,7 +115,7 @@ class Hub:
 
             def make() -> Drawn:
                 folding = fold(layout, tree, sorted(key[0]), sorted(key[1]))
-                return Drawn(folding, graph_page(layout, folding))
+                return Drawn(folding, graph_page(layout, folding), row_places(layout, folding))
 
             task = self._drawn[key] = asyncio.create_task(asyncio.to_thread(make))
             while len(self._drawn) > _MOST_DRAWINGS:
@@ -132,18 +137,18 @@ class Hub:
     # ------------------------------------------------------------------------------------------ streams
 
     @contextmanager
-    def looking(self, closely: int | None) -> Any:
-        """Count an open page, with one operator under close observation."""
-        token = object()
+    def looking(self, *closely: int) -> Any:
+        """Count an open page, with some operators under close observation."""
+        tokens = {object(): operator for operator in closely}
         self.viewers += 1
-        if closely is not None:
-            self.closely[token] = closely
+        self.closely.update(tokens)
         self._looked()
         try:
             yield
         finally:
             self.viewers -= 1
-            self.closely.pop(token, None)
+            for token in tokens:
+                self.closely.pop(token, None)
             self._looked()
 
     @contextmanager
@@ -154,7 +159,9 @@ class Hub:
         finally:
             self._streams -= 1
 
-    async def stream(self, drawn: Drawn, bars: str, closely: int | None, since: int) -> AsyncIterator[dict[str, Any]]:
+    async def stream(
+        self, drawn: Drawn, bars: str, closely: Sequence[int], since: int
+    ) -> AsyncIterator[dict[str, Any]]:
         """Stream of changes for one page: everything at first, then differences.
 
         Something is sent at least once a second.
@@ -164,7 +171,7 @@ class Hub:
         exposure: tuple[Danger, ...] = ()
         version = -1
         first = True
-        with self.streaming(), self.looking(closely):
+        with self.streaming(), self.looking(*closely):
             while True:
                 changed = self._changed
                 view = self.view

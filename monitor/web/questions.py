@@ -16,6 +16,7 @@ from monitor.coordination.effects import Answer
 from monitor.coordination.options import Options
 from monitor.explain.why import plain_bound, why_progress, why_rollback
 from monitor.web.detail import operator_detail, processor_detail
+from monitor.web.spacetime import kept_times, restart_now
 from monitor.web.view import Observation
 from recovery.protocol import Observed
 from timely.errors import FalkirkError
@@ -41,10 +42,14 @@ class OfProcessor(msgspec.Struct, tag=True, frozen=True):
 
 
 class Why(msgspec.Struct, tag=True, frozen=True):
-    """Question: holders of a processor's two frontiers."""
+    """Question: holders of a processor's two frontiers.
+
+    `epoch`: one that is to be kept for good; None for the next bound.
+    """
 
     operator: int
     worker: int
+    epoch: int | None = None
 
 
 class WhatIf(msgspec.Struct, tag=True, frozen=True):
@@ -53,7 +58,15 @@ class WhatIf(msgspec.Struct, tag=True, frozen=True):
     failed: tuple[str, ...]
 
 
-Question: TypeAlias = OfJob | OfOperator | OfProcessor | Why | WhatIf
+class OfTimes(msgspec.Struct, tag=True, frozen=True):
+    """Question: kept times of every processor, as `KeptTimes`."""
+
+
+class OfRestart(msgspec.Struct, tag=True, frozen=True):
+    """Question: rollback frontiers of a restart now, as `Restart`."""
+
+
+Question: TypeAlias = OfJob | OfOperator | OfProcessor | Why | WhatIf | OfTimes | OfRestart
 
 
 class JobState(Protocol):
@@ -109,10 +122,14 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
                 reply(_json(operator_detail(_known(job, operator, 0), job.told, operator)))
             case OfProcessor(operator, worker):
                 reply(_json(processor_detail(_known(job, operator, worker), job.told, operator, worker)))
-            case Why(operator, worker):
-                reply(_json(_why(job, operator, worker)))
+            case Why(operator, worker, epoch):
+                reply(_json(_why(job, operator, worker, epoch)))
             case WhatIf(failed):
                 job.what_if(failed, lambda found: reply(_of_failure(found)))
+            case OfTimes():
+                reply(_json(kept_times(_known(job, 0, 0))))
+            case OfRestart():
+                reply(_json(restart_now(_known(job, 0, 0))))
     except WrongQuestion as error:
         reply(error)
     except FalkirkError as error:
@@ -121,12 +138,12 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
         reply(WrongQuestion(f"this cannot be answered: {type(error).__name__}: {error}", 500))
 
 
-def _why(job: JobState, operator: int, worker: int) -> dict[str, Any]:
+def _why(job: JobState, operator: int, worker: int, epoch: int | None) -> dict[str, Any]:
     options = _known(job, operator, worker)
     flat = options.topology.flat(operator, worker)
     reports = {index: told for index, (_, told) in job.told.items()}
     rollback, progress = (
-        why_rollback(options, flat).as_json(options.topology),
+        why_rollback(options, flat, epoch).as_json(options.topology),
         why_progress(options.topology, reports, flat),
     )
     asker, holder = {"operator": operator, "worker": worker}, progress["culprit"]

@@ -23,6 +23,7 @@ from monitor.web.fold import Folding
 from recovery.layout import Layout
 from recovery.metadata import Bound
 from recovery.protocol import END, ROWS, Observed
+from timely.time import Time
 
 Table = npt.NDArray[np.int64]
 Row = tuple[int | float | str, ...]
@@ -216,6 +217,19 @@ class View:
         reads = [self._read.get(worker, 0.0) for worker in range(self.layout.workers)]
         rates = np.where(fresh[None, :, None], self._rates, 0.0)
         return Columns(self._progress, self._low, rates[0], rates[2], self._table, np.where(fresh, reads, 0.0))
+
+    def said(self) -> list[list[tuple[int, int, tuple[Time, ...] | None]]]:
+        """Progress by operator and worker: least time to come, and the frontier.
+
+        The frontier is known of operators under close observation only.
+        """
+        closely = {
+            (each.processor, worker): each.frontier for worker, (_, told) in self._told.items() for each in told.closely
+        }
+        return [
+            [(epoch, inner, closely.get((p, w))) for w, (epoch, inner) in enumerate(zip(epochs, inners))]
+            for p, (epochs, inners) in enumerate(zip(self._progress.T.tolist(), self._inner.T.tolist()))
+        ]
 
     def _fresh(self, worker: int) -> bool:
         """True if the last observation of the worker is recent."""

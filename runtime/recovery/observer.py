@@ -22,6 +22,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from recovery.agent.agent import Agent
+from recovery.layout import EdgeInfo
 from recovery.memory.recorder import WorkerRecorder
 from recovery.memory.records import LogEntry
 from recovery.protocol import END, ROWS, Closely, Exposed, Member, Observe, Observed, ObservedHold, ToWorker, Working
@@ -155,6 +156,7 @@ class Observer:
         """Estimates of past samples: records in and out, microseconds of work."""
         self._window = self._gap = 0.0
         """Beginnings of the present or next sample, and of the gap before."""
+        self._coming: dict[int, list[Time]] = {}
         self._count = 0
         self._sizes = np.zeros((7, len(agent.layout.processors)), dtype=np.int64)
         self._reading: deque[tuple[int, float]] = deque()
@@ -291,12 +293,13 @@ class Observer:
         processors = len(self._agent.layout.processors)
         table = np.zeros((len(ROWS), processors), dtype=np.int64)
         epochs, inners = [END] * processors, [END] * processors
-        restoring.look(worker)
+        self._coming = self._waiting()
         for reach, members in self._reaches:
             frontier = frontier_at(worker.tracker, reach)
             for p in members:
                 runtime = worker.runtimes[p]
-                times = [*frontier, *(time for _, time in runtime.mail), *runtime.ctx.pending]
+                times = [*frontier, *self._coming.get(p, ()), *runtime.ctx.pending]
+                times += (time for _, time in runtime.mail)
                 if runtime.processor.place is not None and not runtime.processor.node.inputs:
                     times += worker.tracker.leaving(runtime.processor.place)
                 if times:
@@ -348,6 +351,24 @@ class Observer:
             tuple(replace(each, partitions=()) for each in self._agent.known_ends.all()),
         )
 
+    def _waiting(self) -> dict[int, list[Time]]:
+        """Earliest times of waiting work at each processor that it can come to.
+
+        The tracker does not count it: of a worker that is busy in a loop it is what is furthest behind.
+        """
+        outgoing: dict[int, list[EdgeInfo]] = {}
+        for edge in self._agent.layout.edges:
+            outgoing.setdefault(edge.source, []).append(edge)
+        found: dict[int, list[Time]] = {}
+        todo = restoring.look(self._agent.worker)
+        while todo:
+            p, time = todo.pop()
+            before = found.setdefault(p, [])
+            if not any(all(a <= b for a, b in zip(other, time)) for other in before):
+                before.append(time)
+                todo += [(e.target, e.summary(time)) for e in outgoing.get(p, ()) if e.summary.carries(time)]
+        return found
+
     def _exposed(self) -> Exposed:
         agent = self._agent
         complete = (cut[0] for cut in agent.completion.reported or ())
@@ -385,7 +406,8 @@ class Observer:
         owner = {processor.place: q for q, processor in enumerate(plan.processors) if processor.place is not None}
         edges = {place: edge for edge, place in worker.edge_places.items()}
         pending, held = set(worker.pending()), set(restoring.holding(worker))
-        frontier = [*frontier_at(worker.tracker, reach), *runtime.ctx.pending, *(time for _, time in runtime.mail)]
+        frontier = [*frontier_at(worker.tracker, reach), *runtime.ctx.pending, *self._coming.get(p, ())]
+        frontier += (time for _, time in runtime.mail)
         holds = []
         for place, at, count in culprits(worker.tracker, plan.topology, reach):
             if place in edges:

@@ -14,6 +14,8 @@ from recovery.protocol import ROWS, Observe, Working
 from runtime.control import JobStats
 from runtime.recovery.observer import Observer
 from tests.recovery.jobs import quiet
+from timely.worker import restoring
+from timely.worker.worker import Worker
 
 
 def looks(world: World) -> Iterator[tuple[Observer, Agent]]:
@@ -86,3 +88,37 @@ def test_what_has_no_room_any_more_is_not_called_kept() -> None:
         assert measured(observer, "kept_from").max() == most + 1
         return
     raise AssertionError("nothing was kept at any look")
+
+
+def test_what_waits_in_a_busy_worker_keeps_back_all_that_it_can_come_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the midst of the work of a worker that is busy in a loop, what goes round is in no count of the tracker."""
+    run = Worker.run
+    worlds: list[World] = []
+    looked = [0]
+
+    def in_steps(worker: Worker, limit: int = 1 << 60) -> bool:
+        for _ in range(limit):
+            if run(worker, 1):
+                return True
+            for process in worlds[-1]._processes if looked[0] < 500 else ():
+                if process is not None and process.recovery is not None and process.recovery.agent.worker is worker:
+                    check(process.recovery._observer, process.recovery.agent)
+        return False
+
+    def check(observer: Observer, agent: Agent) -> None:
+        seen = observer._look(Observe(1.0, 10.0, tuple(range(len(agent.layout.processors)))))
+        told = np.frombuffer(seen.numbers, dtype=np.int64).reshape(len(ROWS), -1)[:2].T.tolist()
+        for p, time in restoring.look(agent.worker):
+            edges = [edge for edge in agent.layout.edges if edge.source == p and edge.summary.carries(time)]
+            for q, later in [(p, time), *((edge.target, edge.summary(time)) for edge in edges)]:
+                looked[0] += 1
+                assert tuple(told[q])[: len(later)] <= later[:2]
+                assert any(all(a <= b for a, b in zip(each, later)) for each in seen.closely[q].frontier)
+
+    monkeypatch.setattr(Worker, "run", in_steps)
+    worlds.append(quiet("long_loop", 1))
+    for _ in range(3_000):
+        worlds[-1].step()
+        if worlds[-1].finished:
+            break
+    assert looked[0]

@@ -23,7 +23,7 @@ export class Camera {
     stage.addEventListener("pointerdown", (event) => this.down(event));
     stage.addEventListener("pointermove", (event) => this.move(event));
     for (const name of ["pointerup", "pointercancel"]) stage.addEventListener(name, (event) => this.up(event));
-    const given = state.view?.split(",").map(Number);
+    const given = state.camera?.split(",").map(Number);
     if (given?.length === 3 && given.every(Number.isFinite)) [this.x, this.y, this.scale] = given;
     this.placed = Boolean(given);
   }
@@ -87,7 +87,7 @@ export class Camera {
     this.stage.classList.toggle("far", this.scale < FAR);
     if (keep) {
       this.placed = true;
-      choose({ view: [this.x, this.y, this.scale].map((value) => Number(value.toFixed(3))).join(",") });
+      choose({ camera: [this.x, this.y, this.scale].map((value) => Number(value.toFixed(3))).join(",") });
     }
   }
 

@@ -7,6 +7,7 @@ import { ask, Stream } from "./live.js";
 import { Panel } from "./panel.js";
 import { Rollbacks } from "./rollback.js";
 import { Search } from "./search.js";
+import { SpaceTime } from "./spacetime.js";
 import { choose, folds, onChoice, state } from "./state.js";
 import { Timeline } from "./timeline.js";
 import { WhatIf } from "./whatif.js";
@@ -75,6 +76,7 @@ function mark() {
   const replayed = rollbacks.on && !whatif.on;
   graph.verdicts(replayed ? rollbacks.verdicts(page) : whatif.verdicts(page));
   graph.light(replayed ? rollbacks.lit() : new Set());
+  spacetime.changed();
 }
 
 function expose() {
@@ -89,6 +91,7 @@ const whatif = new WhatIf(marked);
 const rollbacks = new Rollbacks(job, marked);
 const exposure = new Exposure($("exposure"), job, expose);
 const panel = new Panel($("panel"), job, whatif, rollbacks);
+const spacetime = new SpaceTime($("spacetime"), job, whatif, rollbacks, () => page);
 const timeline = new Timeline($("time"));
 const search = new Search($("search"), (operator) => choose({ sel: job.operators[operator].name, worker: null }));
 search.operators = job.operators;
@@ -179,7 +182,7 @@ const stream = new Stream(
     query.set("bars", state.bars);
     query.set("since", String(seen));
     const operator = job.operators.findIndex((each) => each.name === state.sel);
-    if (operator >= 0) query.set("closely", String(operator));
+    for (const each of new Set([...(operator >= 0 ? [operator] : []), ...spacetime.closely])) query.append("closely", String(each));
     return `api/events?${query}`;
   },
   (message) => {
@@ -316,9 +319,18 @@ async function redraw() {
   select(false);
   mark();
   expose();
+  spacetime.ask();
+}
+
+function viewed() {
+  for (const id of ["graph", "legend", "tools"]) $(id).style.display = spacetime.on ? "none" : "";
+  $("times").setAttribute("aria-pressed", String(spacetime.on));
+  spacetime.changed();
 }
 
 onChoice((changed) => {
+  if (["view", "epochs", "unfold", "sel", "theme"].some((name) => changed.has(name))) viewed();
+  if ((changed.has("view") || changed.has("unfold")) && !changed.has("sel")) stream.connect();
   if (changed.has("theme")) dress();
   if (changed.has("region")) {
     graph.only(state.region);
@@ -327,7 +339,7 @@ onChoice((changed) => {
   if (changed.has("sel") && !reveal()) {
     select(true);
     stream.connect();
-  } else if (changed.has("worker")) panel.show();
+  } else if (changed.has("worker") || changed.has("epoch")) panel.show();
   if (changed.has("open") || changed.has("close")) redraw();
   if (changed.has("bars")) stream.connect();
   if (changed.has("card")) marked();
@@ -348,6 +360,7 @@ $("bars").addEventListener("change", (event) => choose({ bars: event.target.valu
 $("closer").addEventListener("click", () => camera.zoom(1.3));
 $("farther").addEventListener("click", () => camera.zoom(1 / 1.3));
 $("fit").addEventListener("click", () => camera.fit());
+$("times").addEventListener("click", () => choose({ view: spacetime.on ? null : "spacetime" }));
 $("ask").addEventListener("click", () => choose({ ask: whatif.on ? null : "" }));
 $("theme").addEventListener("click", () => choose({ theme: document.documentElement.dataset.theme === "dark" ? "light" : "dark" }));
 
@@ -358,13 +371,13 @@ addEventListener("keydown", (event) => {
   const target = /** @type {Element} */ (event.target);
   if (target.matches("input, select, textarea")) return;
   const onButton = target.closest("button, .fold, a");
-  if (event.key in arrows && !target.closest("#panel")) {
+  if (event.key in arrows && !spacetime.on && !target.closest("#panel")) {
     event.preventDefault();
     const at = graph.toward(...arrows[event.key]);
     const node = page.nodes[at];
     if (node) choose({ sel: node.key, worker: null });
     stage.querySelector(`[data-node="${at}"]`)?.focus({ preventScroll: true });
-  } else if (event.key === "Enter" && !onButton && chosenNode() !== null) {
+  } else if (event.key === "Enter" && !spacetime.on && !onButton && chosenNode() !== null) {
     const node = page.nodes[chosenNode() ?? 0];
     if (whatif.on && node.operator !== null) whatif.toggle(`operator:${node.key}`);
     else if (node.operator === null) unfold(node.key);
@@ -377,15 +390,17 @@ addEventListener("keydown", (event) => {
   else if (event.key === "-") camera.zoom(0.8);
   else if (event.key === "f") camera.fit();
   else if (event.key === "w") choose({ ask: whatif.on ? null : "" });
+  else if (event.key === "s") $("times").click();
   else if (event.key === "d") $("theme").click();
 });
 
 legend();
+viewed();
 graph.draw(page);
 graph.only(state.region);
 camera.frame(page.width, page.height);
 $("ask").setAttribute("aria-pressed", whatif.on);
-select(Boolean(state.sel) && !state.view);
+select(Boolean(state.sel) && !state.camera);
 reveal();
 if (!document.hidden) stream.connect();
 if (whatif.on) whatif.refresh();

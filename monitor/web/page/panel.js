@@ -104,6 +104,11 @@ export class Panel {
     return found < 0 ? null : found;
   }
 
+  /** What answers are about. */
+  get key() {
+    return `${state.sel}@${state.worker}@${state.epoch}`;
+  }
+
   /** Show what is chosen now. */
   show() {
     if (this.whatif.on) this.put(this.whatif.panel(this.job));
@@ -111,8 +116,7 @@ export class Panel {
     else if (this.node && this.node.operator === null) this.put(this.group(this.node));
     else if (this.operator === null) this.put(this.overview());
     else {
-      const key = `${state.sel}@${state.worker}`;
-      if (this.answers?.key !== key) this.answers = null;
+      if (this.answers?.key !== this.key) this.answers = null;
       this.put(this.details());
       this.fetch();
     }
@@ -128,12 +132,13 @@ export class Panel {
     if (operator === null || this.busy) return;
     this.busy = true;
     const worker = state.worker === null ? null : Number(state.worker);
-    const key = `${state.sel}@${state.worker}`;
+    const { key } = this;
+    const about = state.epoch === null ? "" : `?epoch=${state.epoch}`;
     try {
       const asked = [ask(`api/operator/${operator}`)];
-      if (worker !== null) asked.push(ask(`api/processor/${operator}/${worker}`), ask(`api/why/${operator}/${worker}`));
+      if (worker !== null) asked.push(ask(`api/processor/${operator}/${worker}`), ask(`api/why/${operator}/${worker}${about}`));
       const [all, one, why] = await Promise.all(asked);
-      if (key === `${state.sel}@${state.worker}`) this.answers = { key, all, one, why };
+      if (key === this.key) this.answers = { key, all, one, why };
     } catch (problem) {
       if (!this.answers) this.answers = { key, error: wordsOf(problem) };
     }
@@ -263,7 +268,7 @@ export class Panel {
 
   processor(one, why) {
     /** @type {HTMLElement[]} */
-    const parts = [html("h3", {}, `Why worker ${one.worker} is where it is`)];
+    const parts = [html("h3", {}, state.epoch === null ? `Why worker ${one.worker} is where it is` : `Why worker ${one.worker} does not keep epoch ${state.epoch} for good, or does`)];
     if (why) {
       parts.push(this.because("Rollback frontier", bound(one.low), why.rollback.text, why.rollback.culprit, why.rollback.constraint));
       if (this.live) parts.push(this.because("Progress frontier", (why.progress.frontier ?? []).map(bound).join(", ") || "–", why.progress.text, why.progress.culprit));

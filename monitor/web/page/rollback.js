@@ -222,7 +222,7 @@ export class Rollbacks {
  * @param {Rollback} card
  * @returns {Placed[]}
  */
-function each(card) {
+export function each(card) {
   /** @type {Placed[]} */
   const found = [];
   for (const { from, to, workers, operators } of card.places) {

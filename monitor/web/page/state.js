@@ -1,19 +1,21 @@
 // What the reader has chosen, kept in the address: whoever gets the link sees the same.
 
-const names = ["sel", "worker", "bars", "theme", "view", "ask", "region", "card", "exposed"];
+const names = ["sel", "worker", "epoch", "bars", "theme", "camera", "view", "epochs", "unfold", "ask", "region", "card", "exposed"];
 /** @type {Set<(changed: Set<string>) => void>} */
 const listeners = new Set();
 
 /**
- * @type {{sel: string | null, worker: string | null, bars: string, theme: string | null, view: string | null,
+ * @type {{sel: string | null, worker: string | null, epoch: string | null, bars: string, theme: string | null, camera: string | null,
+ *   view: string | null, epochs: string | null, unfold: string | null,
  *   ask: string | null, region: string | null, card: string | null, exposed: string | null, open: string[], close: string[], [name: string]: any}}
  */
-export const state = { sel: null, worker: null, bars: "busy", theme: null, view: null, ask: null, region: null, card: null, exposed: null, open: [], close: [] };
+export const state = { sel: null, worker: null, epoch: null, bars: "busy", theme: null, camera: null, view: null, epochs: null, unfold: null, ask: null, region: null, card: null, exposed: null, open: [], close: [] };
 
 function read() {
   const given = new URLSearchParams(location.hash.slice(1));
   for (const name of names) state[name] = given.get(name);
   state.bars ??= "busy";
+  if (state.view?.includes(",")) Object.assign(state, { camera: state.view, view: null }); // an address of before 193
   state.open = given.getAll("open");
   state.close = given.getAll("close");
 }
@@ -36,10 +38,11 @@ function write() {
  * @param {Partial<typeof state>} changes
  */
 export function choose(changes) {
+  if (("sel" in changes || "worker" in changes) && !("epoch" in changes)) changes = { ...changes, epoch: null };
   const changed = Object.keys(changes).filter((name) => String(state[name]) !== String(changes[name]));
   Object.assign(state, changes);
   clearTimeout(waiting);
-  waiting = setTimeout(write, changed.length === 1 && changed[0] === "view" ? 300 : 0);
+  waiting = setTimeout(write, changed.length === 1 && changed[0] === "camera" ? 300 : 0);
   if (changed.length) for (const listener of listeners) listener(new Set(changed));
 }
 

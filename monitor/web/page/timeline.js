@@ -1,7 +1,7 @@
 // The strip below: frontiers over time with what happened, throughput, latency, what is kept.
 
 import { describe, isBad } from "./panel.js";
-import { bytes, clock, count, html, seconds, some, svg } from "./words.js";
+import { bytes, clock, count, html, morph, seconds, some, svg } from "./words.js";
 
 const WINDOW = 180;
 const WIDE = 600;
@@ -85,7 +85,7 @@ export class Timeline {
       else if (isBad(event)) parts.push(svg("path", { d: `M${at - 5} 80l5 -9 5 9z`, style: "fill: var(--danger)" }, title));
       else if (event.kind === "restored" || event.kind === "resumed") parts.push(svg("path", { d: `M${at} 68v12`, style: "stroke: var(--good); stroke-width: 3" }, title));
     }
-    drawing.replaceChildren(svg("path", { class: "axis", d: `M0 80.5H${WIDE}M0 88.8H${WIDE}` }), ...parts);
+    morph(drawing, [svg("path", { class: "axis", d: `M0 80.5H${WIDE}M0 88.8H${WIDE}` }), ...parts]);
     value.textContent = `${clock(from)} – ${clock(now)}`;
   }
 
@@ -100,7 +100,7 @@ export class Timeline {
       if (filled && known.length) parts.push(svg("path", { class: "area", d: areas(places), style: `fill: var(${colour})` }));
       parts.push(svg("path", { class: "line", d: path, style: `stroke: var(${colour})` }));
     }
-    figure.drawing.replaceChildren(...parts);
+    morph(figure.drawing, parts);
     figure.value.textContent = text;
   }
 }

@@ -253,7 +253,11 @@ function become(old, next) {
     return;
   }
   for (const { name } of Array.from(old.attributes)) if (!next.hasAttribute(name)) old.removeAttribute(name);
-  for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name, value } of next.attributes) {
+    if (old.getAttribute(name) === value) continue;
+    if (name === "style") old.style.cssText = value; // as an attribute the content security policy refuses it
+    else old.setAttribute(name, value);
+  }
   if (old.onclick !== next.onclick) old.onclick = next.onclick;
   morph(old, [...next.childNodes]);
 }

@@ -149,7 +149,7 @@ def test_whoever_looks_is_counted_as_long_as_he_does() -> None:
     """Then workers tell more; also of the operators that are looked at closely."""
     looked: list[tuple[int, list[int]]] = []
     hub = Hub(looked=lambda: looked.append((hub.viewers, sorted(hub.closely.values()))))
-    with hub.looking(None), hub.looking(3):
+    with hub.looking(), hub.looking(3):
         pass
     assert looked == [(1, []), (2, [3]), (1, []), (0, [])]
 

@@ -51,8 +51,8 @@ def test_every_page_hears_at_once_what_is_published_what_happens_and_that_the_jo
         hub = hub_of(job)
         drawn = await hub.drawn(NOTHING, NOTHING)
         async with (
-            aclosing(hub.stream(drawn, "busy", None, 0)) as one,
-            aclosing(hub.stream(drawn, "lag", 0, 0)) as other,
+            aclosing(hub.stream(drawn, "busy", (), 0)) as one,
+            aclosing(hub.stream(drawn, "lag", (0,), 0)) as other,
         ):
             pages = one, other
             for page in pages:
@@ -84,7 +84,7 @@ def test_what_is_published_while_a_page_is_told_something_is_not_waited_for() ->
     async def go() -> None:
         job = StandingJob(example_layout("wordcount"))
         hub = hub_of(job)
-        async with aclosing(hub.stream(await hub.drawn(NOTHING, NOTHING), "busy", None, 0)) as page:
+        async with aclosing(hub.stream(await hub.drawn(NOTHING, NOTHING), "busy", (), 0)) as page:
             first = await at_once(page)
             hub.publish(job.step())
             hub.publish(job.step())
@@ -99,7 +99,7 @@ def test_who_hears_nothing_new_hears_that(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def go() -> None:
         hub = hub_of(StandingJob(example_layout("wordcount")))
-        async with aclosing(hub.stream(await hub.drawn(NOTHING, NOTHING), "busy", None, 0)) as page:
+        async with aclosing(hub.stream(await hub.drawn(NOTHING, NOTHING), "busy", (), 0)) as page:
             await at_once(page)
             begun = time.monotonic()
             assert [await at_once(page) for _ in range(3)] == [{}, {}, {}]

@@ -98,7 +98,7 @@ def test_of_a_job_that_no_worker_has_joined_nothing_can_be_said(question: Questi
 @pytest.mark.parametrize("question", [OfOperator(3), OfProcessor(3, 0), Why(3, 0)])
 def test_the_last_operator_of_the_only_worker_is_known_and_none_beyond(question: Any) -> None:
     assert Asked(job(), question).status == 200
-    beyond = type(question)(*(value + (name == "operator") for name, value in _fields(question)))
+    beyond = type(question)(*(value + 1 if name == "operator" else value for name, value in _fields(question)))
     asked = Asked(job(), beyond)
     assert asked.status == 404
     assert "there is no operator 4" in asked.value
