@@ -51,7 +51,7 @@ ROOMS = {
             "kept",
             "recorder",
         ),
-        *("checkpoint", "fixed_point", "rollback", "agent", "backpressure"),
+        *("checkpoint", "fixed_point", "rollback", "agent"),
     ],
     "monitor": ["coordination explain", "history", "web"],
     "runtime": [

@@ -62,11 +62,6 @@ class AgentState:
         """Newest round received from the monitor."""
         self.alive = False
         """True since the first decision carried out: the process has memory."""
-        self.begins = False
-        """True in a new generation until the engine begins it.
-
-        `GenerationBegun` must come before the worker is run.
-        """
         self.noted = 0
         """Newest decision in the store, so known to this worker's next process."""
         self.low: list[list[Bound]] = [[info.nothing for info in layout.processors] for _ in range(layout.workers)]

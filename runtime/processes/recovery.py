@@ -10,6 +10,7 @@ from recovery.agent.agent import Agent
 from recovery.layout import lay_out
 from recovery.store.reading import take_over
 from runtime.control import Begin, Control, FromChild, ToChild
+from runtime.inputs import Limits
 from runtime.processes.monitor_link import SocketMonitorLink
 from runtime.processes.task import StoreTask
 from runtime.recovery_driver import RecoveryDriver
@@ -22,8 +23,8 @@ from timely.worker.worker import Worker
 class PreparedRecovery:
     """Recovery prepared in a process before its worker is known."""
 
-    def __init__(self, plan: Plan, where: StoreTask) -> None:
-        self._plan, self._where = plan, where
+    def __init__(self, plan: Plan, where: StoreTask, limits: Limits) -> None:
+        self._plan, self._where, self._limits = plan, where, limits
         self._layout = lay_out(plan)
 
     def open(
@@ -47,12 +48,12 @@ class PreparedRecovery:
         for name in found.leftovers:
             client.delete(name)
         monitor = SocketMonitorLink(where.monitor, lambda: obey(control.read()), (control.sock.fileno(),), where.token)
-        agent = Agent(self._plan, self._layout, begin.place.worker, begin.incarnation, journal, found.read())
+        of = self._plan, self._layout, begin.place.worker, begin.incarnation
+        agent = Agent(*of, journal, found.read(), self._limits.bytes, where.patience)
         return agent.worker, partial(
             RecoveryDriver,
             agent=agent,
             monitor=monitor,
             store=client,
             say=lambda text: tell(Note(text)),
-            patience=where.patience,
         )
