@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recovery.agent.agent import Agent
-from recovery.protocol import END, ROWS, Closely, Member, Observe, Observed, ObservedHold, ToWorker, Working
+from recovery.protocol import END, ROWS, Closely, Member, Observe, Observed, ObservedHold, Working
 from recovery.recorder import LogEntry, WorkerRecorder
 from runtime.control import JobStats
 from timely.data.batch import Batch, nbytes
@@ -168,10 +168,8 @@ class Observer:
         self._reaches = list(reaches.items())
         """Processors grouped by upstream places: those of a group share a frontier."""
 
-    def hear(self, message: ToWorker) -> None:
-        """Handle a message of the monitor: begin or extend observation."""
-        if not isinstance(message, Observe):
-            return
+    def hear(self, message: Observe) -> None:
+        """Begin or extend observation."""
         now = self._clock()
         before = self._asked
         if before is None or message.closely != before.closely or (before.sampled and not message.sampled):

@@ -42,7 +42,7 @@ from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.pace import Pace
 from recovery.checkpoint.records import SourcePosition
 from recovery.epoch_ends import EpochEnds
-from recovery.protocol import ToMonitor, ToWorker
+from recovery.protocol import Observe, ToMonitor, ToWorker
 from recovery.store.interface import Buffer
 from runtime.inputs import PartitionPosition
 from runtime.observer import Observer
@@ -280,7 +280,8 @@ class RecoveryDriver:
             events.append(Connected())
         for message in messages:
             events.append(Heard(message))
-            self._observer.hear(message)
+            if isinstance(message, Observe):
+                self._observer.hear(message)
         return events
 
     def _due_in(self, now: float) -> float | None:
