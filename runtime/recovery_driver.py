@@ -114,7 +114,7 @@ class RecoveryDriver:
     ) -> None:
         self.agent = agent
         self.done = self.paused = self.pressed = False
-        """As the agent has said last: see `runtime.session.Participant`."""
+        """Last values from the agent: see `runtime.session.Participant`."""
         self._runs = self._begins = False
         """From `Run` to `Halt`; from `Run` until the engine has begun its generation."""
         self._generation: int | None = None

@@ -120,12 +120,12 @@ class WorkerCuts:
         self._want()
 
     def _unknown(self) -> tuple[tuple[int, int], ...]:
-        """Sources of the cuts not begun whose positions are still to come."""
+        """Sources of cuts not begun, with positions still to come."""
         sources = (each for cut in self.due for each in self._own.checkpoints.sources(cut.group, cut.at))
         return tuple(dict.fromkeys(each for each in sources if each not in self._positions))
 
     def _want(self, at_once: bool = False) -> None:
-        """Have the driver make pieces, where the last word to it does not hold any more."""
+        """Tell the driver of changed wishes for pieces."""
         wanted = Save(self.every, self._unknown(), at_once) if self.pending else None
         if wanted is None:
             self._positions.clear()

@@ -30,7 +30,7 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """Frame of another worker that is not for the engine alone."""
+    """Frame of another worker with a part for the agent: see `for_the_engine`."""
 
     frame: Frame
 
@@ -75,7 +75,7 @@ Event: TypeAlias = Connected | Heard | Received | Stored | PieceDue | TurnEnded 
 
 
 def for_the_engine(frame: Frame, generation: int | None) -> bool:
-    """True if a frame is for the engine alone; all others come as `Received`.
+    """True if the agent has no part in a frame; others come as `Received`.
 
     `generation` is that of the last `Run`; None: there was none yet.
     """

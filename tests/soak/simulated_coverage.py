@@ -59,7 +59,7 @@ FILES = (
     "recovery/agent/completion.py",
     "monitor/coordination/coordinator.py",
     "monitor/coordination/state.py",
-    "recovery/backpressure.py",
+    "recovery/agent/backpressure.py",
     "recovery/loops.py",
     "recovery/rollback/carry_out.py",
     "monitor/coordination/options.py",
