@@ -46,12 +46,12 @@ from monitor.coordination.supervision import (
     ProgramFailed,
     Respawn,
     Stopping,
-    TimelineEvent,
 )
+from monitor.coordination.timeline import Timeline
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
 from monitor.explain.exposure import Danger, Fate
-from monitor.explain.rollback import RollbackAccount
-from monitor.explain.verdict import OVER, Judge
+from monitor.explain.rollback import NoAccount, RollbackAccount
+from monitor.explain.verdict import OVER
 from monitor.explain.what_if import OpenQuestions
 from recovery.epoch_ends import KnownEnds
 from recovery.errors import NoSolutionError, ReportError
@@ -139,10 +139,9 @@ class Coordinator(JobState):
         self._intervals = Intervals(layout)
         self._questions = OpenQuestions()
         self.standstill = Standstill(layout, self.options.topology, settings.stuck_seconds, now)
-        self.judge = Judge(saved.events)
+        self._timeline = Timeline(saved.events)
+        self.judge = self._timeline.judge
         """Verdict on the job, by its timeline so far."""
-        self._events = max((event.n for event in saved.events), default=0)
-        self._last_event = max((event.at for event in saved.events), default=-math.inf)
         self._last_words = False
         """True if the reason for the job's end is still to be journaled."""
         self._effects: list[Effect] = []
@@ -150,7 +149,7 @@ class Coordinator(JobState):
         self._trouble_since = now
         self._again = False
         self._deciding: set[int] = set()
-        self._account: RollbackAccount | None = None
+        self._account = NoAccount()
         """Account of the present rollback, until all have caught up."""
         self._expected: Mapping[int, tuple[Danger, Fate]] = {}
         """Expected cost and fate of the death of each worker."""
@@ -383,8 +382,7 @@ class Coordinator(JobState):
         status.due = None
         if not with_memory:
             status.presence = Presence.JOINED
-            if self._account is not None:
-                self._account.joined(status.worker, self._now)
+            self._account.joined(status.worker, self._now)
         else:
             status.presence = Presence.ALIVE
             status.paused = join.paused
@@ -429,8 +427,7 @@ class Coordinator(JobState):
             self._account = RollbackAccount(self.layout, self.options.upto, self._now, self._expected)
         for status, reason in losses:
             status.failures += 1
-            if self._account is not None:
-                self._account.failed(status.worker, reason, self._words.pop(status.worker, ""), self._now)
+            self._account.failed(status.worker, reason, self._words.pop(status.worker, ""), self._now)
             self._note("failure", {"worker": status.worker, "incarnation": status.incarnation, "reason": reason})
             if status.failures >= self.settings.attempts:
                 self._fail(
@@ -465,10 +462,9 @@ class Coordinator(JobState):
         The living may have sent since.
         """
         self.phase = JobPhase.GATHERING
-        if self._account is None and self._ran_here:
+        if self._ran_here and not isinstance(self._account, RollbackAccount):
             self._account = RollbackAccount(self.layout, self.options.upto, self._trouble_since)
-        if self._account is not None:
-            self._account.began()
+        self._account.began()
         number = self._next_round()
         alive = self.workers.alive()
         who = tuple(status.worker for status in alive)
@@ -492,8 +488,7 @@ class Coordinator(JobState):
             self.options.memory(status.worker, message.memory, message.ends)
             status.memory, status.ends = message.memory, message.ends
             status.due = None
-            if self._account is not None:
-                self._account.drained(status.worker, self._now)
+            self._account.drained(status.worker, self._now)
             self._decide()
 
     def _decide(self) -> None:
@@ -517,8 +512,7 @@ class Coordinator(JobState):
         decision = KeptDecision(self.round, self.generation, bounds, failed, held, ends, current)
         self.phase = JobPhase.DECIDING
         self._again = False
-        if self._account is not None:
-            self._account.gathered(memory, self._now)
+        self._account.gathered(memory, self._now)
         self._deciding = {status.worker for status in self.workers}
         self.commit.add(decision)
 
@@ -528,8 +522,7 @@ class Coordinator(JobState):
         self.generation = decision.generation
         self._expected = {}
         self.options.cut(decision.bounds)
-        if self._account is not None:
-            self._account.decided(decision.generation, decision.bounds, decision.failed, self._now)
+        self._account.decided(decision.generation, decision.bounds, decision.failed, self._now)
         rolled_back = sum(bound is not LIVE for bounds in decision.bounds for bound in bounds)
         self._note(
             "decided",
@@ -566,16 +559,15 @@ class Coordinator(JobState):
         if message.generation != self.generation or status.restored:
             return
         status.restored = True
-        if self._account is not None:
-            self._account.restored(message, self._now)
+        self._account.restored(message, self._now)
         if self.phase is not JobPhase.GATHERING:  # otherwise it has been told to pause, and that deadline stays
             status.due = None
         if self.phase is JobPhase.RESTORING and all(each.restored for each in self.workers):
             seconds = self._now - self._trouble_since
             start = not self._ran_here
             told: dict[str, Value] = {"generation": self.generation, "seconds": seconds, "start": start}
-            if self._account is not None:
-                told["rollback"] = self._account.finish(self._now)
+            if (rollback := self._account.finish(self._now)) is not None:
+                told["rollback"] = rollback
             self._note("restored", told)
             self._run()
 
@@ -597,11 +589,11 @@ class Coordinator(JobState):
 
     def take_caught_up(self) -> dict[str, Value] | None:
         """End of a rollback's account, once: all have completed what they had before."""
-        if self._account is None or self.phase is not JobPhase.RUNNING:
+        if self.phase is not JobPhase.RUNNING:
             return None
         found = self._account.caught_up(self.options.upto, self._now)
         if found is not None:
-            self._account = None
+            self._account = NoAccount()
         return found
 
     # ------------------------------------------------------------------------------------------ checkpoints
@@ -698,14 +690,8 @@ class Coordinator(JobState):
     # ------------------------------------------------------------------------------------------ the timeline
 
     def _event(self, kind: str, data: dict[str, Value]) -> None:
-        """Emit an event, not earlier than the one before it.
-
-        Also where an earlier monitor's clock was ahead.
-        """
-        self._last_event = max(self._now, self._last_event)
-        event = TimelineEvent(kind, self._last_event, data)
-        self.judge.take(event)
-        self._effects.append(event)
+        """Emit an event."""
+        self._effects.append(self._timeline.event(kind, data, self._now))
 
     def _note(self, kind: str, data: dict[str, Value], by: float = math.inf) -> None:
         """Emit an event and journal it, by `by` at the latest.
@@ -716,5 +702,4 @@ class Coordinator(JobState):
         self._keep(kind, data, by)
 
     def _keep(self, kind: str, data: dict[str, Value], by: float = math.inf) -> None:
-        self._events += 1
-        self.commit.add(KeptEvent(kind, max(self._now, self._last_event), data, self._events), by)
+        self.commit.add(self._timeline.kept(kind, data, self._now), by)

@@ -23,7 +23,45 @@ Place: TypeAlias = tuple[Bound, Bound | None]
 """Frontiers of a processor before and after; None: it stayed as it was."""
 
 
-class RollbackAccount:
+class NoAccount:
+    """Account of nothing: while there is no rollback, or a job begins."""
+
+    def failed(self, worker: int, reason: str, words: str, now: float) -> None:
+        """Add a failure; `words`: the last note of the worker, if any."""
+
+    def began(self) -> None:
+        """Start a round; reports of the one before are void."""
+
+    def drained(self, worker: int, now: float) -> None:
+        """Note the drained links of a living worker."""
+
+    def joined(self, worker: int, now: float) -> None:
+        """Note a new process in place of a dead one."""
+
+    def gathered(self, memory: Mapping[int, Sequence[InMemory]], now: float) -> None:
+        """Note the end of gathering: all have reported, and the solver has decided."""
+
+    def decided(
+        self, generation: int, bounds: tuple[tuple[Bound | None, ...], ...], failed: tuple[int, ...], now: float
+    ) -> None:
+        """Note the durable decision."""
+
+    def restored(self, message: Restored, now: float) -> None:
+        """Take a worker's cost."""
+
+    def finish(self, now: float) -> dict[str, Any] | None:
+        """Event of the timeline: all workers run again; None without an account."""
+        return None
+
+    def caught_up(self, upto: Sequence[tuple[Bound, ...] | None], now: float) -> dict[str, Any] | None:
+        """Event of the timeline once all have completed what they had before; else None.
+
+        `upto`: completed bounds by worker and group, now.
+        """
+        return None
+
+
+class RollbackAccount(NoAccount):
     """Account of one rollback, from the first failure until all have caught up.
 
     Args:

@@ -4,9 +4,9 @@ It makes cuts, reports them once they are durable, frees what low-watermarks all
 
 A state machine without I/O or clock: `step` takes events (`recovery.agent.events`), and gives effects
 (`recovery.agent.effects`). Here is the machine alone, which takes each event to its part: `reports`, `cuts`, `collection` and
-`rounds`, which share the worker's `state`.
-It owns the pure worker, and shares its turns: its driver (`runtime.recovery.driver`) runs the worker while the agent is
-`running`. Sections 4.2 and 4.4 of Isard and Abadi, *Falkirk Wheel*, and docs/theory.md say what it does and why.
+`rounds`, which share the worker's `state`, and `backpressure`.
+It owns the pure worker, and shares its turns: its driver (`runtime.recovery.driver`) runs the worker between the effects `Run`
+and `Halt`. Sections 4.2 and 4.4 of Isard and Abadi, *Falkirk Wheel*, and docs/theory.md say what it does and why.
 
 `check` says what is true of it between two steps (`recovery.agent.invariants`).
 """
@@ -15,22 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recovery.agent.effects import Effect, Fail
+from recovery.agent.effects import Effect, Fail, Halt, Saved
 from recovery.agent.events import (
     Connected,
     EpochsEnded,
     Event,
-    GenerationBegun,
     Heard,
     PieceDue,
-    PositionsFound,
     Received,
     Stored,
     TurnEnded,
 )
 from recovery.agent.invariants import INVARIANTS
 from recovery.agent.parts import AgentParts
-from recovery.agent.state import AGENT, WorkerPhase
+from recovery.agent.state import WorkerPhase
 from recovery.checkpoint.records import key_of, record_of
 from recovery.layout import Layout
 from recovery.metadata import NEVER
@@ -51,17 +49,15 @@ from recovery.protocol import (
 from recovery.rollback.queues import cost
 from recovery.store.journal import Journal
 from recovery.store.segments import Section, SegmentMeta
-from timely.data.messages import Frame
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
 from timely.story import Story, check
-from timely.worker import restoring
 
-_WITHIN_A_TURN = (Received, GenerationBegun, PieceDue, PositionsFound, EpochsEnded)
+_WITHIN_A_TURN = (Received, PieceDue, EpochsEnded)
 """Events followed by `TurnEnded`: one write serves all of a turn."""
 
 _OFTEN = (TurnEnded, PieceDue)
-"""Frequent events, recorded in the story only if effects follow."""
+"""Frequent events, recorded in the story only if more follows than `Saved`."""
 
 
 class Agent(AgentParts):
@@ -71,6 +67,8 @@ class Agent(AgentParts):
         incarnation: tells this process from earlier ones of the same worker.
         journal: fenced, and read by its caller (`recovery.store.reading.take_over`).
         segments: what earlier incarnations wrote, all that is needed, in order; none for a new worker.
+        most: bytes that may wait for the monitor while it is away before sources pause; half as many that were sent are kept.
+        patience: seconds without a message of the monitor after which it counts as away.
 
     Raises FalkirkError when `segments` are of another program.
     """
@@ -83,11 +81,15 @@ class Agent(AgentParts):
         incarnation: int,
         journal: Journal,
         segments: Iterable[tuple[SegmentMeta, list[Section]]] = (),
+        most: int = 256 << 20,
+        patience: float = 10.0,
     ) -> None:
-        super().__init__(plan, layout, index, incarnation, journal)
+        super().__init__(plan, layout, index, incarnation, journal, most, patience)
         self.story = Story()
         self.refused: str | None = None
         self._weighs_at = self._weighed_at = float("-inf")
+        self._records = 0
+        """Records handled up to the last turn."""
         self._load(segments)
 
     def _load(self, segments: Iterable[tuple[SegmentMeta, list[Section]]]) -> None:
@@ -123,7 +125,7 @@ class Agent(AgentParts):
                 error.add_note(str(self.story))
             raise
         effects, self.effects = self.effects, []
-        if effects or not isinstance(events[-1], _OFTEN):
+        if not isinstance(events[-1], _OFTEN) or any(not isinstance(effect, Saved) for effect in effects):
             self.story.tell(now, events, effects)
         return effects
 
@@ -134,32 +136,32 @@ class Agent(AgentParts):
     def _take(self, event: Event) -> None:
         match event:
             case TurnEnded(quiet, worked):
-                self.worked = worked
+                if self.recorder.records != self._records:
+                    self._records = self.recorder.records
+                    self.worked += worked
                 self._on_turn(quiet)
             case Heard(message):
+                self.backpressure.heard()
                 self._on_heard(message)
                 self.collection.acknowledge()
             case Received(frame):
                 self.rounds.on_frame(frame)
-            case PieceDue(rows):
+            case PieceDue(rows, positions):
                 self.checkpoints.piece_rows = rows
-                self.cuts.make_piece()
-            case PositionsFound(positions):
-                self.cuts.begin(positions)
-                self.cuts.make_piece()
-                if not self.saving:
+                self.cuts.make_piece(positions)
+                if (
+                    positions and not self.cuts.pending
+                ):  # begun and ended in one piece, as commits are: they wait for nothing
                     self.reports.write()
             case Stored(name):
                 for cut in self.reports.stored(name):
                     self.collection.release(cut.group, cut.at)
                 self.reports.send_sealed()
                 self.rounds.report_drained()
-            case GenerationBegun():
-                self.worker.awaited.discard(AGENT)
-                restoring.resume(self.worker)
             case EpochsEnded(ends):
                 self.rounds.tell_ends(ends)
             case Connected():
+                self.backpressure.heard()
                 self.reports.join()
 
     def _on_heard(self, message: ToWorker) -> None:
@@ -201,48 +203,16 @@ class Agent(AgentParts):
                 self._weighed_at = self.now
             if self._all_released():
                 self.phase = WorkerPhase.RELEASED
+                self.effects.append(Halt(done=True))
                 self.report(Released(self.index))
+            self.backpressure.look()
         self.rounds.report_drained()
 
     def _all_released(self) -> bool:
         return (
             self.worker.done
             and not self.worker.effects
-            and not self.cutting
+            and not self.cuts.pending
+            and not self.reports.waits_for_store()
             and all(bound[0] == NEVER for bounds in self.low for bound in bounds)
         )
-
-    # ------------------------------------------------------------------------------------------ for the driver to read
-
-    @property
-    def done(self) -> bool:
-        """True if everything is complete, persisted and released, and the monitor knows."""
-        return self.phase == WorkerPhase.RELEASED
-
-    @property
-    def saving(self) -> bool:
-        """True if a piece of a cut can be made now: `PieceDue` should come soon."""
-        return self.cuts.pending
-
-    @property
-    def cut_every(self) -> float | None:
-        """Seconds between cuts wanted for the pending ones; None if unspecified."""
-        return self.cuts.every
-
-    @property
-    def cutting(self) -> bool:
-        """True if a cut is being made, or is on its way to the store."""
-        return self.cuts.pending or self.waits_for_store()
-
-    @property
-    def unwritten(self) -> int:
-        """Bytes of made cuts, and of made parts of cuts, not yet durable."""
-        return self.cuts.unwritten + self.journal.unwritten
-
-    def waits_for_store(self) -> bool:
-        """True if something is on its way to the store, or waits for it."""
-        return self.reports.waits_for_store()
-
-    def concerns(self, frame: Frame) -> bool:
-        """True if a frame must come as `Received`, not straight to the engine."""
-        return self.rounds.concerns(frame)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from recovery.agent.effects import AskPositions
+from collections.abc import Mapping
+
+from recovery.agent.effects import Save, Saved
 from recovery.agent.reports import Reports
 from recovery.agent.state import AgentState, WorkerPhase
-from recovery.checkpoint.checkpoints import Draft, Positions
+from recovery.checkpoint.checkpoints import Draft
+from recovery.checkpoint.records import SourcePosition
 from recovery.protocol import Cut, Durable
 from timely.state.interface import State
 
@@ -22,6 +25,10 @@ class WorkerCuts:
         """Cut in the making."""
         self._asked: dict[int, float] = {}
         """Time of each group's requested cut."""
+        self._positions: dict[tuple[int, int], tuple[SourcePosition, ...]] = {}
+        """Known positions for the cuts not begun, by (processor, epoch)."""
+        self._wanted: Save | None = None
+        """Last word to the driver on these cuts; None: there are none."""
 
     @property
     def pending(self) -> bool:
@@ -45,6 +52,7 @@ class WorkerCuts:
         if cut.generation == self._own.worker.generation and self._own.phase == WorkerPhase.RUNNING:
             self.due.append(cut)
             self._asked.setdefault(cut.group, self._own.now)
+            self._want()
 
     def commit(self) -> None:
         """Cut eager groups at their completed bounds, in one segment.
@@ -58,21 +66,27 @@ class WorkerCuts:
                 at = own.completion.reported[number]
                 if at > own.checkpoints.last_cut(number):
                     self.due.append(Cut(own.worker.generation, number, at))
-            self.make_piece()
+            if self._unknown():
+                self._want(at_once=True)
+            elif self.due:
+                self.make_piece({})
 
-    def make_piece(self) -> None:
-        """Make the next piece of the pending cuts.
+    def make_piece(self, positions: Mapping[tuple[int, int], tuple[SourcePosition, ...]]) -> None:
+        """Make the next piece of the pending cuts, given positions of their sources.
 
         Cuts without pieces, and those of eager groups, are made whole.
         """
+        self._positions.update(positions)
+        before = self._own.checkpoints.saved_rows
+        self._advance()
+        self._own.effects.append(Saved(self._own.checkpoints.saved_rows - before, over=not self.pending))
+        self._want()
+
+    def _advance(self) -> None:
         own = self._own
-        while self.draft is not None or self.due:
+        while self.pending:
             if self.draft is None:
-                sources = own.checkpoints.sources(self.due[0].group, self.due[0].at)
-                if sources:
-                    own.effects.append(AskPositions(sources))
-                    return
-                self.begin({})
+                self._begin()
             assert self.draft is not None
             eager = self.draft.group in own.eager
             while not own.checkpoints.advance(self.draft):
@@ -80,25 +94,44 @@ class WorkerCuts:
                     return
             self._end(self.draft)
 
-    def begin(self, positions: Positions) -> None:
-        """Begin the next pending cut, with the positions of its sources."""
+    def _begin(self) -> None:
+        """Begin the next pending cut."""
         own = self._own
         cut = self.due.pop(0)
         own.attributes.check(cut.group, cut.at)
+        positions = {p: self._positions[p, epoch] for p, epoch in own.checkpoints.sources(cut.group, cut.at)}
         self.draft = draft = own.checkpoints.cut(cut.group, cut.at, self.state, positions)
         draft.began, draft.waited = own.now, own.now - self._asked.pop(cut.group, own.now)
 
     def finish(self) -> None:
-        """Finish the cut in the making at once."""
+        """Finish the cut in the making at once, and drop those not begun."""
         if self.draft is not None:
             while not self._own.checkpoints.advance(self.draft):
                 pass
             self._end(self.draft)
+        self.drop()
 
     def drop(self) -> None:
         """Drop cuts not begun: a decision makes them void."""
         self.due.clear()
         self._asked.clear()
+        if self._wanted is not None:
+            self._own.effects.append(Saved(0, over=True))
+        self._want()
+
+    def _unknown(self) -> tuple[tuple[int, int], ...]:
+        """Sources of cuts not begun, with positions still to come."""
+        sources = (each for cut in self.due for each in self._own.checkpoints.sources(cut.group, cut.at))
+        return tuple(dict.fromkeys(each for each in sources if each not in self._positions))
+
+    def _want(self, at_once: bool = False) -> None:
+        """Tell the driver of changed wishes for pieces."""
+        wanted = Save(self.every, self._unknown(), at_once) if self.pending else None
+        if wanted is None:
+            self._positions.clear()
+        elif wanted != self._wanted:
+            self._own.effects.append(wanted)
+        self._wanted = wanted
 
     def state(self, p: int) -> State | None:
         """State of the operator of local processor `p`."""

@@ -56,7 +56,10 @@ class Perform(msgspec.Struct, frozen=True):
 
 
 class Rewind(msgspec.Struct, frozen=True):
-    """Rewind sources, by node, after a rollback; end jobs that nothing waits for."""
+    """Rewind sources, by node, after a rollback; end jobs that nothing waits for.
+
+    Until the next `Run` all frames come to the agent.
+    """
 
     sources: Mapping[int, SourceOrder]
 
@@ -71,13 +74,51 @@ class Acknowledge(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class AskPositions(msgspec.Struct, frozen=True):
-    """Request positions of sources, after all epochs before the given one.
+class Run(msgspec.Struct, frozen=True):
+    """Run the worker, once all first frames of this generation are here.
 
-    `wanted` has (processor, epoch). `PositionsFound` must answer at once.
+    From now on frames of this generation go to the engine (`recovery.agent.events.for_the_engine`). Before the first turn the
+    engine begins the generation (`timely.worker.restoring.resume`).
     """
 
-    wanted: tuple[tuple[int, int], ...]
+    generation: int
+
+
+class Halt(msgspec.Struct, frozen=True):
+    """Run the worker no longer, until the next `Run`.
+
+    `done`: all is complete, persisted and released, and the monitor knows. Only a rollback can follow.
+    """
+
+    done: bool = False
+
+
+class Save(msgspec.Struct, frozen=True):
+    """Make pieces of cuts between turns, by `PieceDue`, until `Saved` says `over`.
+
+    Attributes:
+        every: seconds wanted between two cuts; None: unspecified.
+        sources: `PieceDue` must bring the positions of these (processor, epoch): after all epochs before that one.
+        at_once: in this very turn, as one piece.
+    """
+
+    every: float | None
+    sources: tuple[tuple[int, int], ...] = ()
+    at_once: bool = False
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """A piece is made, of so many rows; `over`: there is none left to make."""
+
+    rows: int
+    over: bool
+
+
+class Throttle(msgspec.Struct, frozen=True):
+    """Pause the sources `here`, and `everywhere` those of all workers, or no longer."""
+
+    here: bool
+    everywhere: bool
 
 
 class Fail(msgspec.Struct, frozen=True):
@@ -86,4 +127,6 @@ class Fail(msgspec.Struct, frozen=True):
     reason: str
 
 
-Effect: TypeAlias = Report | SendFrame | Put | Delete | Perform | Rewind | Acknowledge | AskPositions | Fail
+Effect: TypeAlias = (
+    Report | SendFrame | Put | Delete | Perform | Rewind | Acknowledge | Run | Halt | Save | Saved | Throttle | Fail
+)

@@ -5,6 +5,7 @@ The time comes with each step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -29,10 +30,7 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """Frame of another worker for the agent as well as the engine.
-
-    See `Agent.concerns`.
-    """
+    """Frame of another worker with a part for the agent: see `for_the_engine`."""
 
     frame: Frame
 
@@ -43,26 +41,14 @@ class Stored(msgspec.Struct, frozen=True):
     name: str
 
 
-class GenerationBegun(msgspec.Struct, frozen=True):
-    """First frames of all workers are here, and the worker is about to run.
-
-    See `Agent.begins`.
-    """
-
-
 class PieceDue(msgspec.Struct, frozen=True):
-    """Time for a piece of a cut, of about `rows` rows.
+    """Time for a piece of a cut, of about `rows` rows, as `Save` wants it.
 
-    See `Agent.saving`.
+    `positions` are those that it names: of the source `processor` after all epochs before `epoch`, by (processor, epoch).
     """
 
     rows: int
-
-
-class PositionsFound(msgspec.Struct, frozen=True):
-    """Answer to `AskPositions`, by processor."""
-
-    positions: dict[int, tuple[SourcePosition, ...]]
+    positions: Mapping[tuple[int, int], tuple[SourcePosition, ...]] = {}
 
 
 class TurnEnded(msgspec.Struct, frozen=True):
@@ -72,7 +58,7 @@ class TurnEnded(msgspec.Struct, frozen=True):
 
     Attributes:
         quiet: it can do nothing more until something comes.
-        worked: seconds that it has worked, in all turns so far.
+        worked: seconds that it has worked since the last one.
     """
 
     quiet: bool
@@ -85,6 +71,12 @@ class EpochsEnded(msgspec.Struct, frozen=True):
     ends: tuple[EpochEnds, ...]
 
 
-Event: TypeAlias = (
-    Connected | Heard | Received | Stored | GenerationBegun | PieceDue | PositionsFound | TurnEnded | EpochsEnded
-)
+Event: TypeAlias = Connected | Heard | Received | Stored | PieceDue | TurnEnded | EpochsEnded
+
+
+def for_the_engine(frame: Frame, generation: int | None) -> bool:
+    """True if the agent has no part in a frame; others come as `Received`.
+
+    `generation` is that of the last `Run`; None: there was none yet.
+    """
+    return frame.generation == generation and not frame.ends and not frame.told

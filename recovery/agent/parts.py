@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recovery.agent.backpressure import Backpressure
 from recovery.agent.collection import Collection
 from recovery.agent.cuts import WorkerCuts
 from recovery.agent.reports import Reports
@@ -13,11 +14,19 @@ from timely.dataflow.plan import Plan
 
 
 class AgentParts(AgentState):
-    """Shared state and the parts on it, each knowing those before it."""
+    """Shared state and the parts on it, each knowing those before it.
 
-    def __init__(self, plan: Plan, layout: Layout, index: int, incarnation: int, journal: Journal) -> None:
+    `most`: bytes that may wait for the monitor; half as many of what was sent are kept. `patience`: seconds for which it may
+    be silent.
+    """
+
+    def __init__(
+        self, plan: Plan, layout: Layout, index: int, incarnation: int, journal: Journal, most: int, patience: float
+    ) -> None:
         super().__init__(plan, layout, index, incarnation, journal)
+        self.recorder.shipments.budget = most // 2
         self.reports = Reports(self)
         self.cuts = WorkerCuts(self, self.reports)
         self.collection = Collection(self)
         self.rounds = Rounds(self, self.reports, self.cuts, self.collection)
+        self.backpressure = Backpressure(self, self.reports, self.cuts, most, patience)

@@ -137,6 +137,7 @@ class Reports:
             own.report(report)
             if isinstance(report, Restored | Join):
                 own.noted = report.generation
+                own.run()
         if self._joins_when_noted:
             self._joins_when_noted = False
             self.join()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from recovery.agent.collection import Collection
 from recovery.agent.cuts import WorkerCuts
-from recovery.agent.effects import Rewind, SendFrame
+from recovery.agent.effects import Halt, Rewind, SendFrame
 from recovery.agent.reports import Reports
 from recovery.agent.state import AGENT, AgentState, WorkerPhase
 from recovery.epoch_ends import EpochEnds, KnownEnds, decode_ends, encode_ends
@@ -35,14 +35,6 @@ class Rounds:
         """Newest round with an end marker received, by worker."""
 
     # ------------------------------------------------------------------------------------------ frames
-
-    def concerns(self, frame: Frame) -> bool:
-        """True if a frame must come as `Received`, not straight to the engine.
-
-        All others are the engine's own, of this generation.
-        """
-        own = self._own
-        return bool(frame.ends or frame.told) or frame.generation != own.worker.generation or not own.alive
 
     def on_frame(self, frame: Frame) -> None:
         """Take a frame of another worker."""
@@ -85,7 +77,7 @@ class Rounds:
             self._reports.join()  # nothing to drain: what the store holds is all there is
             return
         own.phase = WorkerPhase.DRAINING
-        self._cuts.due.clear()
+        own.effects.append(Halt())
         self._cuts.finish()  # nothing may change before it is done
         self._peers = tuple(worker for worker in message.alive if worker != own.index)
         # What the others are told of progress must hold: what waits here may still cause something.
@@ -162,7 +154,7 @@ class Rounds:
             if bound is not None:
                 own.completion.before[p] = bound
         own.completion.reported = None
-        own.worker.awaited.add(AGENT)  # until `GenerationBegun`: what was complete before stays so
+        own.worker.awaited.add(AGENT)  # until the first turn of this generation: what was complete before stays so
         own.alive = True
         own.phase = WorkerPhase.RUNNING
         own.round = max(own.round, decision.generation)

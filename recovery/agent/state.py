@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from recovery.agent.completion import Completion
-from recovery.agent.effects import Effect, Perform, Report
+from recovery.agent.effects import Effect, Perform, Report, Run
 from recovery.checkpoint.attributes import Attributes
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.operator_memory import OperatorMemory
@@ -97,9 +97,14 @@ class AgentState:
     def begins(self) -> bool:
         """True in a new generation until the engine begins it.
 
-        `GenerationBegun` must come before the worker is run.
+        Its driver resumes it before its first turn, and takes `AGENT` from those that it awaits.
         """
         return AGENT in self.worker.awaited
+
+    def run(self) -> None:
+        """Let the worker begin its generation, once the report that it is restored is sent."""
+        if self.phase == WorkerPhase.RUNNING and self.begins and self.noted == self.worker.generation:
+            self.effects.append(Run(self.noted))
 
     def report(self, message: ToMonitor) -> None:
         """Send a message to the monitor."""

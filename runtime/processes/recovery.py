@@ -15,6 +15,7 @@ from runtime.processes.task import StoreTask
 from runtime.recovery.driver import RecoveryDriver
 from runtime.recovery.store_client import ThreadedStore, opened_again
 from runtime.session.session import Session
+from runtime.sources.limits import Limits
 from timely.dataflow.plan import Plan
 from timely.worker.worker import Worker
 
@@ -22,8 +23,8 @@ from timely.worker.worker import Worker
 class PreparedRecovery:
     """Recovery prepared in a process before its worker is known."""
 
-    def __init__(self, plan: Plan, where: StoreTask) -> None:
-        self._plan, self._where = plan, where
+    def __init__(self, plan: Plan, where: StoreTask, limits: Limits) -> None:
+        self._plan, self._where, self._limits = plan, where, limits
         self._layout = lay_out(plan)
 
     def open(
@@ -47,12 +48,12 @@ class PreparedRecovery:
         for name in found.leftovers:
             client.delete(name)
         monitor = SocketMonitorLink(where.monitor, lambda: obey(control.read()), (control.sock.fileno(),), where.token)
-        agent = Agent(self._plan, self._layout, begin.place.worker, begin.incarnation, journal, found.read())
+        of = self._plan, self._layout, begin.place.worker, begin.incarnation
+        agent = Agent(*of, journal, found.read(), self._limits.bytes, where.patience)
         return agent.worker, partial(
             RecoveryDriver,
             agent=agent,
             monitor=monitor,
             store=client,
             say=lambda text: tell(Note(text)),
-            patience=where.patience,
         )

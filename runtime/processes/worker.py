@@ -214,7 +214,7 @@ def prepared(task: WorkerTask, plan: Plan) -> PreparedRecovery | None:
         return None
     from runtime.processes.recovery import PreparedRecovery
 
-    return PreparedRecovery(plan, task.store)
+    return PreparedRecovery(plan, task.store, task.limits)
 
 
 def wait_warm(sock: socket.socket, address: StoreAddress | None, patience: float = _SPARE_SECONDS) -> None:

@@ -1,4 +1,8 @@
-"""Recovery driver of a worker: joins agent, store and monitor to a `Session`."""
+"""Recovery driver of a worker: joins agent, store and monitor to a `Session`.
+
+It feeds the agent events, carries out effects, and asks nothing. What it must know, such as that the worker may run, comes as
+an effect (`Run`, `Halt`, `Save`, `Throttle`), which holds until the next one.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +11,46 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from recovery.agent.agent import Agent
-from recovery.agent.backpressure import Backpressure
 from recovery.agent.effects import (
     Acknowledge,
-    AskPositions,
     Delete,
     Effect,
     Fail,
+    Halt,
     Perform,
     Put,
     Report,
     Rewind,
+    Run,
+    Save,
+    Saved,
     SendFrame,
+    Throttle,
 )
 from recovery.agent.events import (
     Connected,
     EpochsEnded,
     Event,
-    GenerationBegun,
     Heard,
     PieceDue,
-    PositionsFound,
     Received,
     Stored,
     TurnEnded,
+    for_the_engine,
 )
+from recovery.agent.state import AGENT
+from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.pace import Pace
 from recovery.checkpoint.records import SourcePosition
 from recovery.epoch_ends import EpochEnds
-from recovery.protocol import ToMonitor, ToWorker
+from recovery.protocol import Observe, ToMonitor, ToWorker
 from recovery.store.interface import Buffer
 from runtime.recovery.observer import Observer
 from runtime.session.session import Session
 from runtime.sources.positions import PartitionPosition
 from timely.data.messages import Frame
 from timely.errors import FalkirkError
+from timely.worker import restoring
 
 TURN, TURN_SECONDS, _CHUNK = 10_000, 0.02, 8
 """Bounds of a turn in events and in seconds, and events between looks at the time."""
@@ -89,8 +98,7 @@ class StoreClient(Protocol):
 class RecoveryDriver:
     """Recovery of a session's worker, as a `runtime.session.session.Participant`.
 
-    `spent` gives the processor seconds used by the calling thread; `say` gets notes for the user; `patience`: seconds
-    for which the monitor may be silent.
+    `spent` gives the processor seconds used by the calling thread; `say` gets notes for the user.
     """
 
     def __init__(
@@ -102,15 +110,26 @@ class RecoveryDriver:
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
         say: Callable[[str], None] = lambda text: None,
-        patience: float = 10.0,
         attend_seconds: float = ATTEND_SECONDS,
         turn: int = TURN,
     ) -> None:
         self.agent = agent
-        self.paused = self.pressed = False
+        self.done = self.paused = self.pressed = False
+        """Last values from the agent: see `runtime.session.session.Participant`."""
+        self._runs = self._begins = False
+        """From `Run` to `Halt`; from `Run` until the engine has begun its generation."""
+        self._generation: int | None = None
+        """Generation of the last `Run`; None: there was none yet."""
+        self._save: Save | None = None
+        """Pieces of cuts to make; None: there are none."""
+        self._saved = 0
+        """Rows saved so far."""
+        self._writing = False
+        """True while a segment is on its way to the store."""
+        self._commits = any(group.eager for group in agent.layout.groups)
+        """True if some groups are cut without the monitor, whenever the worker is quiet."""
         self._session = session
-        self._worker = agent.worker
-        agent.recorder.shipments.budget = session.limits.bytes // 2
+        self._worker = session.worker
         self._monitor = monitor
         self._store = store
         self._clock = clock
@@ -121,19 +140,19 @@ class RecoveryDriver:
         self._telling = [(p, self._sources[n]) for p, n in self._node_of.items() if keeps and self._sources[n].tells]
         """Sources with epoch ends to report to other workers, by processor."""
         self._observer = Observer(agent, session, clock, say=say)
-        self._backpressure = Backpressure(agent, session.limits.bytes, patience, clock())
         self._pace, self._spent = Pace(), spent
         self._turn = turn
         self._attend_seconds, self._attends_at, self._turns_left = attend_seconds, 0.0, 0
         self._attends, self._began = False, 0.0
         """State of the present turn: True if it does recovery work, and its start time."""
         self._worked = 0.0
+        """Seconds of work since the last `TurnEnded`."""
         self._joined = False
 
     @property
-    def done(self) -> bool:
-        """True if the job is over on all workers, and no rollback can follow."""
-        return self.agent.done
+    def _running(self) -> bool:
+        """True if the worker may run: no rollback or drain is under way."""
+        return self._runs and self._worker.awaited <= {AGENT}
 
     def begin(self) -> bool:
         """Start a turn: handle events from monitor and store; True if there were any."""
@@ -142,7 +161,7 @@ class RecoveryDriver:
         self._attends = self._is_due(self._began)
         if not self._attends:
             return False
-        if self.agent.running:  # in a round nobody knows what is complete
+        if self._running:  # in a round nobody knows what is complete
             spent = self._spent()
             for source in self._sources.values():
                 source.measure(spent)
@@ -153,19 +172,19 @@ class RecoveryDriver:
 
     def receive(self, frame: Frame) -> None:
         """Handle a frame of another worker, by the agent where it concerns recovery."""
-        if self.agent.concerns(frame):
-            self._tell(Received(frame))
-        else:
+        if for_the_engine(frame, self._generation):
             self._worker.receive(frame)
+        else:
+            self._tell(Received(frame))
 
     def resume(self) -> bool:
         """True if the worker may run: no rollback or drain is under way."""
-        if not self.agent.running:
+        if not self._running:
             return False
-        if self.agent.begins:
-            self._tell(GenerationBegun())
-        self.paused = self._backpressure.is_full(self._began) or self._backpressure.is_late(self._began)
-        self.pressed = self._backpressure.full
+        if self._begins:
+            self._begins = False
+            self._worker.awaited.discard(AGENT)
+            restoring.resume(self._worker)
         return True
 
     def work(self) -> bool:
@@ -173,8 +192,7 @@ class RecoveryDriver:
 
         It may be in a loop for hours, and other workers wait for its frames.
         """
-        worker, recorder, began = self._worker, self.agent.recorder, self._clock()
-        records, left = recorder.records, self._turn
+        worker, began, left = self._worker, self._clock(), self._turn
         if self._telling:
             self._tell_ends()
         while not (quiet := worker.run(min(left, _CHUNK))):
@@ -182,8 +200,7 @@ class RecoveryDriver:
             if worker.telling or left <= 0 or self._clock() - began >= TURN_SECONDS:
                 break
         worker.acting = None
-        if recorder.records != records:
-            self._worked += self._clock() - began
+        self._worked += self._clock() - began
         return quiet
 
     def _tell_ends(self) -> None:
@@ -200,16 +217,21 @@ class RecoveryDriver:
 
     def end(self, quiet: bool, busy: bool) -> bool:
         """Finish a turn: save pieces of cuts, report progress; False if it was idle."""
-        agent, now = self.agent, self._clock()
+        now = self._clock()
         if busy:
             self._pace.worked(now - self._began)
-        if not agent.saving:
+        if self._save is None:
             self._pace.over()
         elif not self._pace.puts_off(self._due_in(now)):
-            self._save(now)
+            # For as long as this turn may last.
+            every = self._save.every or 1.0
+            self._pace.make(now, every, lambda: self._save is not None, self._piece, self._clock, self._spent)
             self._attends = busy = True
-        if self._attends or (agent.eager and quiet and busy and not agent.waits_for_store()):  # a commit can begin
-            busy = self._tell(TurnEnded(quiet, self._worked)) or busy
+        if self._attends or (self._commits and quiet and busy and not self._writing):  # a commit can begin
+            worked, self._worked = self._worked, 0.0
+            busy = self._tell(TurnEnded(quiet, worked)) or busy
+            if self._save is not None and self._save.at_once:
+                self._piece(PIECE_ROWS)
             observed = self._observer.turn()
             if observed is not None:
                 self._monitor.send(observed)
@@ -221,7 +243,7 @@ class RecoveryDriver:
 
     def rest(self) -> tuple[list[int], float]:
         """File descriptors to wait for while at rest, and the longest wait in seconds."""
-        if self.agent.eager:
+        if self._commits:
             self._turns_left = 0  # what wakes it may be that a commit is durable
         return [*self._monitor.files(), *self._store.files()], _HEARTBEAT_SECONDS
 
@@ -240,7 +262,7 @@ class RecoveryDriver:
         None of that is wanted each turn, and it costs 0.1 ms where large batches push its code out of the caches: several per
         cent of a turn. A worker at rest, or in a round, does it always.
         """
-        if self._turns_left and now < self._attends_at and self.agent.running:
+        if self._turns_left and now < self._attends_at and self._running:
             self._turns_left -= 1
             return False
         self._turns_left, self._attends_at = _MOST_TURNS, now + self._attend_seconds
@@ -252,6 +274,7 @@ class RecoveryDriver:
         for name, error in self._store.take_done():
             if error is not None:
                 raise error
+            self._writing = False
             events.append(Stored(name))
         messages, anew = self._monitor.poll()
         if anew or not self._joined:
@@ -259,9 +282,8 @@ class RecoveryDriver:
             events.append(Connected())
         for message in messages:
             events.append(Heard(message))
-            self._observer.hear(message)
-        if messages:
-            self._backpressure.heard(self._clock())
+            if isinstance(message, Observe):
+                self._observer.hear(message)
         return events
 
     def _due_in(self, now: float) -> float | None:
@@ -269,16 +291,11 @@ class RecoveryDriver:
         wakes = [source.waits(self._session.limits)[0] for source in self._session.sources]
         return min((wake - now for wake in wakes if wake is not None), default=None)
 
-    def _save(self, began: float) -> None:
-        """Save pieces of cuts, for as long as this turn may last."""
-        agent = self.agent
-        every = agent.cut_every or 1.0
-        self._pace.make(began, every, lambda: agent.saving, self._piece, self._clock, self._spent)
-
     def _piece(self, rows: int) -> int:
-        before = self.agent.checkpoints.saved_rows
-        self._tell(PieceDue(rows))
-        return self.agent.checkpoints.saved_rows - before
+        """Have a piece of about so many rows made; return how many it has."""
+        before, wanted = self._saved, () if self._save is None else self._save.sources
+        self._tell(PieceDue(rows, {(p, epoch): self._positions(p, epoch) for p, epoch in wanted}))
+        return self._saved - before
 
     def _tell(self, *events: Event) -> bool:
         """Pass events to the agent and carry out its effects; True if there are any."""
@@ -294,6 +311,7 @@ class RecoveryDriver:
                 case SendFrame(worker, frame):
                     self._session.send(worker, frame)
                 case Put(name, parts):
+                    self._writing = True
                     self._store.put(name, parts)
                 case Delete(name):
                     self._store.delete(name)
@@ -302,13 +320,24 @@ class RecoveryDriver:
                 case Acknowledge(node, epoch):
                     self._sources[node].acknowledge(epoch)
                 case Rewind(sources):
+                    self._generation = None
                     for source, (start, positions, ends, least) in sources.items():
                         known = None if positions is None else _places(positions)
                         told = (least, None) if ends is None else (ends.upto, dict(ends.partitions))
                         self._sources[source].rewind(start, known, *told)
                     self._session.stop_void()
-                case AskPositions(wanted):
-                    self._tell(PositionsFound({p: self._positions(p, epoch) for p, epoch in wanted}))
+                case Save():
+                    self._save = effect
+                case Saved(rows, over):
+                    self._saved += rows
+                    if over:
+                        self._save = None
+                case Throttle(here, everywhere):
+                    self.paused, self.pressed = here, everywhere
+                case Run(generation):
+                    self._runs, self._begins, self._generation, self.done = True, True, generation, False
+                case Halt(done):
+                    self._runs, self.done = False, done
                 case Fail(reason):
                     raise FalkirkError(reason)
 

@@ -25,7 +25,7 @@ from recovery.agent.agent import Agent
 from recovery.layout import EdgeInfo
 from recovery.memory.recorder import WorkerRecorder
 from recovery.memory.records import LogEntry
-from recovery.protocol import END, ROWS, Closely, Exposed, Member, Observe, Observed, ObservedHold, ToWorker, Working
+from recovery.protocol import END, ROWS, Closely, Exposed, Member, Observe, Observed, ObservedHold, Working
 from recovery.rollback.exposed import exposed
 from runtime.control import JobStats
 from timely.data.batch import Batch, nbytes
@@ -173,10 +173,8 @@ class Observer:
         self._reaches = list(reaches.items())
         """Processors grouped by upstream places: those of a group share a frontier."""
 
-    def hear(self, message: ToWorker) -> None:
-        """Handle a message of the monitor: begin or extend observation."""
-        if not isinstance(message, Observe):
-            return
+    def hear(self, message: Observe) -> None:
+        """Begin or extend observation."""
         now = self._clock()
         before = self._asked
         if before is None or message.closely != before.closely or (before.sampled and not message.sampled):

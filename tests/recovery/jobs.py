@@ -95,7 +95,7 @@ def job(program: str, workers: int, far: int = 3) -> World:
             agent.running
             and agent.completion.reported
             and min(agent.completion.reported) >= (far,)
-            and not agent.waits_for_store()
+            and not agent.reports.waits_for_store()
             for agent in agents
         ):
             return world

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from recovery.agent.effects import Rewind
 from recovery.epoch_ends import EpochEnds
 from recovery.protocol import Join, decode_to_monitor
+from runtime.recovery.driver import RecoveryDriver
 from tests.recovery.jobs import quiet
 
 
@@ -46,3 +49,18 @@ def test_a_source_that_goes_back_hears_where_its_epochs_ended(
     monkeypatch.setattr(source, "rewind", lambda *args: heard.append(args))
     session._recovery._carry_out([Rewind({source.node.index: (3, None, ends, 7)})])  # type: ignore[union-attr]
     assert heard == [(3, None, *told)]
+
+
+def test_the_driver_asks_its_agent_nothing() -> None:
+    """Beyond its beginning it uses `step` only: what it must know comes as effects (decision 185)."""
+    tree = ast.parse(inspect.getsource(RecoveryDriver))
+    (driver,) = (each for each in tree.body if isinstance(each, ast.ClassDef))
+    used = {
+        (method.name, where.attr)
+        for method in driver.body
+        if isinstance(method, ast.FunctionDef)
+        for where in ast.walk(method)
+        if isinstance(where, ast.Attribute) and ast.unparse(where.value) in ("self.agent", "agent")
+    }
+    assert {attr for method, attr in used if method != "__init__"} == {"step"}
+    assert {attr for method, attr in used if method == "__init__"} == {"layout"}

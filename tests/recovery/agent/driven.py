@@ -7,23 +7,24 @@ clock moves only where it is said. Everything they say and do is kept for the te
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from falkirk.simulate.disk import SimulatedDisk
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.agent import Agent
-from recovery.agent.effects import AskPositions, Delete, Effect, Put, Report, SendFrame
+from recovery.agent.effects import Delete, Effect, Halt, Put, Report, Rewind, Run, Save, Saved, SendFrame
 from recovery.agent.events import (
     Connected,
     Event,
-    GenerationBegun,
     Heard,
     PieceDue,
-    PositionsFound,
     Received,
     Stored,
     TurnEnded,
+    for_the_engine,
 )
+from recovery.agent.state import AGENT
 from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.records import SourcePosition
 from recovery.layout import Layout, lay_out
@@ -34,9 +35,22 @@ from recovery.store.reading import take_over
 from tests.recovery.store.owners import STORE, memory_disk
 from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
+from timely.worker.restoring import resume
 
 _Message = TypeVar("_Message")
 _Effect = TypeVar("_Effect")
+
+
+@dataclass
+class Said:
+    """What an agent has its driver do from now on."""
+
+    runs: Run | None = None
+    """None: the worker is not to be run."""
+    generation: int | None = None
+    begins: bool = False
+    done: bool = False
+    save: Save | None = None
 
 
 class DrivenAgents:
@@ -48,6 +62,7 @@ class DrivenAgents:
         self.now = 0.0
         self.disks: list[SimulatedDisk] = [memory_disk() for _ in range(workers)]
         self.of: list[Agent] = []
+        self.said: list[Said] = []
         self.did: list[list[Effect]] = [[] for _ in range(workers)]
         """By worker, its effects since `take`."""
         self.writes: list[list[Put]] = [[] for _ in range(workers)]
@@ -58,6 +73,7 @@ class DrivenAgents:
         self._epoch = 0
         for worker in range(workers):
             self.of.append(self._process(worker))
+            self.said.append(Said())
 
     def _process(self, worker: int) -> Agent:
         self._incarnations[worker] += 1
@@ -69,8 +85,11 @@ class DrivenAgents:
     # What happens to them
 
     def tell(self, worker: int, *events: Event) -> list[Effect]:
-        """The effects of events that come together."""
-        agent = self.of[worker]
+        """The effects of events that come together. With pieces of cuts come the positions that are wanted."""
+        agent, said = self.of[worker], self.said[worker]
+        wanted = () if said.save is None else said.save.sources
+        found = {(p, epoch): (SourcePosition("all", epoch, False, epoch, 0),) for p, epoch in wanted}
+        events = tuple(PieceDue(each.rows, found) if isinstance(each, PieceDue) else each for each in events)
         effects = agent.step(self.now, *events)
         agent.check()
         self.did[worker] += effects
@@ -82,9 +101,18 @@ class DrivenAgents:
                     self.disks[worker].delete(name)
                 case SendFrame(receiver, frame):
                     self.sent[worker].append((receiver, Received(frame)))
-                case AskPositions(wanted):
-                    found = {p: (SourcePosition("all", epoch, False, epoch, 0),) for p, epoch in wanted}
-                    effects = effects + self.tell(worker, PositionsFound(found))
+                case Save():
+                    said.save = effect
+                case Saved(_, over):
+                    said.save = None if over else said.save
+                case Rewind():
+                    said.generation = None
+                case Run(generation):
+                    said.runs, said.generation, said.begins, said.done = effect, generation, True, False
+                case Halt(done):
+                    said.runs, said.done = None, done
+        if said.save is not None and said.save.at_once:
+            effects = effects + self.tell(worker, PieceDue(PIECE_ROWS))
         return effects
 
     def hear(self, worker: int, *messages: Any) -> list[Effect]:
@@ -95,7 +123,7 @@ class DrivenAgents:
         """A new process takes the place of a worker. What the old one was writing, and had sent, is lost."""
         self.writes[worker].clear()
         self.sent[worker].clear()
-        self.of[worker] = self._process(worker)
+        self.of[worker], self.said[worker] = self._process(worker), Said()
 
     def store(self, worker: int, told: bool = True) -> list[Effect]:
         """The oldest write is durable. Not `told`: and the worker will not hear of it."""
@@ -113,21 +141,24 @@ class DrivenAgents:
         """All that a worker has sent arrives."""
         sent, self.sent[worker] = self.sent[worker], []
         for receiver, event in sent:
-            if self.of[receiver].concerns(event.frame):
-                self.tell(receiver, event)
-            else:
+            if for_the_engine(event.frame, self.said[receiver].generation):
                 self.of[receiver].worker.receive(event.frame)
+            else:
+                self.tell(receiver, event)
 
-    def turn(self, worker: int, quiet: bool = True) -> list[Effect]:
-        """A worker has a turn. Not `quiet`: it says that it has more to do."""
-        agent = self.of[worker]
+    def turn(self, worker: int, quiet: bool = True, worked: float = 0.0) -> list[Effect]:
+        """A worker has a turn, in which it works for so many seconds. Not `quiet`: it says that it has more to do."""
+        agent, said = self.of[worker], self.said[worker]
+        assert (said.runs is not None and agent.worker.awaited <= {AGENT}) == agent.running
         if agent.running:
-            if agent.begins:
-                self.tell(worker, GenerationBegun())
+            if said.begins:
+                said.begins = False
+                agent.worker.awaited.discard(AGENT)
+                resume(agent.worker)
             agent.worker.run()
             for receiver, frame in agent.worker.take_frames(quiet=True).items():
                 self.sent[worker].append((receiver, Received(frame)))
-        return self.tell(worker, TurnEnded(quiet, 0.0))
+        return self.tell(worker, TurnEnded(quiet, worked))
 
     def settle(self) -> None:
         """Turns of all workers, a second from one to the next, until nothing happens any more."""
@@ -221,7 +252,7 @@ class DrivenAgents:
         """A worker makes a whole cut; it is not durable yet."""
         agent = self.of[worker]
         self.hear(worker, Cut(agent.worker.generation, group, at))
-        while agent.saving:
+        while self.said[worker].save is not None:
             self.tell(worker, PieceDue(PIECE_ROWS))
         self.turn(worker)
 

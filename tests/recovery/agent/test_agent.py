@@ -218,7 +218,7 @@ def twice() -> Any:
     agent = agent_of(job("ordered", 2), 0)
     decision = Decision(agent.worker.generation, ((LIVE,) * 8,) * 2, (), tuple(map(tuple, agent.low)))
     effects = tell(agent, Heard(decision))
-    return len(effects), agent.waits_for_store(), agent.phase
+    return len(effects), agent.reports.waits_for_store(), agent.phase
 
 
 rule(
@@ -356,7 +356,7 @@ for _name, _old in {
     "cuts while links are drained": "self._own.phase == WorkerPhase.RUNNING",
 }.items():
     rule(_name, CUTS, late_cuts, (0, 0, 0, 0), Change(WorkerCuts, "ask", _old, GONE))
-rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(Rounds, "pause", "self._cuts.due.clear()", GONE))
+rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(WorkerCuts, "drop", "self.due.clear()", GONE))
 
 
 def commits() -> Any:
@@ -385,7 +385,7 @@ def saved_and_drained() -> Any:
     group = agent.layout.processors[p].group
     tell(agent, Heard(Cut(agent.worker.generation, group, agent.completion.reported[group])))
     tell(agent, PieceDue(PIECE_ROWS))
-    begun = agent.saving
+    begun = agent.cuts.pending
     effects = tell(agent, Heard(Drain(agent.round + 1, (0,))))
     (segment,) = (effect for effect in effects if isinstance(effect, Put))
     said = reports(tell(agent, Stored(segment.name)))
@@ -525,9 +525,9 @@ def test_a_checkpoint_that_is_asked_for_again_is_still_offered_to_a_new_monitor(
     last = max(xi.bound for xi in before if xi.processor == named(agent, "down-leave"))
     tell(agent, Heard(Cut(agent.worker.generation, group, last)))
     assert not agent.checkpoints.sources(group, last)
-    while agent.saving:
+    while agent.cuts.pending:
         tell(agent, PieceDue(PIECE_ROWS))
-    assert agent.waits_for_store()
+    assert agent.reports.waits_for_store()
     assert agent.checkpoints.durable() == before
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from recovery.agent.effects import Acknowledge, AskPositions, Delete, Perform, Put
+from recovery.agent.agent import Agent
+from recovery.agent.effects import Acknowledge, Delete, Perform, Put, Save, Saved
 from recovery.agent.events import Connected, PieceDue, TurnEnded
 from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.metadata import everything
 from recovery.protocol import Completed, Cut, Durable
 from tests.recovery.agent.driven import DrivenAgents, counts, eager, logged, of_kind, passing, reported, timed
+
+
+def unwritten(agent: Agent) -> int:
+    return agent.cuts.unwritten + agent.journal.unwritten
 
 
 def large(agents: DrivenAgents, keys: int = 20) -> None:
@@ -22,22 +27,20 @@ def test_a_cut_is_made_piece_by_piece_and_told_of_when_all_of_it_is_durable() ->
     large(agents)
     agent = agents.of[0]
     agents.hear(0, Cut(1, 0, (1,)))
-    assert agent.saving
-    assert agent.cutting
+    assert agents.said[0].save
     saved = []
-    while agent.saving:
-        assert agent.cutting
+    while agents.said[0].save:
         assert not of_kind(agents.tell(0, PieceDue(4)), Put)
         saved.append(agent.checkpoints.saved_rows)
     assert saved[:3] == [4, 8, 12]
     agents.turn(0)
-    assert agent.cutting  # it is on its way
+    assert agent.reports.waits_for_store()  # it is on its way
     assert not reported(agents.take()[0], Durable)
     (durable,) = reported(agents.store(0), Durable)
     assert (durable.worker, durable.generation, durable.group, durable.at) == (0, 1, 0, (1,))
     assert {agents.layout.processors[xi.processor].name for xi in durable.xis} == {"in", "count", "out"}
     assert {xi.bound for xi in durable.xis} == {(1,)}
-    assert not agent.cutting
+    assert not agent.reports.waits_for_store()
 
 
 def test_a_cut_tells_how_long_each_part_of_it_took() -> None:
@@ -50,7 +53,7 @@ def test_a_cut_tells_how_long_each_part_of_it_took() -> None:
         agents.now += waits
         agents.tell(0, PieceDue(1))
         agents.now += makes
-        while agents.of[0].saving:
+        while agents.said[0].save:
             agents.tell(0, PieceDue(PIECE_ROWS))
         agents.turn(0)
         agents.now += writes
@@ -64,19 +67,20 @@ def test_pieces_are_of_the_size_that_the_driver_asks_for() -> None:
     large(agents)
     agents.hear(0, Cut(1, 0, (1,)))
     agents.tell(0, PieceDue(1000))
-    while agents.of[0].saving:
+    while agents.said[0].save:
         agents.tell(0, PieceDue(1000))
     assert agents.of[0].checkpoints.saved_rows == 40  # 20 counts, and 20 records that were staged
     assert agents.of[0].checkpoints.piece_rows == 1000
 
 
-def test_where_sources_are_is_asked_before_a_cut_begins() -> None:
+def test_the_driver_brings_where_sources_are_with_the_first_piece_of_a_cut() -> None:
     agents = DrivenAgents(counts, 1).begin()
     agents.epochs(1)
-    agents.hear(0, Cut(1, 0, (1,)))
-    effects = agents.tell(0, PieceDue(10))
-    assert of_kind(effects, AskPositions) == [AskPositions(((agents.named("in"), 1),))]
     source = agents.named("in")
+    assert of_kind(agents.hear(0, Cut(1, 0, (1,))), Save) == [Save(None, ((source, 1),))]
+    effects = agents.tell(0, PieceDue(1))
+    assert of_kind(effects, Saved) == [Saved(1, over=False)]
+    assert of_kind(effects, Save) == [Save(None)]  # they are known now
     agents.cut(0, (1,))
     assert [each.position for each in agents.of[0].checkpoints.at(source, (1,)).positions] == [1]  # type: ignore[union-attr]
 
@@ -95,15 +99,14 @@ def test_a_cut_that_is_asked_for_again_is_told_again_without_a_write() -> None:
 def test_of_cuts_that_are_due_the_most_impatient_says_how_much_time_there_is() -> None:
     agents = DrivenAgents(timed, 1).begin()
     agents.epochs(1)
-    agent = agents.of[0]
-    assert agent.cut_every is None
+    assert agents.said[0].save is None
     for name, seconds in (("in", None), ("first", 3.0), ("second", 0.5)):
         agents.hear(0, Cut(1, agents.layout.processors[agents.named(name)].group, (1,)))
-        assert agent.cut_every == seconds
+        assert agents.said[0].save.every == seconds  # type: ignore[union-attr]
     left = []
-    while agent.saving:
+    while agents.said[0].save:
         agents.tell(0, PieceDue(1))
-        left.append(agent.cut_every)
+        left.append(agents.said[0].save and agents.said[0].save.every)
     assert left[0] == left[-2] == 0.5  # the last one is the most impatient, and is made in several pieces
     assert left[-1] is None
 
@@ -112,18 +115,18 @@ def test_what_is_made_and_not_durable_is_counted() -> None:
     agents = DrivenAgents(counts, 1).begin()
     large(agents, 200)
     agent = agents.of[0]
-    assert agent.unwritten == 0
+    assert unwritten(agent) == 0
     agents.hear(0, Cut(1, 0, (1,)))
     sizes = []
-    while agent.saving:
+    while agents.said[0].save:
         agents.tell(0, PieceDue(50))
-        sizes.append(agent.unwritten)
+        sizes.append(unwritten(agent))
     assert sizes == sorted(sizes)
     assert 0 < sizes[0] < sizes[1] < sizes[-1]
     agents.turn(0)
-    assert agent.unwritten == sizes[-1]  # it is on its way
+    assert unwritten(agent) == sizes[-1]  # it is on its way
     agents.store(0)
-    assert agent.unwritten == 0
+    assert unwritten(agent) == 0
 
 
 def test_there_is_one_write_at_a_time_and_what_comes_meanwhile_goes_into_the_next() -> None:
@@ -198,7 +201,7 @@ def test_an_eager_group_is_cut_as_soon_as_an_epoch_is_complete_and_written_in_th
     agents = DrivenAgents(eager, 1).begin()
     effects = committed(agents, 0)
     assert len(of_kind(effects, Put)) == 1
-    assert not agents.of[0].saving
+    assert not agents.said[0].save
     (durable,) = reported(agents.store(0), Durable)
     assert durable.at == (1,)
     assert durable.group in agents.of[0].eager

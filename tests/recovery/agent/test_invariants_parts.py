@@ -29,7 +29,7 @@ def finished() -> Agent:
     agents = DrivenAgents(counts).begin()
     agents.epochs(1)
     agents.finish()
-    assert agents.of[0].done
+    assert agents.said[0].done
     return agents.of[0]
 
 

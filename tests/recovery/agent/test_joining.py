@@ -103,7 +103,7 @@ def test_a_living_worker_that_never_heard_of_the_round_drops_the_cuts_of_the_gen
     agents.epochs(1)
     agents.hear(0, Cut(1, 0, (1,)))
     agents.hear(0, agents.decision(2, catch_up=True))
-    assert not agents.of[0].saving
+    assert agents.said[0].save is None
 
 
 def test_a_worker_without_memory_has_nothing_to_drain_and_joins_again() -> None:
@@ -169,5 +169,5 @@ def test_only_who_is_done_is_done(ended: bool) -> None:
     agents.epochs(1)
     if ended:
         agents.finish()
-    assert [agent.done for agent in agents.of] == [ended, ended]
+    assert [said.done for said in agents.said] == [ended, ended]
     assert all(agent.low[w][p][0] == NEVER for agent in agents.of for w in range(2) for p in range(4)) == ended

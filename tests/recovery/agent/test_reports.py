@@ -117,7 +117,7 @@ def test_a_worker_is_done_when_everything_is_saved_and_w_holds_it_on_all_workers
     assert not reported(agents.turn(0), Released)
     agents.raise_to(everything(1), "out")
     assert reported(agents.turn(0), Released) == [Released(0)]
-    assert agents.of[0].done
+    assert agents.said[0].done
 
 
 def test_a_worker_is_not_done_before_its_outputs_are_out() -> None:
@@ -175,7 +175,7 @@ def test_who_is_done_stays_done_and_says_it_once() -> None:
     agents = DrivenAgents(counts).begin()
     agents.epochs(1)
     agents.finish()
-    assert all(agent.done for agent in agents.of)
+    assert all(said.done for said in agents.said)
     agents.now += 10.0
     assert agents.turn(0) == []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.agent.effects import Acknowledge, Perform, Rewind, SendFrame
-from recovery.agent.events import Connected, GenerationBegun, PieceDue, Received, TurnEnded
+from recovery.agent.effects import Acknowledge, Perform, Rewind, Run, SendFrame
+from recovery.agent.events import Connected, PieceDue, Received, TurnEnded, for_the_engine
 from recovery.agent.state import WorkerPhase
 from recovery.protocol import (
     AskCost,
@@ -126,10 +126,10 @@ def test_cuts_that_were_asked_for_and_not_begun_are_void_in_a_round() -> None:
     agents = DrivenAgents(counts).begin()
     agents.epochs(1)
     agents.hear(0, Cut(1, 0, (1,)))
-    assert agents.of[0].saving
+    assert agents.said[0].save
     agents.drain(2)
     assert agents.of[0].cuts.due == []
-    assert not agents.of[0].saving
+    assert agents.said[0].save is None
 
 
 # What somebody asks meanwhile
@@ -141,10 +141,12 @@ def test_a_running_worker_says_what_it_would_hold_and_what_a_decision_would_cost
     (memory,) = reported(agents.hear(0, AskMemory(7)), CurrentMemory)
     assert (memory.worker, memory.generation, memory.question) == (0, 1, 7)
     assert {each.upto for each in memory.memory} == {(2,)}
-    agents.tell(0, TurnEnded(True, 3.0))
+    agents.feed(0, 2, list(range(8)))
+    agents.turn(0, worked=3.0)
+    agents.turn(0, worked=5.0)  # without anything to do
     (cost,) = reported(agents.hear(0, AskCost(8, agents.decision(2, otherwise="nothing").bounds, ((), ()))), Cost)
     assert (cost.worker, cost.generation, cost.question) == (0, 1, 8)
-    assert {each.epochs for each in cost.redone} == {2}
+    assert {each.epochs for each in cost.redone} == {2, 3}
     assert sum(each.seconds for each in cost.redone) == pytest.approx(3.0)
 
 
@@ -190,20 +192,22 @@ def test_a_decision_is_carried_out_and_told_of_when_it_is_durable() -> None:
     assert [order[0] for order in rewind.sources.values()] == [2]
     assert [frame.worker for frame in of_kind(effects, SendFrame)] == [1]
     assert not reported(effects, Restored)
-    (restored,) = reported(agents.store(0), Restored)
+    assert not of_kind(effects, Run)  # before that
+    effects = agents.store(0)
+    (restored,) = reported(effects, Restored)
     assert (restored.worker, restored.generation, restored.resent) == (0, 2, ())
     assert [(each.processor, each.records, each.epochs) for each in restored.redone] == [
         (1, 8, 1),
         (2, 6, 1),
         (3, 3, 1),
     ]
-    assert (agent.phase, agent.begins, agent.worker.generation, agent.round) == (WorkerPhase.RUNNING, True, 2, 2)
+    assert (agent.phase, agent.worker.generation, agent.round) == (WorkerPhase.RUNNING, 2, 2)
+    assert of_kind(effects, Run) == [Run(2)]
     assert not agent.running  # before the first frames of all others
     assert set(agent.completion.before) == {(2,)}
     assert agent.completion.reported is None
     agents.settle()
     assert agent.running
-    assert not agent.begins
 
 
 def test_a_decision_that_is_known_changes_nothing() -> None:
@@ -249,7 +253,6 @@ def test_a_question_may_come_before_the_first_turn_is_over() -> None:
     agents.tell(0, Connected())
     agents.hear(0, agents.decision(1, failed=(0,), otherwise="nothing"))
     agents.store_all()
-    agents.tell(0, GenerationBegun())
     (cost,) = reported(agents.hear(0, AskCost(1, agents.decision(2).bounds, ((),))), Cost)
     assert cost.redone == ()
 
@@ -335,23 +338,23 @@ def test_frames_of_a_generation_that_has_not_begun_here_wait_for_it() -> None:
 def test_frames_for_a_worker_without_memory_wait_for_its_first_decision() -> None:
     agents = DrivenAgents(counts)
     agents.tell(0, Connected())
-    assert agents.of[0].concerns(Frame(1, 0))
+    assert not for_the_engine(Frame(1, 0), agents.said[0].generation)
     agents.tell(0, Received(Frame(1, 0)))
     assert [frame.generation for frame in agents.of[0].rounds.early] == [0]
 
 
 @pytest.mark.parametrize(
-    ("frame", "concerns"),
+    ("frame", "alone"),
     [
-        (Frame(1, 1), False),
-        (Frame(1, 1, ends=2), True),
-        (Frame(1, 1, told=b"x"), True),
-        (Frame(1, 2), True),
-        (Frame(1, 0), True),
+        (Frame(1, 1), True),
+        (Frame(1, 1, ends=2), False),
+        (Frame(1, 1, told=b"x"), False),
+        (Frame(1, 2), False),
+        (Frame(1, 0), False),
     ],
 )
-def test_of_frames_the_agent_sees_those_that_are_not_the_engines_alone(frame: Frame, concerns: bool) -> None:
-    assert DrivenAgents(counts).begin().of[0].concerns(frame) == concerns
+def test_of_frames_the_agent_sees_those_that_are_not_the_engines_alone(frame: Frame, alone: bool) -> None:
+    assert for_the_engine(frame, DrivenAgents(counts).begin().said[0].generation) == alone
 
 
 def test_a_worker_goes_back_with_a_log_to_what_its_receiver_lacks() -> None:
