@@ -351,29 +351,50 @@ def stop(
     _guarded(ask, traceback=False)
 
 
+PagePort = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, metavar="N", help="Where. [default: 8642, or any that is free]"),
+]
+PageHost = Annotated[
+    str,
+    typer.Option(
+        "--host", metavar="ADDRESS", help="For whom: other than loopback, the address has a token that lets in."
+    ),
+]
+
+
+@app.command(epilog="Ctrl-C ends the page; jobs never notice. A page ends with nothing else.")
+def page(
+    stores: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STORE...",
+            help="Stores of jobs that run, have ended, were killed, or have yet to begin.",
+            show_default=False,
+        ),
+    ],
+    port: PagePort = None,
+    host: PageHost = "127.0.0.1",
+) -> None:
+    """Serve the page of jobs, running or not, in one list."""
+    _serve_page(list(dict.fromkeys(map(_address, stores))), port, host)
+
+
 @app.command()
 def inspect(
     store: StoreName,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, metavar="N", help="Where. [default: 8642, or any that is free]")
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS", help="For whom: other than loopback, the address has a token that lets in."),
-    ] = "127.0.0.1",
+    port: PagePort = None,
+    host: PageHost = "127.0.0.1",
 ) -> None:
-    """Serve the page of an ended or killed job from its store, without a change."""
-    address = _address(store)
+    """Serve the page of one job from its store, running or not: as falkirk page."""
+    _serve_page([_address(store)], port, host)
 
+
+def _serve_page(addresses: list[StoreAddress], port: int | None, host: str) -> None:
     def look() -> int:
-        from contextlib import closing
+        from falkirk.page_view import serve_page
 
-        from falkirk.run_program import say
-        from runtime.page.address import open_page
-        from runtime.page.recorded import serve_store
-
-        with closing(open_page(os.path.basename(str(address)), host, port)) as page:
-            serve_store(address, page, lambda text: say(text, "page"))
+        serve_page(addresses, port, host)
         return 0
 
     _guarded(look, traceback=False)

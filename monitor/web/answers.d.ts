@@ -49,6 +49,17 @@ interface Job {
   promises: Promised[];
   tree: Group;
   bars: string[];
+  several: boolean;
+}
+
+interface ListedJob {
+  key: string;
+  name: string;
+  store: string;
+  workers: number | null;
+  live: boolean;
+  verdict: Verdict | null;
+  error: string;
 }
 
 interface PictureNode {
@@ -161,6 +172,7 @@ interface Message {
   rows: { [node: number]: Row };
   workers?: WorkerRow[];
   events?: Happening[];
+  lost?: boolean;
 }
 
 /** POST api/whatif */

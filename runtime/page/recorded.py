@@ -6,7 +6,7 @@ The journals stay as they are.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from monitor.coordination.records import OWNER, KeptEvent, Record, SavedJob, dec
 from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.verdict import Judge
 from monitor.explain.what_if import restart
-from monitor.web.app import Access
 from monitor.web.questions import Done, WrongQuestion
 from monitor.web.view import Observation, WorkerView
 from recovery.checkpoint.checkpoints import Checkpoints
@@ -25,15 +24,11 @@ from recovery.layout import Layout
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import END, ROWS, Observed
 from recovery.recorder import WorkerRecorder
-from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.interface import Store
 from recovery.store.journal import Journal
 from recovery.store.reading import survey
-from runtime.page.address import PageSocket
-from runtime.page.server import PageServer
 from timely.errors import FalkirkError
-from timely.io.waiting import wait_readable
 
 _AT = {name: number for number, name in enumerate(ROWS)}
 
@@ -50,6 +45,8 @@ class RecordedJob:
         if saved.layout is None or identity is None:
             raise FalkirkError("there is no job in that store yet: it is empty, or no worker has ever joined")
         self.saved = saved
+        self.identity = identity
+        self.happened = tuple(TimelineEvent(kept.kind, kept.at, kept.data) for kept in saved.events)
         self.layout: Layout = saved.layout
         decided = saved.decision.bounds if saved.decision is not None else None
         self.options = Options(self.layout, saved.watermarks, decided)
@@ -109,26 +106,6 @@ class RecordedJob:
             done(restart(self.options))
         except NoSolutionError as error:
             raise WrongQuestion(str(error), 409) from error
-
-
-def serve_store(address: StoreAddress, page: PageSocket, on_note: Callable[[str], None]) -> None:
-    """Serve the page of the job in a store until this process is interrupted.
-
-    Raises FalkirkError if there is none.
-    """
-    with address.open() as store:
-        job = RecordedJob(store)
-    server = PageServer(page.listener, Access(page.token), page.title)
-    server.know(job.layout)
-    server.happened([TimelineEvent(kept.kind, kept.at, kept.data) for kept in job.saved.events])
-    server.publish(job.observe())
-    on_note(f"the job of {address}, as it was left, is at {page.url}; Ctrl-C ends this")
-    try:
-        while True:
-            wait_readable([server.wake])
-            server.answer(job)
-    finally:
-        server.close()
 
 
 def judge_of(saved: SavedJob) -> Judge:
