@@ -365,11 +365,11 @@ PageHost = Annotated[
 
 @app.command(epilog="Ctrl-C ends the page; jobs never notice. A page ends with nothing else.")
 def page(
-    stores: Annotated[
+    jobs: Annotated[
         list[str],
         typer.Argument(
-            metavar="STORE...",
-            help="Stores of jobs that run, have ended, were killed, or have yet to begin.",
+            metavar="STORE|BUNDLE...",
+            help="Stores of jobs that run, have ended, or were killed; bundles of falkirk bundle.",
             show_default=False,
         ),
     ],
@@ -377,7 +377,7 @@ def page(
     host: PageHost = "127.0.0.1",
 ) -> None:
     """Serve the page of jobs, running or not, in one list."""
-    _serve_page(list(dict.fromkeys(map(_address, stores))), port, host)
+    _serve_page(jobs, port, host)
 
 
 @app.command()
@@ -387,17 +387,43 @@ def inspect(
     host: PageHost = "127.0.0.1",
 ) -> None:
     """Serve the page of one job from its store, running or not: as falkirk page."""
-    _serve_page([_address(store)], port, host)
+    _serve_page([store], port, host)
 
 
-def _serve_page(addresses: list[StoreAddress], port: int | None, host: str) -> None:
+def _serve_page(jobs: list[str], port: int | None, host: str) -> None:
+    from pathlib import Path
+
+    files = [job for job in dict.fromkeys(jobs) if "\0" not in job and Path(job).is_file()]
+    addresses = [_address(job) for job in dict.fromkeys(jobs) if job not in files]
+
     def look() -> int:
         from falkirk.page_view import serve_page
 
-        serve_page(addresses, port, host)
+        serve_page(addresses, [Path(file) for file in files], port, host)
         return 0
 
     _guarded(look, traceback=False)
+
+
+@app.command()
+def bundle(
+    store: StoreName,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="Where. [default: the store's name with .zip]", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Write a job without its data into one file, for falkirk page elsewhere."""
+    address = _address(store)
+
+    def make() -> int:
+        from falkirk.page_view import make_bundle
+
+        return make_bundle(address, out)
+
+    _guarded(make, traceback=False)
 
 
 @app.command(

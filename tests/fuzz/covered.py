@@ -23,6 +23,8 @@ COVERED: dict[str, tuple[str, ...]] = {
     "monitor.history.options_at:_PACK": ("history options",),
     "monitor.history.options_at:unpack_options": ("history options",),
     "monitor.coordination.records:_decoder": ("monitor record", "monitor journal"),
+    "runtime.page.bundle:_JOB": ("job of a bundle",),
+    "runtime.page.bundle:_MANIFEST": ("head of a bundle",),
     "runtime.page.protocol:FROM_PAGE": ("from page",),
     "runtime.page.protocol:TO_PAGE": ("to page",),
     "runtime.control:FROM_CHILD": ("from child",),
