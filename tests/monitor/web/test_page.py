@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from contextlib import closing, suppress
+from dataclasses import replace as replace_shown
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.monitor.web.browser import Tab, find_browser
 from tests.monitor.web.programs import example_layout, wide_layout
-from tests.monitor.web.serving import ask, end_page, running, serving
+from tests.monitor.web.serving import MadeUp, ask, end_page, running, serving, serving_all
 from tests.monitor.web.standing import StandingJob
 from tests.monitor.web.test_app import failing
 from tests.support.processes import monitor_pid
@@ -245,3 +246,21 @@ def test_a_job_that_fails_shows_why(tab: Tab, tmp_path: Path) -> None:
         assert tab.run("document.querySelector('.node.broken').dataset.name") == "divide"
         tab.wait("document.querySelector('#panel li.bad').textContent.includes('ZeroDivisionError')")
         end_page(job)
+
+
+def test_the_list_of_jobs_leads_to_each_and_back(tab: Tab) -> None:
+    def make() -> list[MadeUp]:
+        jobs = [MadeUp(StandingJob(example_layout(name)), moves=True) for name in ("flights", "mixed_policies")]
+        for number, job in enumerate(jobs):
+            job.shown = replace_shown(job.shown, key=f"job-{number}")
+        return jobs
+
+    with serving_all(make) as url:
+        go(tab, url)
+        tab.wait("document.querySelectorAll('#list tbody tr').length === 2")
+        assert tab.run(text_of("#list tbody tr .pill")) == "running"
+        tab.click("#list tbody tr:nth-child(2) a")
+        tab.wait(f"{READY} && location.pathname === '/job/job-1/' && {NODES} > 0")
+        tab.click("#jobs")
+        tab.wait(f"{READY} && location.pathname === '/' && document.querySelectorAll('#list tbody tr').length === 2")
+        assert not tab.problems
