@@ -351,32 +351,79 @@ def stop(
     _guarded(ask, traceback=False)
 
 
+PagePort = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, metavar="N", help="Where. [default: 8642, or any that is free]"),
+]
+PageHost = Annotated[
+    str,
+    typer.Option(
+        "--host", metavar="ADDRESS", help="For whom: other than loopback, the address has a token that lets in."
+    ),
+]
+
+
+@app.command(epilog="Ctrl-C ends the page; jobs never notice. A page ends with nothing else.")
+def page(
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STORE|BUNDLE...",
+            help="Stores of jobs that run, have ended, or were killed; bundles of falkirk bundle.",
+            show_default=False,
+        ),
+    ],
+    port: PagePort = None,
+    host: PageHost = "127.0.0.1",
+) -> None:
+    """Serve the page of jobs, running or not, in one list."""
+    _serve_page(jobs, port, host)
+
+
 @app.command()
 def inspect(
     store: StoreName,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, metavar="N", help="Where. [default: 8642, or any that is free]")
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS", help="For whom: other than loopback, the address has a token that lets in."),
-    ] = "127.0.0.1",
+    port: PagePort = None,
+    host: PageHost = "127.0.0.1",
 ) -> None:
-    """Serve the page of an ended or killed job from its store, without a change."""
-    address = _address(store)
+    """Serve the page of one job from its store, running or not: as falkirk page."""
+    _serve_page([store], port, host)
+
+
+def _serve_page(jobs: list[str], port: int | None, host: str) -> None:
+    from pathlib import Path
+
+    files = [job for job in dict.fromkeys(jobs) if "\0" not in job and Path(job).is_file()]
+    addresses = [_address(job) for job in dict.fromkeys(jobs) if job not in files]
 
     def look() -> int:
-        from contextlib import closing
+        from falkirk.page_view import serve_page
 
-        from falkirk.run_program import say
-        from runtime.page.address import open_page
-        from runtime.page.recorded import serve_store
-
-        with closing(open_page(os.path.basename(str(address)), host, port)) as page:
-            serve_store(address, page, lambda text: say(text, "page"))
+        serve_page(addresses, [Path(file) for file in files], port, host)
         return 0
 
     _guarded(look, traceback=False)
+
+
+@app.command()
+def bundle(
+    store: StoreName,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="Where. [default: the store's name with .zip]", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Write a job without its data into one file, for falkirk page elsewhere."""
+    address = _address(store)
+
+    def make() -> int:
+        from falkirk.page_view import make_bundle
+
+        return make_bundle(address, out)
+
+    _guarded(make, traceback=False)
 
 
 @app.command(

@@ -9,10 +9,12 @@ from contextlib import ExitStack, closing
 from typing import Any, Literal
 
 from falkirk.event_log import EventLog, WorkLog
-from recovery.store.address import Where
+from recovery.store.address import StoreAddress, Where
 from runtime.folders.scratch import Scratch
+from runtime.folders.store_folder import StoreFolder
 from runtime.host_limits import check_workers
 from runtime.page.address import PageSocket, open_page
+from runtime.page.launched import standing_page
 from runtime.program import Program, check_not_loading
 from runtime.run import run as run_without_store
 from runtime.session.job import Drive, OnStats, Result
@@ -138,8 +140,11 @@ def run(
             log = resources.enter_context(closing(EventLog.open(events, note)))
             on_stats = WorkLog(log, on_stats)
         if ui:
-            page = resources.enter_context(closing(_page_of(program, ui)))
-            note(f"the page of the job is at {page.url}")
+            standing = standing_page(StoreFolder(StoreAddress.of(store))) if ui is True else None
+            if standing is None:
+                page = resources.enter_context(closing(_page_of(program, ui)))
+                standing = page.url
+            note(f"the page of the job is at {standing}")
         if on is not None:
             from libraries.spark.cluster.job import cluster_job
 

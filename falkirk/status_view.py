@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from falkirk.what_if_view import Busy, NotRunning, call_within
 from monitor.explain.exposure import Danger
-from monitor.explain.verdict import Verdict
 from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
 from recovery.store.interface import NoStore, OpenStore, StoreError
 from runtime.folders.store_folder import StoreFolder
+from runtime.page.address import UNIX
+from runtime.page.caller import Caller
 from runtime.page.recorded import judge_of, read_saved
 from timely.errors import FalkirkError
 
@@ -97,13 +97,12 @@ def _asked(store: OpenStore, folder: StoreFolder) -> dict[str, Any] | None:
     if not _is_there(store):
         return None
     try:
-        return call_within(_SECONDS, folder.page.read_text(), "GET", "/api/verdict", None)
-    except (FileNotFoundError, NotRunning):
-        return None
-    except Busy:
-        return Verdict("starting", "starting", 0.0).as_json()
+        with Caller(folder.page.read_text().removeprefix(UNIX), _SECONDS) as caller:
+            return caller.observe().verdict.as_json()
     except TimeoutError:
         raise FalkirkError(f"nothing came in {_SECONDS:.0f} s: ask again") from None
+    except OSError:
+        return None
 
 
 def _is_there(store: OpenStore) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import sys
 import time
 from collections import defaultdict
@@ -17,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from rich.console import Console
 
 from falkirk.tables import print_table
+from recovery.layout import Layout
 from recovery.metadata import steps
 from recovery.store.address import StoreAddress, Where
 from recovery.store.interface import NoStore
@@ -36,7 +36,7 @@ class NotRunning(Exception):
 
 
 class Busy(Exception):
-    """Raised if the page answers, but its job does not."""
+    """Raised if a page or a monitor answers, but the job does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,6 @@ def _asked(address: str, failed: Sequence[str]) -> Predicted:
     job = _call(address, "GET", "/api/job")
     answer = _call(address, "POST", "/api/whatif", {"failed": list(failed)})
     return Predicted(job["operators"], answer, True)
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 def _call(address: str, method: str, path: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -125,22 +114,22 @@ def _shown(address: str) -> str:
 def call_within(
     seconds: float, address: str, method: str, path: str, question: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Answer of the page at `address`.
+    """Answer of the page, or of the running job, at `address`.
 
     Raises NotRunning, Busy, TimeoutError, and FalkirkError for what it refuses.
     """
-    headers = {"content-type": "application/json"}
     if address.startswith(UNIX):
-        connection: http.client.HTTPConnection = _UnixConnection(address.removeprefix(UNIX), seconds)
-    else:
-        try:
-            url = urlsplit(address)
-            place = url.hostname or "localhost", url.port or 80
-        except ValueError as error:
-            raise FalkirkError(f"{address} is no address of a page ({error}); give http://HOST:PORT/") from error
-        connection = http.client.HTTPConnection(*place, timeout=seconds)
-        for token in parse_qs(url.query).get("token", []):
-            headers["authorization"] = f"Bearer {token}"
+        return _call_monitor(seconds, address, question)
+    headers = {"content-type": "application/json"}
+    try:
+        url = urlsplit(address)
+        place = url.hostname or "localhost", url.port or 80
+    except ValueError as error:
+        raise FalkirkError(f"{address} is no address of a page ({error}); give http://HOST:PORT/") from error
+    connection = http.client.HTTPConnection(*place, timeout=seconds)
+    for token in parse_qs(url.query).get("token", []):
+        headers["authorization"] = f"Bearer {token}"
+    path = url.path.rstrip("/") + path
     try:
         connection.request(method, path, None if question is None else json.dumps(question), headers)
         response = connection.getresponse()
@@ -159,6 +148,24 @@ def call_within(
     return found
 
 
+def _call_monitor(seconds: float, address: str, question: dict[str, Any] | None) -> dict[str, Any]:
+    from monitor.web.questions import WhatIf, WrongQuestion
+    from runtime.page.caller import Caller
+
+    try:
+        with Caller(address.removeprefix(UNIX), seconds) as caller:
+            if question is None:
+                return {"operators": operators_of(caller.layout)}
+            found: dict[str, Any] = json.loads(caller.ask(WhatIf(tuple(question["failed"]))))
+            return found
+    except WrongQuestion as error:
+        raise Busy(str(error)) if error.status == 503 else FalkirkError(str(error)) from error
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise NotRunning(error.strerror or str(error)) from error
+
+
 def _recorded(address: StoreAddress, failed: Sequence[str]) -> Predicted:
     from monitor.explain.what_if import restart, targets
     from monitor.web.questions import answer_as_json
@@ -170,8 +177,12 @@ def _recorded(address: StoreAddress, failed: Sequence[str]) -> Predicted:
     except NoStore as error:
         raise FalkirkError(f"{error}, and it is no address of a page (http://...)") from error
     targets(job.layout, failed)  # for what is wrong with the names
-    operators = [{"name": info.name, "region": info.region, "policy": info.policy} for info in job.layout.processors]
-    return Predicted(operators, answer_as_json(restart(job.options)), False)
+    return Predicted(operators_of(job.layout), answer_as_json(restart(job.options)), False)
+
+
+def operators_of(layout: Layout) -> list[dict[str, Any]]:
+    """Operators of a job, as far as an answer is shown with them."""
+    return [{"name": info.name, "region": info.region, "policy": info.policy} for info in layout.processors]
 
 
 def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:

@@ -75,20 +75,8 @@ class Quit(msgspec.Struct, tag=True, frozen=True):
     """To a worker: exit, as the job is finished."""
 
 
-class Page(msgspec.Struct, frozen=True):
-    """Page served by a monitor.
-
-    Browsers connect to a socket of the supervisor's. `token` "": at loopback only. `hidden`: nothing is served before
-    somebody comes.
-    """
-
-    title: str
-    token: str
-    hidden: bool = False
-
-
 class Watch(msgspec.Struct, tag=True, frozen=True):
-    """To a monitor: the job to monitor, with sockets for workers and the page.
+    """To a monitor: the job to monitor, with sockets for workers and followers.
 
     `awaited`: places with processes already. The monitor sends a heartbeat every `beat_seconds`.
     """
@@ -99,7 +87,6 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     """`recovery.layout.Layout` in MessagePack, opaque to jobs without a store."""
     awaited: tuple[Place, ...]
     beat_seconds: float
-    page: Page | None = None
     token: bytes = b""
     """Secret sent first by workers; empty if no stranger can connect."""
     accept: tuple[str, ...] = ()

@@ -49,6 +49,17 @@ interface Job {
   promises: Promised[];
   tree: Group;
   bars: string[];
+  several: boolean;
+}
+
+interface ListedJob {
+  key: string;
+  name: string;
+  store: string;
+  workers: number | null;
+  live: boolean;
+  verdict: Verdict | null;
+  error: string;
 }
 
 interface PictureNode {
@@ -175,6 +186,7 @@ interface Message {
   workers?: WorkerRow[];
   exposure?: Danger[];
   events?: Happening[];
+  lost?: boolean;
 }
 
 /** POST api/whatif */

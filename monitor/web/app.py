@@ -13,7 +13,8 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.web.bounded import BODY_SECONDS, most_connections
@@ -65,6 +66,9 @@ _MOST_ASKED = 65_536
 _MOST_NAMES = 256
 """Most names of workers and operators in one question."""
 
+_ANSWER_SECONDS = 2.0
+"""Longest wait for a job in the list of jobs, in seconds."""
+
 _MOST_CLOSELY = 16
 """Most operators under close observation for one page."""
 
@@ -88,28 +92,33 @@ class Access:
     token: str = ""
 
 
-def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
-    """Web application of the page.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Job on a page.
 
-    `ask(question)` answers a question about the job where the job's state is.
+    `key` is its name in addresses, `store` that of its store for people. `ask(question)` answers a question about the job
+    where the job's state is.
     """
-    pages = _Pages(hub, ask, title)
-    routes = [
-        Route("/", pages.index),
-        Route("/page/{name}", pages.file),
-        Route("/api/job", pages.job),
-        Route("/api/graph", pages.graph),
-        Route("/api/events", pages.events),
-        Route("/api/verdict", pages.verdict),
-        Route("/api/timeline", pages.timeline),
-        Route("/api/charts", pages.charts),
-        Route("/api/operator/{operator}", pages.operator),
-        Route("/api/processor/{operator}/{worker}", pages.processor),
-        Route("/api/why/{operator}/{worker}", pages.why),
-        Route("/api/whatif", pages.whatif, methods=["POST"]),
-        Route("/api/spacetime", pages.spacetime),
-        Route("/metrics", pages.metrics),
-    ]
+
+    key: str
+    title: str
+    store: str
+    hub: Hub
+    ask: Ask
+
+
+def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
+    """Web application of a page: each job at `job/KEY/`, one alone at `/` too, several as a list there."""
+    site = _Site(jobs)
+    routes: list[BaseRoute] = [Route("/api/jobs", site.jobs)]
+    for job in jobs:
+        pages = _Pages(job, site)
+        inner = Router(pages.routes(), redirect_slashes=False)
+        routes += [Route(f"/job/{job.key}", site.with_slash), Mount(f"/job/{job.key}", app=inner)]
+        if len(jobs) == 1:
+            routes += pages.routes()
+    if len(jobs) != 1:
+        routes += [Route("/", site.list), Route("/page/{name}", _file)]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: _refused,
         WrongQuestion: _wrong,
@@ -120,25 +129,96 @@ def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
     return app
 
 
-class _Pages:
-    def __init__(self, hub: Hub, ask: Ask, title: str) -> None:
-        self._hub = hub
-        self._ask = ask
-        self._title = title
+class _Site:
+    """All jobs of a page, and its open streams."""
+
+    def __init__(self, jobs: Sequence[Shown]) -> None:
+        self._jobs = jobs
         self._streams = 0
+
+    @property
+    def several(self) -> bool:
+        return len(self._jobs) != 1
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    def check_room(self) -> None:
+        if self._streams >= most_connections() // 2:
+            raise HTTPException(503, "too many have the page open")
+
+    async def list(self, request: Request) -> Response:
+        return FileResponse(PAGE / "jobs.html")
+
+    async def with_slash(self, request: Request) -> Response:
+        return RedirectResponse(f"{request.url.path}/", 307)
+
+    async def jobs(self, request: Request) -> Response:
+        return _json({"jobs": await asyncio.gather(*map(_said_of, self._jobs))})
+
+
+async def _said_of(job: Shown) -> dict[str, Any]:
+    """Row of the list of jobs; `error` where nobody answers."""
+    error = ""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await job.ask(OfJob())
+    except WrongQuestion as wrong:
+        error = str(wrong)
+    except TimeoutError:
+        error = "the monitor does not answer"
+    view, layout = job.hub.view, job.hub.layout
+    seen = view.observation if view is not None else None
+    return {
+        "key": job.key,
+        "name": layout.name if layout is not None else job.title,
+        "store": job.store,
+        "workers": layout.workers if layout is not None else None,
+        "live": seen is not None and seen.live,
+        "verdict": seen.verdict.as_json() if seen is not None else None,
+        "error": error,
+    }
+
+
+class _Pages:
+    """Pages of one job."""
+
+    def __init__(self, job: Shown, site: _Site) -> None:
+        self._hub = job.hub
+        self._ask = job.ask
+        self._title = job.title
+        self._site = site
         self._asked: dict[type[Question], tuple[float, asyncio.Future[bytes]]] = {}
         """Shared questions of all pages, with their times."""
+
+    def routes(self) -> Sequence[Route]:
+        """All addresses of a job, below its own."""
+        return [
+            Route("/", self.index),
+            Route("/page/{name}", _file),
+            Route("/api/job", self.job),
+            Route("/api/graph", self.graph),
+            Route("/api/events", self.events),
+            Route("/api/verdict", self.verdict),
+            Route("/api/timeline", self.timeline),
+            Route("/api/charts", self.charts),
+            Route("/api/operator/{operator}", self.operator),
+            Route("/api/processor/{operator}/{worker}", self.processor),
+            Route("/api/why/{operator}/{worker}", self.why),
+            Route("/api/whatif", self.whatif, methods=["POST"]),
+            Route("/api/spacetime", self.spacetime),
+            Route("/metrics", self.metrics),
+        ]
 
     # Files
 
     async def index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")
-
-    async def file(self, request: Request) -> Response:
-        path = _FILES.get(request.path_params["name"])
-        if path is None:
-            raise HTTPException(404, "there is no such file")
-        return FileResponse(path, media_type=_TYPES[path.suffix])
 
     # The job as a whole
 
@@ -182,6 +262,7 @@ class _Pages:
                 "promises": [as_plain(promise) for promise in layout.promises],
                 "tree": self._hub.tree,
                 "bars": BARS,
+                "several": self._site.several,
             }
         )
 
@@ -204,17 +285,13 @@ class _Pages:
         since = _number(query.get("since") or "0", "since")
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
-        if self._streams >= most_connections() // 2:
-            raise HTTPException(503, "too many have the page open")
+        self._site.check_room()
         drawn = await self._hub.drawn(*_folds(query))
 
         async def lines() -> AsyncIterator[bytes]:
-            self._streams += 1
-            try:
+            with self._site.streaming():
                 async for message in self._hub.stream(drawn, bars, closely, since):
                     yield b"data: " + msgspec.json.encode(message) + b"\n\n"
-            finally:
-                self._streams -= 1
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
@@ -289,6 +366,13 @@ class _Pages:
         if self._hub.layout is None:
             raise HTTPException(503, "no worker has joined yet")
         return self._hub.layout
+
+
+async def _file(request: Request) -> Response:
+    path = _FILES.get(request.path_params["name"])
+    if path is None:
+        raise HTTPException(404, "there is no such file")
+    return FileResponse(path, media_type=_TYPES[path.suffix])
 
 
 async def _body(request: Request) -> bytes:

@@ -63,6 +63,8 @@ class Hub:
         """Open pages, without other viewers."""
         self.closely: dict[object, int] = {}
         """Operators under close observation, by viewer."""
+        self.lost = False
+        """True while the job's monitor does not answer: what is shown is old."""
         self.events = RecentEvents()
         self.points: deque[dict[str, Any]] = deque(maxlen=MOST_POINTS)
         self.cut_times = CutTimes()
@@ -72,12 +74,18 @@ class Hub:
         self._rows: OrderedDict[tuple[int, tuple[tuple[int, ...], ...], str], list[Row]] = OrderedDict()
 
     def know(self, layout: Layout) -> None:
-        """Set the layout of the job; before that there is nothing to draw."""
+        """Set the layout of the job; before that there is nothing to draw.
+
+        Streams of another one end: their drawings are void.
+        """
+        if layout == self.layout:
+            return
         self.layout = layout
         self.view = View(layout)
         self.tree = group_tree(layout)
         self._keys = frozenset(group.key for group in (self.tree, *self.tree.groups()))
         self._drawn.clear()
+        self._rows.clear()
         self._wake()
 
     def publish(self, observation: Observation) -> None:
@@ -96,6 +104,19 @@ class Hub:
             self.events.add(event)
             self.cut_times.happened(event)
             self.open_cuts.happened(event)
+        self._wake()
+
+    def lose(self, lost: bool) -> None:
+        """Note that the monitor does not answer, or answers again."""
+        if lost != self.lost:
+            self.lost = lost
+            self._wake()
+
+    def forget(self) -> None:
+        """Forget all that happened: another job is at the same address."""
+        self.layout = self.view = self.tree = None
+        self.events, self.cut_times, self.open_cuts = RecentEvents(), CutTimes(), OpenCuts()
+        self.points.clear()
         self._wake()
 
     def _wake(self) -> None:
@@ -170,9 +191,11 @@ class Hub:
         workers: list[list[Any]] | None = None
         exposure: tuple[Danger, ...] = ()
         version = -1
+        lost = False
         first = True
+        layout = self.layout
         with self.streaming(), self.looking(*closely):
-            while True:
+            while self.layout is layout:
                 changed = self._changed
                 view = self.view
                 message: dict[str, Any] = {}
@@ -203,6 +226,8 @@ class Hub:
                 if events:
                     since = events[-1]["n"]
                     message["events"] = events
+                if lost != self.lost:
+                    message["lost"] = lost = self.lost
                 yield message
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(changed.wait(), BEAT_SECONDS)

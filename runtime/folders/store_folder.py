@@ -34,8 +34,13 @@ class StoreFolder:
 
     @property
     def page(self) -> Path:
-        """File with the address of the running job's page; it may have a token in it."""
+        """File with the address at which the running job answers those who look at it."""
         return self.path / ".page"
+
+    @property
+    def ui(self) -> Path:
+        """File with the address of the page that `--ui` has started; it may have a token in it."""
+        return self.path / ".ui"
 
     @property
     def monitor(self) -> Path:

@@ -1,7 +1,4 @@
-"""Address of a job's page: a listening socket that outlives monitors.
-
-So the page comes back at the same address.
-"""
+"""Addresses of pages, for browsers, and doors of jobs, for pages: listening sockets."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import ipaddress
 import os
 import secrets
 import socket
-from contextlib import suppress
 from dataclasses import dataclass
 
 from timely.errors import FalkirkError
@@ -22,7 +18,7 @@ PORT = 8642
 
 @dataclass(frozen=True, slots=True)
 class PageSocket:
-    """Listening socket for the page of one run.
+    """Listening socket of a page.
 
     `token` is empty at loopback, where none is needed.
     """
@@ -32,34 +28,22 @@ class PageSocket:
     token: str
     url: str
 
-    @property
-    def hidden(self) -> bool:
-        """True if the page is at a unix socket, found by programs of the same user only.
-
-        The monitor serves nothing before one has come.
-        """
-        return self.url.startswith(UNIX)
-
     def close(self) -> None:
-        """Stop listening, also for page processes with a copy of the socket.
-
-        The next job wants the port.
-        """
-        with suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)
+        """Close this copy of the socket; a page process with another one goes on."""
         self.listener.close()
 
 
-def open_door(title: str, path: str) -> PageSocket:
-    """Listen at a unix socket for programs such as `falkirk whatif`.
-
-    It is in a folder of this user's.
-    """
+def open_door(path: str) -> socket.socket:
+    """Listen at a unix socket for those who look at a job, in a folder of this user's."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
-    os.chmod(path, 0o600)
-    listener.listen(16)
-    return PageSocket(listener, title, "", f"{UNIX}{path}")
+    try:
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(32)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 def open_page(title: str, host: str = "127.0.0.1", port: int | None = None) -> PageSocket:

@@ -1,6 +1,6 @@
-"""Running job as shown on its page: part of the monitor, beside the coordinator.
+"""Running job as shown to its followers: part of the monitor, beside the coordinator.
 
-The page itself is a process of its own. A failure here is noted once; the monitor goes on, without a page if it must.
+Pages are processes of their own. A failure here is noted once; the monitor goes on, without followers if it must.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from contextlib import contextmanager
 
 from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import TimelineEvent
-from runtime.page.client import PageClient
-from runtime.page.protocol import Serve
+from recovery.layout import Layout
+from runtime.page.followers import Followers
 from runtime.page.watched import EVERY_SECONDS, SECOND, WatchedJob
 
 _MOST_FAILURES = 10
 
 
 class LivePage:
-    """Source of the page's observations and answers in a running job.
+    """Source of observations and answers for the followers of a running job.
 
     Args:
         selector: where the monitor waits.
-        listener: where browsers connect.
-        serve: what the page is to know first.
-        job: what is known of the job.
-        say: gets what the user should know; and the kind of event that it is on the timeline, or "".
+        listener: where followers connect.
+        layout: of the job.
+        job: what is known of it.
+        say: gets what the user should know.
         before: events that an earlier monitor has noted.
     """
 
@@ -37,12 +37,12 @@ class LivePage:
         self,
         selector: selectors.BaseSelector,
         listener: socket.socket,
-        serve: Serve,
+        layout: Layout,
         job: WatchedJob,
-        say: Callable[[str, str], None],
+        say: Callable[[str], None],
         before: Iterable[KeptEvent] = (),
     ) -> None:
-        self._page = PageClient(selector, listener, serve, job, say)
+        self._followers = Followers(selector, listener, layout, job)
         self._say = say
         self._failures: set[str] = set()
         self._job = job
@@ -52,41 +52,41 @@ class LivePage:
     @property
     def viewers(self) -> int:
         """Number of open pages."""
-        return self._page.viewers
+        return self._followers.viewers
 
     def happened(self, event: TimelineEvent) -> None:
         """Queue an event for the timeline."""
         self._events.append(event)
 
-    def turn(self, at_once: bool = False) -> None:
-        """Publish an observation if one is due; `at_once`: in any case."""
+    def turn(self) -> None:
+        """Publish an observation if one is due."""
         now = self._job.clock()
-        if now < self._due and not at_once:
+        if now < self._due:
             return
         self._due = now + EVERY_SECONDS
         with self._contained():
-            self._show(now, at_once)
+            self._show(now)
 
-    def _show(self, now: float, at_once: bool) -> None:
-        self._page.turn()
+    def _show(self, now: float) -> None:
         if self._events:
             events, self._events = self._events, []
-            self._page.happened(events)
-        if self._page.viewers:
-            self._job.look(now, sampled=False, closely=self._page.closely)
-        if self._page.viewers or at_once or now >= self._sample_due:
-            self._sample_due = now + SECOND
-            self._page.publish(self._job.observe())
+            self._followers.happened(events)
+        if self._followers.viewers:
+            self._job.look(now, sampled=False, closely=self._followers.closely)
+        idle = bool(len(self._followers)) and now >= self._sample_due
+        if idle or self._followers.viewers:
+            self._sample_due = now + SECOND if idle else self._sample_due
+            self._followers.publish(self._job.observe(), idle)
 
     def finish(self) -> None:
-        """Show the end of the job, then end the page."""
+        """Show the end of the job, then leave the followers."""
         with self._contained():
-            self.turn(at_once=True)
-            self._page.finish()
+            self._show(self._job.clock())
+            self._followers.finish(self._job.observe())
 
     def close(self) -> None:
-        """Stop serving."""
-        self._page.close()
+        """Leave the followers."""
+        self._followers.close()
 
     @contextmanager
     def _contained(self) -> Iterator[None]:
@@ -99,6 +99,5 @@ class LivePage:
             if failure not in self._failures and len(self._failures) < _MOST_FAILURES:
                 self._failures.add(failure)
                 self._say(
-                    f"the page cannot show all: {failure}. The job goes on. This is a fault of Falkirk: please report it",
-                    "",
+                    f"the page cannot show all: {failure}. The job goes on. This is a fault of Falkirk: please report it"
                 )

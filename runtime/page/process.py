@@ -1,114 +1,56 @@
-"""Page process: `python -m runtime.page.process`, started by the monitor.
+"""Page process: `python -m runtime.page.process`, or `falkirk page`.
 
-It isolates untrusted input from the job: connections of browsers, their requests, and the cost of answering them. It
-knows the job only from the monitor's messages, has no store, and can end or be ended at any time: the monitor starts
-another one. It ends with the monitor.
+It isolates untrusted input from jobs: connections of browsers, their requests, and the cost of answering them. Nobody owns
+it: jobs, their monitors and the process that started it may end, or be killed, and it goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-import select
 import signal
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from monitor.web.app import Access
-from monitor.web.questions import Reply, WrongQuestion
-from runtime.control import cut, frame
-from runtime.page.protocol import (
-    TO_PAGE,
-    DifferenceReader,
-    Looking,
-    PageAnswer,
-    PageQuestion,
-    Passed,
-    Seen,
-    Serve,
-    encode,
-)
-from runtime.page.server import PageServer
+import msgspec
 
-_CHUNK = 1 << 20
+from recovery.store.address import StoreAddress
+from runtime.page.address import PageSocket
+from runtime.page.followed import FollowedJob, JobAtRest
+from runtime.page.launched import Launch
+from runtime.page.server import serve
+
 _POLITE = 5
-"""Increment of the process's nice value: the job comes first."""
+"""Increment of the process's nice value: jobs come first."""
 
 
-class PageProcess:
-    """Process of a page: relays messages between the monitor and the web server."""
+def run_page(
+    stores: Sequence[StoreAddress],
+    page: PageSocket,
+    others: Callable[[], Sequence[JobAtRest]] = tuple,
+    stays: bool = True,
+) -> None:
+    """Serve the page of the jobs of `stores`, and of `others` at rest, until it is interrupted.
 
-    def __init__(self, sock: socket.socket, listener: socket.socket) -> None:
-        self._sock = sock
-        self._listener = listener
-        self._buffer = bytearray()
-        self._server: PageServer | None = None
-        self._received = DifferenceReader()
-        self._open: dict[int, Reply] = {}
-        self._asked = 0
-        self._looking = Looking(0, ())
+    Unless it `stays`, it ends by itself: see `runtime.page.server`.
+    """
+    with suppress(OSError):
+        os.nice(_POLITE)
 
-    def run(self) -> None:
-        """Serve until the monitor is gone."""
-        while self._read():
-            server = self._server
-            if server is None:
-                continue
-            looking = Looking(server.viewers, server.closely)
-            if looking != self._looking:
-                self._looking = looking
-                self._tell(looking)
-            for question, reply in server.asked():
-                self._asked += 1
-                self._open[self._asked] = reply
-                self._tell(PageQuestion(self._asked, question))
-        if self._server is not None:
-            self._server.linger()
+    async def run() -> None:
+        await serve([*map(FollowedJob, stores), *others()], page, stays)
 
-    def _read(self) -> bool:
-        """Wait for the monitor or the server; False if the monitor is gone."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        if self._server is not None:
-            poll.register(self._server.wake, select.POLLIN)
-        if self._sock.fileno() not in dict(poll.poll()):
-            return True
-        try:
-            data = self._sock.recv(_CHUNK)
-        except OSError:
-            return False
-        self._buffer += data
-        for message in cut(self._buffer):
-            self._obey(TO_PAGE.decode(message))
-        return bool(data)
-
-    def _obey(self, message: Serve | Passed | Seen | PageAnswer) -> None:
-        if isinstance(message, Serve):
-            self._server = PageServer(self._listener, Access(message.token), message.title)
-            self._server.know(message.layout)
-            return
-        assert self._server is not None
-        match message:
-            case Passed(events):
-                self._server.happened(events)
-            case Seen():
-                self._server.publish(self._received.next(message))
-            case PageAnswer(number, answer, error, status):
-                reply = self._open.pop(number, None)
-                if reply is not None:
-                    reply(WrongQuestion(error, status) if error else answer)
-
-    def _tell(self, message: Looking | PageQuestion) -> None:
-        with suppress(OSError):  # it is gone, which is read
-            self._sock.sendall(frame(encode(message)))
+    asyncio.run(run())
 
 
 def main() -> int:
-    """Entry point of the page process; ends with the monitor."""
+    """Entry point of a page that `--ui` has started."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(OSError):
-        os.nice(_POLITE)
-    PageProcess(socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2]))).run()
+    launch = msgspec.json.decode(sys.stdin.buffer.read(), type=Launch)
+    page = PageSocket(socket.socket(fileno=launch.socket), "", launch.token, launch.url)
+    run_page([launch.store], page, stays=False)
     return 0
 
 

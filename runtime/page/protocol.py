@@ -1,4 +1,4 @@
-"""Messages between a monitor and its page process, over a unix socket.
+"""Messages between a monitor and whoever looks at its job, over a unix socket.
 
 MessagePack, each behind its length. An observation goes as its differences from the one before, so that cost follows
 change.
@@ -22,10 +22,8 @@ from timely.data.codec.typed import Typed
 
 
 class Serve(msgspec.Struct, tag=True, frozen=True):
-    """To the page, first: title, access token and layout of the job."""
+    """To the page, first: layout of the job."""
 
-    title: str
-    token: str
     layout: Layout
 
 

@@ -6,16 +6,15 @@ The journals stay as they are.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from monitor.coordination.options import Options
 from monitor.coordination.records import OWNER, KeptEvent, Record, SavedJob, decode_record
 from monitor.coordination.supervision import TimelineEvent
-from monitor.explain.verdict import Judge
+from monitor.explain.verdict import Judge, Verdict
 from monitor.explain.what_if import restart
-from monitor.web.app import Access
 from monitor.web.questions import Done, WrongQuestion
 from monitor.web.view import Observation, WorkerView
 from recovery.checkpoint.checkpoints import Checkpoints
@@ -25,21 +24,60 @@ from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import END, ROWS, Observed
-from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.interface import Store
 from recovery.store.journal import Journal
 from recovery.store.reading import survey
-from runtime.page.address import PageSocket
-from runtime.page.server import PageServer
 from timely.errors import FalkirkError
-from timely.io.waiting import wait_readable
 
 _AT = {name: number for number, name in enumerate(ROWS)}
 
 
-class RecordedJob:
-    """Job read from its store; see `monitor.web.questions.JobState`.
+class KeptJob:
+    """Job at rest; see `monitor.web.questions.JobState`.
+
+    `verdict`: on it; None for that of its events.
+    """
+
+    def __init__(self, layout: Layout, options: Options, saved: SavedJob, verdict: Verdict | None = None) -> None:
+        self.layout, self.saved = layout, saved
+        self.options = options
+        self.told: dict[int, tuple[float, Observed]] = {}
+        self.happened = tuple(TimelineEvent(kept.kind, kept.at, kept.data) for kept in saved.events)
+        self.newest = max((event.at for event in saved.events), default=0.0)
+        self.verdict = verdict or judge_of(saved).verdict(False, self.newest)
+
+    def observe(self) -> Observation:
+        """Observation of the job at its last recorded state."""
+        decision = self.saved.decision
+        return Observation(
+            at=self.newest or time.time(),
+            phase="finished" if self.saved.finished else "not running",
+            generation=decision.generation if decision is not None else 0,
+            low=self.options.watermarks,
+            completed=tuple(
+                tuple(min(cuts[worker][0], NEVER) for cuts in self.options.last_cuts())
+                for worker in range(self.layout.workers)
+            ),
+            workers=tuple(WorkerView("not running", -1, 0) for _ in range(self.layout.workers)),
+            told=dict(self.told),
+            verdict=self.verdict,
+            live=False,
+        )
+
+    def what_if(self, failed: Sequence[str], done: Done) -> None:
+        """Rollback frontiers of a restart.
+
+        All workers are without memory now, whichever are named.
+        """
+        try:
+            done(restart(self.options))
+        except NoSolutionError as error:
+            raise WrongQuestion(str(error), 409) from error
+
+
+class RecordedJob(KeptJob):
+    """Job read from its store.
 
     Raises FalkirkError if there is no job in it, or its files are damaged.
     """
@@ -49,13 +87,9 @@ class RecordedJob:
         saved = read_saved(store, identity) if identity is not None else SavedJob()
         if saved.layout is None or identity is None:
             raise FalkirkError("there is no job in that store yet: it is empty, or no worker has ever joined")
-        self.saved = saved
-        self.layout: Layout = saved.layout
         decided = saved.decision.bounds if saved.decision is not None else None
-        self.options = Options(self.layout, saved.watermarks, decided)
-        self.told: dict[int, tuple[float, Observed]] = {}
-        self.newest = max((event.at for event in saved.events), default=0.0)
-        self.judge = judge_of(saved)
+        super().__init__(saved.layout, Options(saved.layout, saved.watermarks, decided), saved)
+        self.identity = identity
         for worker in range(self.layout.workers):
             recorder = WorkerRecorder(self.layout, worker)
             xis = _persisted(store, identity, self.layout, worker, recorder)
@@ -80,55 +114,6 @@ class RecordedJob:
             table[_AT["logged_bytes"], sender[edge]] += sum(memoryview(entry.payload).nbytes for entry in entries)
         generation = self.saved.decision.generation if self.saved.decision is not None else 0
         return Observed(worker, generation, table.tobytes(), 0, 0, None)
-
-    def observe(self) -> Observation:
-        """Observation of the job at its last recorded state."""
-        decision = self.saved.decision
-        verdict = self.judge.verdict(False, self.newest)
-        return Observation(
-            at=self.newest or time.time(),
-            phase="finished" if self.saved.finished else "not running",
-            generation=decision.generation if decision is not None else 0,
-            low=self.options.watermarks,
-            completed=tuple(
-                tuple(min(cuts[worker][0], NEVER) for cuts in self.options.last_cuts())
-                for worker in range(self.layout.workers)
-            ),
-            workers=tuple(WorkerView("not running", -1, 0) for _ in range(self.layout.workers)),
-            told=dict(self.told),
-            verdict=verdict,
-            live=False,
-        )
-
-    def what_if(self, failed: Sequence[str], done: Done) -> None:
-        """Rollback frontiers of a restart.
-
-        All workers are without memory now, whichever are named.
-        """
-        try:
-            done(restart(self.options))
-        except NoSolutionError as error:
-            raise WrongQuestion(str(error), 409) from error
-
-
-def serve_store(address: StoreAddress, page: PageSocket, on_note: Callable[[str], None]) -> None:
-    """Serve the page of the job in a store until this process is interrupted.
-
-    Raises FalkirkError if there is none.
-    """
-    with address.open() as store:
-        job = RecordedJob(store)
-    server = PageServer(page.listener, Access(page.token), page.title)
-    server.know(job.layout)
-    server.happened([TimelineEvent(kept.kind, kept.at, kept.data) for kept in job.saved.events])
-    server.publish(job.observe())
-    on_note(f"the job of {address}, as it was left, is at {page.url}; Ctrl-C ends this")
-    try:
-        while True:
-            wait_readable([server.wake])
-            server.answer(job)
-    finally:
-        server.close()
 
 
 def judge_of(saved: SavedJob) -> Judge:

@@ -1,183 +1,98 @@
-"""Web server of the page: a thread with an event loop of its own.
-
-Observations are handed over by reference. Questions go into a queue, and make `wake` readable.
-"""
+"""Web server of a page: one event loop for its browsers and its jobs."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
-import queue
-import select
-import socket
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
-from typing import Any
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from monitor.coordination.supervision import TimelineEvent
 from monitor.web.app import Access, make_app
 from monitor.web.bounded import BACKLOG, BoundedProtocol
-from monitor.web.hub import Hub
-from monitor.web.questions import JobState, Question, Reply, WrongQuestion, answer
-from monitor.web.view import Observation
-from recovery.layout import Layout
+from runtime.page.address import PageSocket
+from runtime.page.followed import JobAtRest
 
-_LINGER_SECONDS = 0.1
-_LOOK_SECONDS = 0.1
-_PATIENCE_SECONDS = 15.0
-_MOST_ASKED = 4
-"""Maximum number of questions in work at a time.
+UNSEEN_SECONDS = 30.0
+"""Seconds from the end of the last job to that of a page which nobody has ever opened."""
 
-Each costs the monitor some of its time.
+SEEN_SECONDS = 180.0
+"""Seconds without a request until the end of a page without a running job.
+
+A tab that is hidden asks once a minute.
 """
 
+_LOOK_SECONDS = 0.5
 
-class PageServer:
-    """Web server at the socket `listener`, from its creation on.
 
-    It runs until `close`, or the end of the process.
+async def serve(jobs: Sequence[JobAtRest], page: PageSocket, stays: bool = True) -> None:
+    """Serve the page of `jobs`.
 
-    `wake` is readable when questions wait, or when others look at the job than before.
+    It ends when it is cancelled; if it does not `stay`, also some time after the last job has ended and nobody looks.
     """
+    async with serving(jobs, page) as asked:
+        while stays or not asked.is_forgotten(any(job.live for job in jobs)):
+            await asyncio.sleep(_LOOK_SECONDS)
 
-    def __init__(self, listener: socket.socket, access: Access, title: str) -> None:
-        self.wake, self._bell = os.pipe()
-        os.set_blocking(self.wake, False)
-        os.set_blocking(self._bell, False)
-        self._questions: queue.SimpleQueue[tuple[Question, Reply]] = queue.SimpleQueue()
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(self._troubled)
-        self.hub = self._loop.run_until_complete(_make_hub(self._ring))
-        self._asking = asyncio.Semaphore(_MOST_ASKED)
-        config = uvicorn.Config(
-            make_app(self.hub, self._ask, access, title),
-            http=BoundedProtocol,
-            backlog=BACKLOG,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            log_level="critical",
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._run, args=(listener,), name="page", daemon=True)
-        self._thread.start()
 
-    @property
-    def viewers(self) -> int:
-        """Number of open pages."""
-        return self.hub.viewers
+@contextlib.asynccontextmanager
+async def serving(jobs: Sequence[JobAtRest], page: PageSocket) -> AsyncIterator[Asked]:
+    """Context in which a page of `jobs` is served, and they are followed."""
+    asked = Asked(make_app([job.shown for job in jobs], Access(page.token)))
+    config = uvicorn.Config(
+        asked,
+        http=BoundedProtocol,
+        backlog=BACKLOG,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        log_level="critical",
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = _Server(config)
+    tasks = [asyncio.create_task(job.run()) for job in jobs]
+    tasks.append(asyncio.create_task(server.serve(sockets=[page.listener])))
+    try:
+        yield asked
+    finally:
+        server.should_exit = True
+        for task in tasks[:-1]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    @property
-    def closely(self) -> tuple[int, ...]:
-        """Operators observed closely by some viewer."""
-        return tuple(sorted(set(self.hub.closely.copy().values())))
 
-    def know(self, layout: Layout) -> None:
-        """Set the layout of the job."""
-        self._call(self.hub.know, layout)
+class _Server(uvicorn.Server):
+    """Server that leaves signals to the process."""
 
-    def publish(self, observation: Observation) -> None:
-        """Show a newer observation."""
-        self._call(self.hub.publish, observation)
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        yield
 
-    def happened(self, events: Sequence[TimelineEvent]) -> None:
-        """Show events in the timeline."""
-        self._call(self.hub.happened, tuple(events))
 
-    def linger(self) -> None:
-        """Wait a moment for open pages to get the last state, before the process ends."""
-        if self.viewers:
-            passed = threading.Event()
-            self._call(self._loop.call_later, _LINGER_SECONDS, passed.set)
-            passed.wait(3 * _LINGER_SECONDS)
+class Asked:
+    """Application that notes when it was asked last."""
 
-    def asked(self) -> list[tuple[Question, Reply]]:
-        """Take the waiting questions.
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._open = 0
+        self._ever = False
+        self._last = time.monotonic()
 
-        A reply may be given at any time, in any thread.
-        """
-        with suppress(BlockingIOError):
-            os.read(self.wake, 4096)
-        found = []
-        with suppress(queue.Empty):
-            while True:
-                found.append(self._questions.get_nowait())
-        return found
-
-    def answer(self, job: JobState) -> None:
-        """Answer the waiting questions at once."""
-        for question, reply in self.asked():
-            answer(job, question, reply, self.publish)
-
-    def close(self) -> None:
-        """Stop serving; open pages see the connection end."""
-        self._server.should_exit = True
-        self._thread.join(3.0)
-
-    async def _ask(self, question: Question) -> bytes:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._open += 1
+        self._ever = True
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS), self._asking:
-                future: asyncio.Future[bytes] = self._loop.create_future()
-                self._questions.put((question, partial(self._call, _settle, future)))
-                self._ring()
-                return await future
-        except TimeoutError:
-            raise WrongQuestion("the monitor is busy, and does not answer: ask again", 503) from None
-
-    def _ring(self) -> None:
-        with suppress(BlockingIOError):
-            os.write(self._bell, b"?")
-
-    def _call(self, function: Callable[..., object], *arguments: Any) -> None:
-        with suppress(RuntimeError):  # it has been closed
-            self._loop.call_soon_threadsafe(function, *arguments)
-
-    def _look(self, listener: socket.socket) -> None:
-        """Stop listening once the job has shut the shared socket, or the loop would spin."""
-        if listener.fileno() < 0:
-            return  # it has been closed here
-        poll = select.poll()
-        poll.register(listener, 0)  # that it is shut is told in any case
-        if not poll.poll(0):
-            self._loop.call_later(_LOOK_SECONDS, self._look, listener)
-            return
-        for server in self._server.servers:
-            server.close()
-
-    def _troubled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Report errors of the loop itself, except `accept` at a shut socket.
-
-        `_look` finds that.
-        """
-        error = context.get("exception")
-        if not (isinstance(error, OSError) and error.errno == errno.EINVAL):
-            loop.default_exception_handler(context)
-
-    def _run(self, listener: socket.socket) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.call_soon(self._look, listener)
-        try:
-            self._loop.run_until_complete(self._server.serve(sockets=[listener]))
+            await self._app(scope, receive, send)
         finally:
-            self._loop.close()
+            self._open -= 1
+            self._last = time.monotonic()
 
-
-async def _make_hub(looked: Callable[[], None]) -> Hub:
-    return Hub(looked=looked)
-
-
-def _settle(future: asyncio.Future[bytes], found: bytes | WrongQuestion) -> None:
-    if future.done():
-        return
-    if isinstance(found, WrongQuestion):
-        future.set_exception(found)
-    else:
-        future.set_result(found)
+    def is_forgotten(self, live: bool) -> bool:
+        """True if nobody has asked for long; time counts while no job is `live`."""
+        if live or self._open:
+            self._last = time.monotonic()
+        return time.monotonic() > self._last + (SEEN_SECONDS if self._ever else UNSEEN_SECONDS)

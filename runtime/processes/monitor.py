@@ -14,14 +14,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
 
 from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Answered, Fail, Finished, Persist, Send
 from monitor.coordination.events import Began, Event, Expected, Heard, Stored, Ticked
-from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import (
     Busy,
     Fence,
@@ -35,17 +31,17 @@ from monitor.coordination.supervision import (
     TimelineEvent,
 )
 from recovery.layout import Layout
-from recovery.protocol import Observed, ToMonitor, Watermarks
+from recovery.protocol import Observed, Watermarks
 from runtime.control import (
     TO_CHILD,
     Control,
     Over,
-    Page,
     ToChild,
     Watch,
     end_with,
 )
 from runtime.folders.store_folder import StoreFolder
+from runtime.page.live import LivePage
 from runtime.page.recorder import HistoryRecorder, versions
 from runtime.page.watched import SECOND, WatchedJob
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
@@ -54,9 +50,6 @@ from runtime.processes.monitor_journal import MonitorJournal
 from runtime.recovery.store_client import opened_again
 from timely.data.codec.typed import Typed
 from timely.io.waiting import wait_readable
-
-if TYPE_CHECKING:
-    from runtime.page.live import LivePage
 
 LONG_SECONDS = 600.0
 """Time limit, in seconds, on the silence of a worker.
@@ -89,7 +82,6 @@ class MonitorProcess:
         self._greet_seconds = watch.beat_seconds
         self.layout = LAYOUT.decode(watch.layout)
         self._over = False
-        self._page: LivePage | None = None
         self._journal = MonitorJournal(*opened_again(watch.store), watch.incarnation)
         for warning in self._journal.warnings:
             self._tell(Note(warning))
@@ -125,37 +117,10 @@ class MonitorProcess:
         self._selector.register(control.sock, selectors.EVENT_READ, None)
         for file in self._journal.files():
             self._selector.register(file, selectors.EVENT_READ, None)
-        if watch.page is not None:
-            (browsers,) = self._control.files(1)
-            opening = partial(self._open_page, browsers, watch.page, self.layout, saved.events)
-            if watch.page.hidden:  # nobody may ever come
-                self._selector.register(browsers, selectors.EVENT_READ, opening)
-            else:
-                opening(0)
-
-    def _open_page(
-        self, browsers: socket.socket, page: Page, layout: Layout, before: Sequence[KeptEvent], events: int
-    ) -> list[tuple[ToMonitor, int]]:
-        from runtime.page.live import LivePage  # what a monitor without a page does not need
-        from runtime.page.protocol import Serve
-
-        if page.hidden:
-            self._selector.unregister(browsers)
+        (door,) = self._control.files(1)
         self._page = LivePage(
-            self._selector,
-            browsers,
-            Serve(page.title, page.token, layout),
-            self._watched,
-            self._say_of_page,
-            before,
+            self._selector, door, self.layout, self._watched, lambda text: self._tell(Note(text)), saved.events
         )
-        return []
-
-    def _say_of_page(self, text: str, kind: str = "") -> None:
-        """Tell the user, and the timeline if that has a `kind` for it."""
-        self._tell(Note(text))
-        if kind:
-            self._events.append(Happened(kind, {"text": text}))
 
     def run(self, said: list[ToChild]) -> None:
         """Coordinate the job until the supervisor is gone.
@@ -184,8 +149,7 @@ class MonitorProcess:
                 due = time.monotonic() + self._tick
                 self._events.append(Ticked())
                 self._workers.tick()
-            if self._page is not None:
-                self._page.turn()
+            self._page.turn()
             self._record()
             if time.monotonic() >= greeting:
                 greeting = time.monotonic() + self._greet_seconds
@@ -206,8 +170,7 @@ class MonitorProcess:
                     self._tell(effect)
                 case TimelineEvent():
                     self._tell(effect)
-                    if self._page is not None:
-                        self._page.happened(effect)
+                    self._page.happened(effect)
                     self._record_event(effect)
                 case Answered():
                     self._watched.answered(effect)
@@ -228,7 +191,7 @@ class MonitorProcess:
         if (now < self._second or self._over) and not at_once:
             return
         self._second = now + SECOND
-        if self._page is None or not self._page.viewers:
+        if not self._page.viewers:
             self._watched.look(self._now(), sampled=True)
         exposed = self._watched.expose()
         self._events.append(Expected(self._watched.exposing.expected(exposed)))
@@ -257,16 +220,14 @@ class MonitorProcess:
     def _end(self, reason: str | None, lost: bool = False) -> None:
         if not self._over:
             self._over = True
-            if self._page is not None:
-                self._page.finish()
+            self._page.finish()
             self._record(at_once=True)
             self._history.close()
             self._tell(Over(reason, self._before, lost))
 
     def close(self) -> None:
         """Finish pending writes, and close the connections of workers."""
-        if self._page is not None:
-            self._page.close()
+        self._page.close()
         self._history.close()
         self._workers.close()
         self._selector.close()

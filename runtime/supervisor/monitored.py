@@ -30,10 +30,11 @@ from recovery.guarantees.notes import notes_of
 from recovery.layout import lay_out
 from recovery.place import Place
 from recovery.store.address import StoreAddress, Where
-from runtime.control import FROM_CHILD, PAGE_SOCKET, Beat, Control, FromChild, Over, Page, Stats, Unable, Watch
+from runtime.control import FROM_CHILD, PAGE_SOCKET, Beat, Control, FromChild, Over, Stats, Unable, Watch
 from runtime.folders.scratch import Scratch, for_sockets
 from runtime.folders.workspace import Workspace
-from runtime.page.address import PageSocket, open_door
+from runtime.page.address import UNIX, PageSocket, open_door
+from runtime.page.launched import LaunchedPage
 from runtime.processes.standalone_monitor import NoMonitor, connect, socket_of
 from runtime.program import Program
 from runtime.sources.limits import Limits
@@ -111,10 +112,11 @@ class Monitored:
         task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)
         self.place = place(self.children, task, note)
         resources.callback(self.place.close)
-        self._page = page or resources.enter_context(
-            closing(open_door(self._layout.name, os.path.join(private, PAGE_SOCKET)))
-        )
-        resources.enter_context(told(self._page.url, self._store.folder.page))
+        self._door = resources.enter_context(closing(open_door(os.path.join(private, PAGE_SOCKET))))
+        resources.enter_context(told(f"{UNIX}{self._door.getsockname()}", self._store.folder.page))
+        self.page = None
+        if page is not None:
+            self.page = resources.enter_context(closing(LaunchedPage(page, self._store.address, note)))
         if self._apart is not None:
             sock, pid = connect(self._apart)
             self._watch(self.children.meet(MONITOR, Control(sock, FROM_CHILD), pid))
@@ -175,6 +177,8 @@ class Monitored:
 
     def turn(self) -> None:
         """Do timed work; raises the job's fatal error, or JobStopped."""
+        if self.page is not None:
+            self.page.turn()
         if self.error is not None:
             self._let_it_be_noted()
             raise self.error
@@ -290,16 +294,14 @@ class Monitored:
     def _watch(self, monitor: Child, instead: str = "") -> None:
         self._monitor = monitor
         self._busy.clear()
-        page = self._page
         watch = Watch(
             self._store.address,
             self._store.incarnation(),
             encode(self._layout),
             tuple(sorted(self.place.workers)),
             self.children.beat_seconds,
-            Page(page.title, page.token, page.hidden),
             self.place.token,
             self._accept,
             instead,
         )
-        monitor.tell(watch, [self.place.listener, page.listener])
+        monitor.tell(watch, [self.place.listener, self._door])

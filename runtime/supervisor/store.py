@@ -70,10 +70,7 @@ class JobStore:
 
 @contextmanager
 def told(address: str, file: Path) -> Iterator[None]:
-    """Context with a private file holding the address of the job's page.
-
-    The address may have a token in it.
-    """
+    """Context with a private file holding the address at which a job answers."""
     file.unlink(missing_ok=True)
     with suppress(OSError), open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
         out.write(address)  # nothing but a look at the job needs it

@@ -179,6 +179,7 @@ def command(draw: st.DrawFn) -> list[str]:
                 ("graph", st.sampled_from(PROGRAMS), {**common, "--json": None, "--mermaid": None}),
                 ("stop", place, {}),
                 ("inspect", place, {"--port": number, "--host": text}),
+                ("page", place, {"--port": number, "--host": text}),
                 ("whatif", place, {"--kill": text, "--json": None}),
                 ("keys", place, {"-w": number, "--address": text}),
                 (
@@ -281,7 +282,7 @@ def outcome(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str
     return (code if isinstance(code, int) else 0 if code is None else 1), said.getvalue()
 
 
-_SERVE = ("monitor", "inspect", "simulate", "bench", "demo", "stop", "whatif", "doctor")
+_SERVE = ("monitor", "inspect", "page", "simulate", "bench", "demo", "stop", "whatif", "doctor")
 """Commands that may take as long as a test waits."""
 
 _NO_PLACES = ("no/such/folder/x", "a\0b", "file.txt", "fifo", "socket", "loop-link")
@@ -289,7 +290,7 @@ _NO_PLACES = ("no/such/folder/x", "a\0b", "file.txt", "fifo", "socket", "loop-li
 
 def runs_for_real(words: list[str]) -> bool:
     """True if a command would start a job with processes, or serve until it is ended: other tests do that."""
-    if words[0] in ("monitor", "inspect"):
+    if words[0] in ("monitor", "inspect", "page"):
         return words[1] not in _NO_PLACES
     if words[0] == "simulate":
         return words[1] in ("app.py", "app.py:build")

@@ -23,6 +23,9 @@ COVERED: dict[str, tuple[str, ...]] = {
     "monitor.history.options_at:_PACK": ("history options",),
     "monitor.history.options_at:unpack_options": ("history options",),
     "monitor.coordination.records:_decoder": ("monitor record", "monitor journal"),
+    "runtime.page.bundle:_JOB": ("job of a bundle",),
+    "runtime.page.bundle:_MANIFEST": ("head of a bundle",),
+    "runtime.page.bundle:_manifest": ("head of a bundle",),
     "runtime.page.protocol:FROM_PAGE": ("from page",),
     "runtime.page.protocol:TO_PAGE": ("to page",),
     "runtime.control:FROM_CHILD": ("from child",),
@@ -83,6 +86,8 @@ _EXPRESSION = "the tree of an expression, as this process's Polars has just writ
 _TABLE = "the page's table of a worker's numbers, of which a wrong one is caught where views are made"
 
 NO_NEED: dict[str, str] = {
+    "falkirk.what_if_view:_call_monitor": "an answer of the monitor of this user's job",
+    "runtime.page.process:main": "the process that has started this one",
     "monitor.coordination.standstill:Standstill._holder": "the page's table of a worker's numbers, of the right size as heard",
     "timely.state.shapes:digest_of": "a digest that this process has just made",
     "runtime.processes.fork_server:ForkServer._obey": _OWN_SERVER,

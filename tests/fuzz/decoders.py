@@ -49,6 +49,7 @@ from libraries.spark.files.schemas import read_schema, write_schema
 from monitor.coordination import records as kept
 from monitor.coordination import supervision
 from monitor.coordination.handshake import refusal
+from monitor.explain.verdict import UNJUDGED
 from monitor.history.archive import NOW, Archive, spanned
 from monitor.history.facts import COUNTERS_OF, FACT_OF, Counters, Happening, Histogram, OfWorker, Plan
 from monitor.history.files import COUNTERS, FACT, FRAMES, OPTIONS
@@ -76,6 +77,7 @@ from runtime.links.frames import GOODBYE, decode_frame, encode_frame
 from runtime.links.unix import SocketLink
 from runtime.links.zeromq import FAILED, FRAME, HEADER, HELLO, PART, PROTOCOL, TAKEN, ZmqLink
 from runtime.links.zeromq import GOODBYE as ZMQ_GOODBYE
+from runtime.page import bundle
 from runtime.page import protocol as page
 from runtime.processes.greeting import Greeting
 from runtime.processes.monitor import LAYOUT
@@ -343,7 +345,6 @@ TO_CHILD: list[Any] = [
         msgspec.msgpack.encode(small()),
         (Place(0), Place(1)),
         0.5,
-        control.Page("job", "secret"),
         b"token",
     ),
     supervision.Lost(Place(1), 2, "it died"),
@@ -368,7 +369,7 @@ FROM_CHILD: list[Any] = [
 ]
 _observed = protocol.Observed(0, 1, bytes(80), 5, 6, 7, (0.5,))
 TO_PAGE: list[Any] = [
-    page.Serve("job", "secret", small()),
+    page.Serve(small()),
     page.Passed((supervision.TimelineEvent("failure", 1.5, {"worker": 1}),)),
     page.Seen(1.5, "runs", 1, ((3,), None), (("alive", 1, 0),), {0: ((3,),)}, {0: (1.0, _observed)}),
     page.PageAnswer(1, b"{}", "", 200),
@@ -658,6 +659,28 @@ def past_frames() -> list[PastFrame]:
 
 def past_options() -> list[bytes]:
     return [pack_options([(at, history.options_at(history.layout_of(12, 2), 5 * at)) for at in range(3)])]
+
+
+def bundled_jobs() -> list[bytes]:
+    layout = history.layout_of(12, 2)
+    options = history.options_at(layout, 5)
+    told = {0: (1.0, _observed)}
+    events = (kept.KeptEvent("began", 5.0, {"workers": 2}),)
+    job = bundle._Job(layout, None, None, events, False, options, told, UNJUDGED)
+    return [msgspec.msgpack.encode(job)]
+
+
+def read_bundled(data: bytes) -> object:
+    job = bundle._JOB.decode(data)
+    return bundle.BundledJob(bundle.Manifest(1, "1", 0.0, "s", {}), job, {}).layout
+
+
+def read_head(data: bytes) -> object:
+    return bundle._manifest(Path("job.zip"), data)
+
+
+def bundle_heads() -> list[bytes]:
+    return [msgspec.json.encode(bundle.Manifest(bundle.FORMAT, "1", 2.0, "words", {"python": "3"}))]
 
 
 def past_facts() -> list[bytes]:
@@ -1101,6 +1124,8 @@ TARGETS = {
         Target("monitor record", lambda: [each.head for each in monitor_sections()], plain(read_kept), msgpack=True),
         Target("history frames", lambda: [pack(past_frames())], plain(unpack), change=change_zipped),
         Target("history options", past_options, plain(unpack_options), change=change_zipped),
+        Target("job of a bundle", bundled_jobs, plain(read_bundled), msgpack=True),
+        Target("head of a bundle", bundle_heads, plain(read_head)),
         Target("history facts", past_facts, plain(FACT_OF.decode), msgpack=True),
         Target("history counters", past_counters, plain(COUNTERS_OF.decode), msgpack=True),
         Target("history file", lambda: [past_file()], plain(read_archive), change=change_archive),

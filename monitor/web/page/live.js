@@ -40,6 +40,8 @@ export class Stream {
     /** @type {EventSource | null} */
     this.source = null;
     this.isLost = false;
+    /** The page answers, and its monitor does not. */
+    this.silent = false;
     this.heard = performance.now();
     /** @type {number | undefined} */
     this.timer = undefined;
@@ -53,11 +55,14 @@ export class Stream {
     const source = new EventSource(this.address());
     this.source = source;
     this.heard = performance.now();
+    this.silent = false;
     source.onmessage = (event) => {
       if (source !== this.source) return;
       this.heard = performance.now();
-      this.set(false);
-      this.hear(JSON.parse(event.data));
+      const message = JSON.parse(event.data);
+      this.silent = message.lost ?? this.silent;
+      this.set(this.silent);
+      this.hear(message);
     };
     source.onerror = () => {
       if (source !== this.source) return;

@@ -70,6 +70,7 @@ let page = drawnFirst;
 banner(null);
 document.title = `${job.name} · Falkirk`;
 $("job").textContent = job.name;
+$("jobs").hidden = !job.several;
 
 const camera = new Camera(stage, $("camera"));
 function mark() {

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from starlette.types import Message
 
-from monitor.web.app import Access, make_app
+from monitor.web.app import Access, Shown, make_app
 from monitor.web.hub import Hub
 from monitor.web.questions import Question, WrongQuestion, answer
 from tests.monitor.web.standing import StandingJob
@@ -49,7 +49,7 @@ class Page:
         if job is not None:
             self.hub.know(job.layout)
             self.hub.publish(job.observe())
-        self.app = make_app(self.hub, self._ask, Access(token), "made up")
+        self.app = make_app([Shown("made-up", "made up", "/nowhere", self.hub, self._ask)], Access(token))
 
     async def _ask(self, question: Question) -> bytes:
         assert self.job is not None

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
-import select
+import os
+import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from monitor.web.app import Access
+from monitor.web.questions import Question, WrongQuestion, answer
 from runtime.page.address import open_page
-from runtime.page.server import PageServer
+from runtime.page.followed import JobAtRest
+from runtime.page.server import serving as serving_page
 from runtime.program import Program
 from runtime.supervisor.starting import JobStopped
 from runtime.supervisor.supervisor import Job
@@ -24,31 +28,57 @@ from tests.runtime.job_under_test import build
 from tests.support.stores import beside
 
 
+class MadeUp(JobAtRest):
+    """A made-up job on a page, which moves while somebody looks."""
+
+    def __init__(self, job: StandingJob, moves: bool) -> None:
+        super().__init__("made-up", "made up", "/nowhere")
+        self._job, self._moves = job, moves
+        self.hub.know(job.layout)
+        self.hub.happened(job.events)
+        self.hub.publish(job.observe())
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            if self._moves and self.hub.viewers:
+                self.hub.publish(self._job.step())
+
+    async def _answer(self, question: Question) -> bytes:
+        found: list[bytes | WrongQuestion] = []
+        answer(self._job, question, found.append, self.hub.publish)
+        if isinstance(found[0], WrongQuestion):
+            raise found[0]
+        return found[0]
+
+
 @contextmanager
-def serving(job: StandingJob, token: str = "", moves: bool = True) -> Iterator[str]:
-    """The address of a page of a made-up job, which moves while somebody looks."""
+def serving(*jobs: StandingJob, token: str = "", moves: bool = True) -> Iterator[str]:
+    """The address of a page of made-up jobs."""
+    with serving_all(lambda: [MadeUp(job, moves) for job in jobs], token) as url:
+        yield url
+
+
+@contextmanager
+def serving_all(make: Callable[[], Sequence[JobAtRest]], token: str = "") -> Iterator[str]:
+    """The address of a page, of jobs that are made in its event loop."""
     with closing(open_page("made up", port=0)) as page:
-        server = PageServer(page.listener, Access(token), page.title)
-        server.know(job.layout)
-        server.happened(job.events)
-        server.publish(job.observe())
-        over = threading.Event()
+        page = replace(page, token=token)
+        ready, over = threading.Event(), threading.Event()
 
-        def answer() -> None:
-            while not over.is_set():
-                select.select([server.wake], [], [], 0.1)
-                server.answer(job)
-                if moves and server.viewers:
-                    server.publish(job.step())
+        async def serve() -> None:
+            async with serving_page(make(), page):
+                ready.set()
+                await asyncio.to_thread(over.wait)
 
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=asyncio.run, args=(serve(),))
         thread.start()
         try:
+            assert ready.wait(120)
             yield page.url
         finally:
             over.set()
             thread.join()
-            server.close()
 
 
 @contextmanager
@@ -77,8 +107,23 @@ def running(folder: Path, workers: int = 2, monitor: Path | None = None) -> Iter
         finally:
             beside(folder / "store").stop_request.touch()
             thread.join()
+            end_page(job)
         if problems:
             raise problems[0]
+
+
+def page_of(job: Job) -> int | None:
+    """The process of the page that was started with a job."""
+    page = getattr(job._lead, "page", None)
+    return None if page is None else page.pid
+
+
+def end_page(job: Job) -> None:
+    """End the page that was started with a job, which would go on for a while."""
+    pid = page_of(job)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def get(

@@ -59,14 +59,6 @@ def test_an_address_for_others_has_a_token() -> None:
     assert page.url.endswith(f"?token={page.token}")
 
 
-def test_the_port_is_free_as_soon_as_the_page_is_closed() -> None:
-    page = open_page("x", port=0)
-    port = page.listener.getsockname()[1]
-    with page.listener.dup():  # as the process of the page has it, until it has ended
-        page.close()
-        open_page("x", port=port).close()
-
-
 def test_the_page_asks_nobody_else_for_anything() -> None:
     with serving(StandingJob(wide_layout(10))) as url:
         _, headers, index = get(url, "/")

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -24,11 +23,11 @@ from runtime.page.address import open_page
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.monitor.web.programs import example_layout
-from tests.monitor.web.serving import ask, get, serving, streaming, when_ready
+from tests.monitor.web.serving import ask, end_page, get, page_of, serving, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
 from tests.runtime.job_under_test import GATE, build, check
 from tests.support.beside import run_beside
-from tests.support.processes import children, monitor_pid
+from tests.support.processes import monitor_pid
 from tests.support.profile import effort
 
 ENDS_A_JOB = "/api/events?closely=18446744073709551616"
@@ -287,15 +286,12 @@ def most_files(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def page_of(job: Job) -> int:
+def page_pid(job: Job) -> int:
     """The process of its page."""
     while True:
-        monitor = monitor_pid(job)
-        assert monitor is not None
-        if found := [
-            pid for pid in children(monitor) if b"runtime.page.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        ]:
-            return found[0]
+        found = page_of(job)
+        if found is not None:
+            return found
         time.sleep(0.05)
 
 
@@ -349,10 +345,10 @@ def test_a_job_whose_page_is_attacked_ends_with_the_right_answer(tmp_path: Path)
             attack(door.url, over)
             assert len(os.listdir(f"/proc/{monitor}/fd")) <= files + 2  # they are the page's, and not the monitor's
             when_ready(door.url, "/api/job")  # it has got over it
-            first = page_of(job)
+            first = page_pid(job)
             os.kill(first, signal.SIGKILL)
             assert when_ready(door.url, "/api/job")["name"] == "words"
-            assert page_of(job) != first
+            assert page_pid(job) != first
             assert monitor_pid(job) == monitor
             with streaming(door.url, "/api/events") as messages:
                 next(message for message in messages if message.get("rows"))
@@ -362,6 +358,7 @@ def test_a_job_whose_page_is_attacked_ends_with_the_right_answer(tmp_path: Path)
             result = run_beside(job.run, strike)
         finally:
             over.set()
+            end_page(job)
         assert len(os.listdir("/proc/self/fd")) <= len(before) + 4
     check(tmp_path, records, result.captured("counts"))
     lost = [note for note in notes if any(word in note for word in ("killed", "failed", "ended", "hung"))]
@@ -369,41 +366,31 @@ def test_a_job_whose_page_is_attacked_ends_with_the_right_answer(tmp_path: Path)
     assert sum("was killed by SIGKILL" in note for note in notes) == 1
 
 
-def left(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists()
-
-
-@pytest.mark.parametrize("who", ["monitor", "page"])
-def test_a_page_that_is_looked_at_ends_with_its_job_and_its_monitor(tmp_path: Path, who: str) -> None:
+@pytest.mark.parametrize("who", ["monitor", "nobody"])
+def test_a_page_that_is_looked_at_outlives_its_monitor_and_its_job(tmp_path: Path, who: str) -> None:
     with closing(open_page("words", port=0)) as door:
         program = Program(flow=build, args={"folder": str(tmp_path), "records": 1500, "gated": True})
         job = Job(program, 1, tmp_path / "store", on_note=lambda text: None, page=door)
-        pids: list[int] = []
+        kinds: list[str] = []
 
         def strike() -> None:
             when_ready(door.url, "/api/job")
-            pids.append(page_of(job))
+            first = page_pid(job)
             with streaming(door.url, "/api/events") as messages:
                 next(messages)
                 if who == "monitor":
-                    assert monitor_pid(job) is not None
-                    os.kill(monitor_pid(job), signal.SIGKILL)
-                    with suppress(Exception):
-                        for _ in messages:
-                            pass
-                    when_ready(door.url, "/api/job")
-                    pids.append(page_of(job))
-                    (tmp_path / GATE).touch()
-                else:
-                    (tmp_path / GATE).touch()
-                    events: list[Any] = []
-                    with suppress(Exception):
-                        for message in messages:
-                            events += message.get("events", ())
-                    assert events[-1]["kind"] == "finished"  # it was shown how the job ended
+                    pid = monitor_pid(job)
+                    assert pid is not None
+                    os.kill(pid, signal.SIGKILL)
+                (tmp_path / GATE).touch()
+                for message in messages:
+                    kinds.extend(event["kind"] for event in message.get("events", ()))
+                    if not message.get("live", True):
+                        break
+            assert page_pid(job) == first
 
         run_beside(job.run, strike)
-    deadline = time.monotonic() + 120
-    while not all(map(left, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        assert kinds[-1] == "finished"
+        assert kinds.count("monitor") == (who == "monitor")
+        assert ask(door.url, "/api/verdict")["state"] == "ended"
+        end_page(job)

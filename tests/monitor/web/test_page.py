@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from contextlib import closing, suppress
+from dataclasses import replace as replace_shown
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.monitor.web.browser import Tab, find_browser
 from tests.monitor.web.programs import example_layout, wide_layout
-from tests.monitor.web.serving import ask, running, serving
+from tests.monitor.web.serving import MadeUp, ask, end_page, running, serving, serving_all
 from tests.monitor.web.standing import StandingJob
 from tests.monitor.web.test_app import failing
 from tests.support.processes import monitor_pid
@@ -187,27 +188,42 @@ def test_what_is_done_for_an_operator_is_shown_with_it(tab: Tab) -> None:
         assert not tab.problems
 
 
+WATCHED = """
+    window.seen = [];
+    new MutationObserver(() => seen.push(document.body.className + document.querySelector('#banner').hidden))
+        .observe(document.body, {attributes: true, subtree: true, attributeFilter: ['class', 'hidden']})
+"""
+
+
 @pytest.mark.check
-def test_a_dead_monitor_shows_as_such_and_comes_back(tab: Tab, tmp_path: Path) -> None:
+def test_a_browser_never_notices_that_a_monitor_is_replaced_but_sees_one_that_hangs(tab: Tab, tmp_path: Path) -> None:
     with running(tmp_path) as (url, job):
         go(tab, url)
         tab.wait(f"{text_of('#phase')} === 'running'", 60)
         tab.wait(f"/[1-9]/.test({text_of(node('count') + ' .figures')})", 30)
+        tab.run(WATCHED)
         first = monitor_pid(job)
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        tab.wait("!document.querySelector('#banner').hidden && document.body.classList.contains('lost')", 10)
-        assert "does not answer" in tab.run(text_of("#banner"))
-        assert tab.run(text_of("#phase")).startswith("unknown: no answer since")
-        tab.wait("document.querySelector('#banner').hidden && !document.body.classList.contains('lost')", 60)
-        assert monitor_pid(job) != first
+        tab.wait(f"{text_of('#panel')}.includes('the monitor was killed by SIGKILL')", 60)
         before = tab.run(text_of(node("count") + " .figures"))
         tab.wait(f"{text_of(node('count') + ' .figures')} !== {json.dumps(before)}", 30)
+        assert not [each for each in tab.run("seen") if "lost" in each or "false" in each]
+        happened = ask(url, "/api/timeline")["events"]
+        assert [event["kind"] for event in happened].count("monitor") == 1
+        second = monitor_pid(job)
+        assert second not in (first, None)
+        os.kill(second, signal.SIGSTOP)
+        tab.wait("!document.querySelector('#banner').hidden && document.body.classList.contains('lost')", 20)
+        assert "does not answer" in tab.run(text_of("#banner"))
+        assert tab.run(text_of("#phase")).startswith("unknown: no answer since")
+        os.kill(second, signal.SIGCONT)
+        tab.wait("document.querySelector('#banner').hidden && !document.body.classList.contains('lost')", 60)
         victim = job.pids[1]
         os.kill(victim, signal.SIGKILL)
         tab.wait(f"{text_of('#panel')}.includes('worker 1 failed')", 60)
         tab.wait(f"{text_of('#phase')} === 'running'", 60)
-        assert "the monitor was killed by SIGKILL" in tab.run(text_of("#panel"))
+        assert not tab.problems
 
 
 def test_a_job_that_fails_shows_why(tab: Tab, tmp_path: Path) -> None:
@@ -221,12 +237,30 @@ def test_a_job_that_fails_shows_why(tab: Tab, tmp_path: Path) -> None:
             ended.set()
 
         thread = threading.Thread(target=run)
-        go(tab, page.url)
         thread.start()
+        go(tab, page.url)
         assert ended.wait(60)
         thread.join()
         tab.wait(f"{text_of('#phase')}.startsWith(\"failed: map 'divide'\")")
-        tab.wait(f"{text_of('#banner')}.includes(\"'divide'\")")
         tab.wait("document.querySelector('#panel .trace').textContent.includes('ZeroDivisionError')")
         assert tab.run("document.querySelector('.node.broken').dataset.name") == "divide"
         tab.wait("document.querySelector('#panel li.bad').textContent.includes('ZeroDivisionError')")
+        end_page(job)
+
+
+def test_the_list_of_jobs_leads_to_each_and_back(tab: Tab) -> None:
+    def make() -> list[MadeUp]:
+        jobs = [MadeUp(StandingJob(example_layout(name)), moves=True) for name in ("flights", "mixed_policies")]
+        for number, job in enumerate(jobs):
+            job.shown = replace_shown(job.shown, key=f"job-{number}")
+        return jobs
+
+    with serving_all(make) as url:
+        go(tab, url)
+        tab.wait("document.querySelectorAll('#list tbody tr').length === 2")
+        assert tab.run(text_of("#list tbody tr .pill")) == "running"
+        tab.click("#list tbody tr:nth-child(2) a")
+        tab.wait(f"{READY} && location.pathname === '/job/job-1/' && {NODES} > 0")
+        tab.click("#jobs")
+        tab.wait(f"{READY} && location.pathname === '/' && document.querySelectorAll('#list tbody tr').length === 2")
+        assert not tab.problems

@@ -29,7 +29,7 @@ from runtime.supervisor.supervisor import Job
 from tests.monitor.web import test_page
 from tests.monitor.web.browser import Tab
 from tests.monitor.web.programs import example_layout
-from tests.monitor.web.serving import ask, serving
+from tests.monitor.web.serving import ask, end_page, serving
 from tests.monitor.web.standing import StandingJob
 from tests.monitor.web.test_page import READY, go, text_of
 from timely.io import Rate
@@ -241,7 +241,7 @@ def test_a_real_job_is_followed_through_its_states(tab: Tab, tmp_path: Path, fai
         assert len(errors) == 1
         expected = "failed: map 'call-service'" if fail else "stopped by falkirk stop"
         tab.wait(f"{text_of('#phase')}.startsWith({expected!r})")
-        tab.wait("document.querySelector('#banner').textContent.startsWith('The job is not there any more')")
+        end_page(job)
         assert isinstance(errors[0], JobStopped) != fail
     found = status_of(store)
     assert (found.code, found.text.startswith(expected)) == (FAILED if fail else 0, True)

@@ -64,7 +64,7 @@ def test_a_job_needs_no_more_of_its_store_than_an_address(tmp_path: Path, monkey
     "command",
     [
         ("run", "app.py", "--store"),
-        *(("stop",), ("inspect",), ("status",), ("whatif",), ("monitor",), ("doctor", "--run")),
+        *(("stop",), ("inspect",), ("page",), ("status",), ("whatif",), ("monitor",), ("doctor", "--run")),
     ],
 )
 def test_every_command_refuses_a_wrong_address(command: tuple[str, ...]) -> None:
