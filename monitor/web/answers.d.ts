@@ -15,6 +15,8 @@ interface Operator {
   chain: boolean;
   history: boolean;
   group: number;
+  /** The operators of a fused chain, in order; none of a single one. */
+  members: string[];
 }
 
 interface Cause {
@@ -108,6 +110,8 @@ interface Verdict {
   since: number;
   processor: number;
   worker: number;
+  /** The operator concerned, one of several in a fused chain. */
+  name: string;
   trace: string;
   alarm: boolean;
   over: boolean;
@@ -195,4 +199,17 @@ interface Placed {
   worker: number;
   from: Bound;
   to: Bound | null;
+}
+
+/** A member of a fused chain: `spent` microseconds, `share` of the chain's time; null: not known yet. */
+interface MemberRow {
+  name: string;
+  taken: number;
+  spent: number;
+  share: number;
+  rate: number | null;
+  busy: number | null;
+  skew: number | null;
+  /** Microseconds spent by each worker. */
+  on: number[];
 }

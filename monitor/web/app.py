@@ -144,6 +144,7 @@ class _Pages:
                         "chain": info.chain,
                         "history": info.history,
                         "group": info.group,
+                        "members": info.members,
                     }
                     for info in layout.processors
                 ],

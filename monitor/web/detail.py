@@ -113,4 +113,5 @@ def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:
         for each in report.members
         if each.processor == operator
     ]
+    numbers["at"] = told[worker][0]
     return {"progress": progress, "frontier": frontier, "working": working, "members": members, **numbers}

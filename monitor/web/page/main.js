@@ -3,6 +3,7 @@
 import { Camera } from "./camera.js";
 import { Graph, markers } from "./graph.js";
 import { ask, Stream } from "./live.js";
+import { drawMembers } from "./members.js";
 import { Panel } from "./panel.js";
 import { Rollbacks } from "./rollback.js";
 import { Search } from "./search.js";
@@ -84,7 +85,7 @@ const whatif = new WhatIf(marked);
 const rollbacks = new Rollbacks(job, marked);
 const panel = new Panel($("panel"), job, whatif, rollbacks);
 const timeline = new Timeline($("time"));
-const search = new Search($("search"), (operator) => choose({ sel: job.operators[operator].name, worker: null }));
+const search = new Search($("search"), (operator, member) => choose({ sel: job.operators[operator].name, worker: null, member }));
 search.operators = job.operators;
 
 const graph = new Graph($("camera"), stage, {
@@ -101,8 +102,8 @@ const graph = new Graph($("camera"), stage, {
     else choose({ sel: node.key, worker: state.worker ?? "0" });
   },
   fold(key) {
-    const inside = (other) => other === key || other.startsWith(`${key}/`) || other.startsWith(`${key}:`);
-    choose({ close: [...new Set([...state.close, key])], open: state.open.filter((other) => !inside(other)) });
+    const within = (other) => other === key || other.startsWith(`${key}/`) || other.startsWith(`${key}:`);
+    choose({ close: [...new Set([...state.close, key])], open: state.open.filter((other) => !within(other)) });
   },
 });
 
@@ -157,7 +158,21 @@ function select(move) {
   if (panel.node && panel.node.operator === null && job.operators.some((each) => each.name === state.sel)) panel.node = null;
   if (move && at !== null) camera.show(page.nodes[at]);
   panel.show();
+  inside();
 }
+
+/** Draw the members of the chosen chain inside its node, over what is below it. */
+function inside() {
+  const at = chosenNode();
+  graph.parts.forEach(({ group }, index) => index !== at && group.querySelector(".inside")?.remove());
+  const info = job.operators.find((each) => each.name === state.sel);
+  if (at === null || !info?.members.length || page.nodes[at].operator === null) return;
+  const { group } = graph.parts[at];
+  const workers = panel.answers?.key.startsWith(`${state.sel}@`) ? (panel.answers.all?.workers ?? []) : [];
+  drawMembers(group, page.nodes[at], info.members, panel.members.rows(workers), state.member ?? (verdict?.alarm ? verdict.name : null));
+  if (group.nextSibling) graph.layer.append(group);
+}
+panel.answered = inside;
 
 let seen = 0;
 let panelShown = 0;
@@ -316,7 +331,10 @@ onChoice((changed) => {
   if (changed.has("sel") && !reveal()) {
     select(true);
     stream.connect();
-  } else if (changed.has("worker")) panel.show();
+  } else if (changed.has("worker") || changed.has("member")) {
+    panel.show();
+    inside();
+  }
   if (changed.has("open") || changed.has("close")) redraw();
   if (changed.has("bars")) stream.connect();
   if (changed.has("card")) marked();

@@ -1,6 +1,7 @@
 // The panel at the side: the job as a whole, or one operator, or one processor and what holds it back.
 
 import { ask } from "./live.js";
+import { Members, membersTable } from "./members.js";
 import { choose, state } from "./state.js";
 import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
 
@@ -95,6 +96,9 @@ export class Panel {
     /** @type {Verdict | null} */
     this.verdict = null;
     this.live = true;
+    this.members = new Members();
+    /** Called when an answer has come. */
+    this.answered = () => {};
     this.lost = false;
   }
 
@@ -133,7 +137,9 @@ export class Panel {
       const asked = [ask(`api/operator/${operator}`)];
       if (worker !== null) asked.push(ask(`api/processor/${operator}/${worker}`), ask(`api/why/${operator}/${worker}`));
       const [all, one, why] = await Promise.all(asked);
+      this.members.take(state.sel ?? "", all.workers);
       if (key === `${state.sel}@${state.worker}`) this.answers = { key, all, one, why };
+      this.answered();
     } catch (problem) {
       if (!this.answers) this.answers = { key, error: wordsOf(problem) };
     }
@@ -212,7 +218,7 @@ export class Panel {
     const answers = this.answers;
     if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
     if (!answers) return [...parts, html("p", { class: "soft" }, "Asking…")];
-    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers), ...this.members(answers.all.workers), ...this.working(answers.all.workers));
+    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers), ...this.membersOf(answers.all.workers), ...this.working(answers.all.workers));
     if (state.worker === null) parts.push(html("p", { class: "soft" }, "Choose a worker to see what it can be restored to, and what holds it back."));
     else if (answers.one) parts.push(...this.processor(answers.one, answers.why));
     return parts;
@@ -240,16 +246,10 @@ export class Panel {
     return html("table", { class: "tight" }, html("tr", {}, ["", "progress", "rollback", "pending", "queued", "state"].map((text) => html("th", {}, text))), rows);
   }
 
-  /** The operators of a fused chain: how many records each has taken, and which share of the chain's time is its. */
-  members(workers) {
-    const sums = new Map();
-    for (const each of workers.flatMap((one) => one.members ?? [])) {
-      const sum = sums.get(each.name) ?? { taken: 0, busy: 0 };
-      sums.set(each.name, { taken: sum.taken + each.taken, busy: sum.busy + each.busy });
-    }
-    const all = [...sums.values()].reduce((sum, each) => sum + each.busy, 0);
-    const rows = [...sums].map(([name, sum]) => html("tr", {}, html("td", {}, name), html("td", {}, count(sum.taken)), html("td", {}, all ? `${Math.round((100 * sum.busy) / all)} %` : "–")));
-    return rows.length ? [html("h3", {}, "Fused into it"), html("table", { class: "tight members" }, html("tr", {}, ["", "records in", "of its time"].map((text) => html("th", {}, text))), rows)] : [];
+  /** The operators of a fused chain: how much each does, and which of them is slow. */
+  membersOf(workers) {
+    const queued = workers.reduce((sum, one) => sum + (one.queued ?? 0), 0);
+    return membersTable(this.members.rows(workers), queued, state.member ?? (this.verdict?.alarm ? this.verdict.name : null));
   }
 
   /** How far jobs of the operator are, and what a source has others read. */
