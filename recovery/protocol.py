@@ -107,6 +107,8 @@ class Durable(msgspec.Struct, tag=True, frozen=True):
     """Seconds from then until the pieces were made, in between other work."""
     written: float = 0.0
     """Seconds from then until they were durable."""
+    size: int = 0
+    """Bytes of the segment that holds it; of several cuts, if they were written together."""
 
 
 class Drained(msgspec.Struct, tag=True, frozen=True):

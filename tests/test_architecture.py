@@ -57,7 +57,13 @@ ROOMS = {
     "runtime": [
         *("links scratch imports host_limits garbage", "control"),
         "workspace program explain kept_input content_fingerprint read_ahead inputs outputs session job",
-        *("memory", "observer member_samples store_client store_folder recovery_driver", "page", "processes", "supervisor"),
+        *(
+            "memory",
+            "observer member_samples store_client store_folder recovery_driver",
+            "page",
+            "processes",
+            "supervisor",
+        ),
         "run host_file hosts",
     ],
     "libraries": [

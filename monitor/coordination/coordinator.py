@@ -624,7 +624,8 @@ class Coordinator(JobState):
         began = self.cuts.durable(message.group, status.worker, message.at)
         cut = cut_event(message.group, message.at)
         phases = {"waited": message.waited, "made": message.made, "written": message.written}
-        self._event("durable", {"worker": status.worker, **cut, **phases})
+        written: dict[str, Value] = {"bytes": message.size} if message.size else {}
+        self._event("durable", {"worker": status.worker, **cut, **phases, **written})
         if began is not None:
             self._event("checkpoint", {**cut, "seconds": self._now - began})
             note = self._intervals.durable(message, self._now - began, self._now)

@@ -213,3 +213,13 @@ interface MemberRow {
   /** Microseconds spent by each worker. */
   on: number[];
 }
+
+/** A cut of the timeline: its events, and seconds until it was durable and in W; null: not yet. */
+interface CutShown {
+  key: string;
+  event: Happening;
+  at: number;
+  workers: Happening[];
+  durable: number | null;
+  safe: number | null;
+}

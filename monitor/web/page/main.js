@@ -338,6 +338,7 @@ onChoice((changed) => {
   if (changed.has("open") || changed.has("close")) redraw();
   if (changed.has("bars")) stream.connect();
   if (changed.has("card")) marked();
+  if (changed.has("cut")) panel.show();
   if (changed.has("ask")) {
     $("ask").setAttribute("aria-pressed", whatif.on);
     whatif.refresh();
@@ -373,7 +374,7 @@ addEventListener("keydown", (event) => {
   } else if (event.key === "/") {
     event.preventDefault();
     search.focus();
-  } else if (event.key === "Escape") choose(whatif.on ? { ask: null } : rollbacks.on ? { card: null } : { sel: null, worker: null, region: null });
+  } else if (event.key === "Escape") choose(whatif.on ? { ask: null } : rollbacks.on ? { card: null } : state.cut !== null ? { cut: null } : { sel: null, worker: null, region: null });
   else if (event.key === "+" || event.key === "=") camera.zoom(1.25);
   else if (event.key === "-") camera.zoom(0.8);
   else if (event.key === "f") camera.fit();

@@ -1,6 +1,7 @@
 // The panel at the side: the job as a whole, or one operator, or one processor and what holds it back.
 
 import { ask } from "./live.js";
+import { Checkpoints } from "./checkpoints.js";
 import { Members, membersTable } from "./members.js";
 import { choose, state } from "./state.js";
 import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
@@ -97,6 +98,7 @@ export class Panel {
     this.verdict = null;
     this.live = true;
     this.members = new Members();
+    this.cuts = new Checkpoints(job);
     /** Called when an answer has come. */
     this.answered = () => {};
     this.lost = false;
@@ -112,6 +114,7 @@ export class Panel {
   show() {
     if (this.whatif.on) this.put(this.whatif.panel(this.job));
     else if (this.rollbacks.on) this.put(this.rollbacks.panel());
+    else if (state.cut !== null) this.put(this.cuts.panel(this.events));
     else if (this.node && this.node.operator === null) this.put(this.group(this.node));
     else if (this.operator === null) this.put(this.overview());
     else {
@@ -164,6 +167,7 @@ export class Panel {
       html("h3", {}, "Held"),
       html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, this.totals.kept === null ? "–" : `${bytes(this.totals.kept)}, ${Math.round(100 * (this.totals.covered ?? 0))} % of the epochs since the last cut`)),
       ...this.rollbacks.list(),
+      ...this.cuts.list(this.events),
       this.verdict?.trace ? html("h3", {}, "Traceback") : "",
       this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
       bad.length ? html("h3", {}, "Failures and errors") : "",

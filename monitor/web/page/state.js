@@ -1,14 +1,14 @@
 // What the reader has chosen, kept in the address: whoever gets the link sees the same.
 
-const names = ["sel", "worker", "bars", "theme", "view", "ask", "region", "card", "member"];
+const names = ["sel", "worker", "bars", "theme", "view", "ask", "region", "card", "member", "cut"];
 /** @type {Set<(changed: Set<string>) => void>} */
 const listeners = new Set();
 
 /**
  * @type {{sel: string | null, worker: string | null, bars: string, theme: string | null, view: string | null,
- *   ask: string | null, region: string | null, card: string | null, member: string | null, open: string[], close: string[], [name: string]: any}}
+ *   ask: string | null, region: string | null, card: string | null, member: string | null, cut: string | null, open: string[], close: string[], [name: string]: any}}
  */
-export const state = { sel: null, worker: null, bars: "busy", theme: null, view: null, ask: null, region: null, card: null, member: null, open: [], close: [] };
+export const state = { sel: null, worker: null, bars: "busy", theme: null, view: null, ask: null, region: null, card: null, member: null, cut: null, open: [], close: [] };
 
 function read() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -36,7 +36,7 @@ function write() {
  * @param {Partial<typeof state>} changes
  */
 export function choose(changes) {
-  if ("sel" in changes && changes.sel !== state.sel && !("member" in changes)) changes = { ...changes, member: null };
+  if ("sel" in changes && changes.sel !== state.sel && !("member" in changes)) changes = { ...changes, member: null, cut: null };
   const changed = Object.keys(changes).filter((name) => String(state[name]) !== String(changes[name]));
   Object.assign(state, changes);
   clearTimeout(waiting);
