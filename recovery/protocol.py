@@ -243,6 +243,16 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     busy: int
 
 
+class ProcessUse(msgspec.Struct, frozen=True, array_like=True):
+    """Process of a worker: resident bytes, processor seconds, start since 1970."""
+
+    pid: int
+    host: str
+    memory: int
+    cpu: float
+    began: float
+
+
 class Observed(msgspec.Struct, tag=True, frozen=True):
     """Observation of a worker, for display only.
 
@@ -266,6 +276,8 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     """Newest epoch of its furthest source; `newest` is that of the slowest."""
     members: tuple[Member, ...] = ()
     """Steps of the fused chains under close observation."""
+    process: ProcessUse | None = None
+    """Its process, while a page is open."""
 
 
 ToMonitor: TypeAlias = (

@@ -25,6 +25,7 @@ from recovery.protocol import END, ROWS, Closely, Observe, Observed, ObservedHol
 from recovery.recorder import LogEntry, WorkerRecorder
 from runtime.control import JobStats
 from runtime.member_samples import MemberSamples
+from runtime.process_use import process_use
 from timely.data.batch import Batch, nbytes
 from timely.progress.tracker import culprits, frontier_at
 from timely.time import Summary, Time, minimal
@@ -145,6 +146,7 @@ class Observer:
         self._clock = clock
         self._counting: Counting | None = None
         self._members = MemberSamples(agent.worker, clock)
+        self._began = time.time()
         self._asked: Observe | None = None
         self._until = self._due = self._timed = 0.0
         self._counted = np.zeros((3, len(agent.layout.processors)))
@@ -327,6 +329,7 @@ class Observer:
             ),
             max(self._reached(), default=None),
             tuple(member for p in asked.closely if 0 <= p < processors for member in self._members.members(p)),
+            None if asked.sampled else process_use(self._began),
         )
 
     def _measure(self) -> None:

@@ -59,7 +59,7 @@ ROOMS = {
         "workspace program explain kept_input content_fingerprint read_ahead inputs outputs session job",
         *(
             "memory",
-            "observer member_samples store_client store_folder recovery_driver",
+            "observer member_samples process_use store_client store_folder recovery_driver",
             "page",
             "processes",
             "supervisor",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from monitor.coordination.cuts import Cuts, cut_event
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Send
-from monitor.coordination.events import Asked, Began, Event, Heard, Stored, Ticked
+from monitor.coordination.events import Asked, Began, Event, Heard, Hurried, Restarting, Stored, Ticked
 from monitor.coordination.handshake import another_program, refusal
 from monitor.coordination.intervals import Intervals
 from monitor.coordination.invariants import INVARIANTS
@@ -215,6 +215,14 @@ class Coordinator(JobState):
                 self._event("note", {"worker": worker, "text": text})
             case Began():
                 self._on_began()
+            case Hurried():
+                self.cuts.hurry()
+                self._cut()
+            case Restarting(worker, reason):
+                status = self.workers[worker]
+                if status.presence is Presence.ALIVE and self.phase is JobPhase.RUNNING:
+                    self._effects.append(Fence(status.place, status.incarnation, reason))
+                    self._lose([(status, reason)])
 
     # ------------------------------------------------------------------------------------------ the driver's side
 

@@ -51,6 +51,8 @@ interface Job {
   promises: Promised[];
   tree: Group;
   bars: string[];
+  /** Orders that this page takes: none without a token. */
+  acts: string[];
 }
 
 interface PictureNode {

@@ -31,7 +31,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from monitor.web.bounded import BODY_SECONDS, most_connections
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
-from monitor.web.questions import Ask, OfJob, OfOperator, OfProcessor, WhatIf, Why, WrongQuestion
+from monitor.web.questions import (
+    ACTS,
+    Act,
+    Ask,
+    OfJob,
+    OfOperator,
+    OfProcesses,
+    OfProcessor,
+    WhatIf,
+    Why,
+    WrongQuestion,
+)
 from monitor.web.view import BARS
 from recovery.guarantees.promises import as_plain
 from recovery.layout import Layout
@@ -74,7 +85,7 @@ def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
 
     `ask(question)` answers a question about the job where the job's state is.
     """
-    pages = _Pages(hub, ask, title)
+    pages = _Pages(hub, ask, title, bool(access.token))
     routes = [
         Route("/", pages.index),
         Route("/page/{name}", pages.file),
@@ -88,6 +99,8 @@ def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
         Route("/api/processor/{operator}/{worker}", pages.processor),
         Route("/api/why/{operator}/{worker}", pages.why),
         Route("/api/whatif", pages.whatif, methods=["POST"]),
+        Route("/api/processes", pages.processes),
+        Route("/api/act", pages.act, methods=["POST"]),
         Route("/metrics", pages.metrics),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
@@ -101,7 +114,8 @@ def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
 
 
 class _Pages:
-    def __init__(self, hub: Hub, ask: Ask, title: str) -> None:
+    def __init__(self, hub: Hub, ask: Ask, title: str, acts: bool) -> None:
+        self._acts = acts
         self._hub = hub
         self._ask = ask
         self._title = title
@@ -161,6 +175,7 @@ class _Pages:
                 "promises": [as_plain(promise) for promise in layout.promises],
                 "tree": self._hub.tree,
                 "bars": BARS,
+                "acts": ACTS if self._acts else (),
             }
         )
 
@@ -229,8 +244,7 @@ class _Pages:
             return _answer(await self._ask(Why(operator, worker)))
 
     async def whatif(self, request: Request) -> Response:
-        if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
-            raise HTTPException(415, "ask with application/json")
+        _must_be_json(request)
         try:
             failed = msgspec.json.decode(await _body(request), type=dict[str, list[str]])["failed"]
         except (msgspec.DecodeError, KeyError, RecursionError, UnicodeDecodeError) as error:
@@ -239,10 +253,34 @@ class _Pages:
             raise HTTPException(400, f"ask for at most {_MOST_NAMES} names at a time")
         return _answer(await self._ask(WhatIf(tuple(failed))))
 
+    async def processes(self, request: Request) -> Response:
+        return _answer(await self._ask(OfProcesses()))
+
+    async def act(self, request: Request) -> Response:
+        _must_be_json(request)
+        try:
+            act = msgspec.json.decode(await _body(request), type=_Order)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise HTTPException(400, f'say {{"what": one of {", ".join(ACTS)}, "worker": 1}}') from error
+        return _answer(await self._ask(Act(act.what, act.worker)))
+
     def _layout(self) -> Layout:
         if self._hub.layout is None:
             raise HTTPException(503, "no worker has joined yet")
         return self._hub.layout
+
+
+class _Order(msgspec.Struct):
+    """Body of an order."""
+
+    what: str
+    worker: int = -1
+
+
+def _must_be_json(request: Request) -> None:
+    """Refuse what a form of another site could send."""
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        raise HTTPException(415, "ask with application/json")
 
 
 async def _body(request: Request) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from monitor.coordination.options import Options
@@ -84,6 +85,15 @@ def processor_detail(options: Options, told: Told, operator: int, worker: int) -
         "collected": collected,
         **_numbers(told, worker, operator),
     }
+
+
+def processes(told: Told) -> list[dict[str, Any]]:
+    """Process of each worker with a report of it; `at` is the report's time."""
+    return [
+        {"worker": worker, "generation": said.generation, "at": at, **msgspec.structs.asdict(said.process)}
+        for worker, (at, said) in sorted(told.items())
+        if said.process is not None
+    ]
 
 
 def _options(options: Options, flat: int) -> list[tuple[Bound, tuple[Bound, ...]]]:

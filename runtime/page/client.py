@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from monitor.coordination.supervision import TimelineEvent
-from monitor.web.questions import JobState, WrongQuestion, answer
+from monitor.web.questions import Act, JobState, WrongQuestion, answer
 from monitor.web.recent_events import RecentEvents
 from monitor.web.view import Observation
 from runtime.control import cut, frame, put_out, take_in
@@ -41,6 +41,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 The pause doubles each time.
 """
 _LONG_LIFE = 60.0
+_NO_TOKEN = "only a page with a token takes orders: give --ui-host ADDRESS, and open the address that is printed"
 _LEAVE_SECONDS = 2.0
 
 
@@ -215,6 +216,8 @@ class PageClient:
             match message:
                 case Looking():
                     self._looking = message
+                case PageQuestion(number, Act()) if not self._serve.token:
+                    self._reply(self._sock, number, WrongQuestion(_NO_TOKEN, 403))
                 case PageQuestion(number, question):
                     answer(self._job, question, partial(self._reply, self._sock, number), self.publish)
 

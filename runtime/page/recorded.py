@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -80,6 +81,12 @@ class RecordedJob:
             table[_AT["logged_bytes"], sender[edge]] += sum(memoryview(entry.payload).nbytes for entry in entries)
         generation = self.saved.decision.generation if self.saved.decision is not None else 0
         return Observed(worker, generation, table.tobytes(), 0, 0, None)
+
+    settings: ClassVar[dict[str, str]] = {}
+
+    def act(self, what: str, worker: int) -> str:
+        """Refuse an order: nothing runs."""
+        raise WrongQuestion("the job is over: there is nothing to carry out an order", 503)
 
     def observe(self) -> Observation:
         """Observation of the job at its last recorded state."""

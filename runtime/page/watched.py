@@ -5,7 +5,7 @@ Part of the monitor, beside the coordinator. While no page is open workers are a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from monitor.coordination.coordinator import Coordinator
 from monitor.coordination.effects import Answered
@@ -14,7 +14,7 @@ from monitor.coordination.options import Options
 from monitor.coordination.supervision import Busy
 from monitor.explain.verdict import OVER
 from monitor.explain.what_if import targets
-from monitor.web.questions import Done
+from monitor.web.questions import ACTS, Done, WrongQuestion
 from monitor.web.view import Observation, WorkerView
 from recovery.protocol import Observe, Observed, ToWorker
 
@@ -37,6 +37,8 @@ class WatchedJob:
         ask: passes a question on to it.
         send: passes a message on to a worker.
         clock: gives seconds since 1970, and does not go back.
+        settings: effective options of the job.
+        acts: carries out an order, by its name, and says so in words.
     """
 
     def __init__(
@@ -45,7 +47,11 @@ class WatchedJob:
         ask: Callable[[Asked], None],
         send: Callable[[int, ToWorker], None],
         clock: Callable[[], float],
+        settings: dict[str, str] | None = None,
+        acts: Mapping[str, Callable[[int], str]] | None = None,
     ) -> None:
+        self.settings = settings or {}
+        self._acts = acts or {}
         self.coordinator = coordinator
         self.clock = clock
         self._ask = ask
@@ -114,6 +120,13 @@ class WatchedJob:
             verdict=verdict,
             read={w: (each.read, each.newest) for w, each in self._busy.items() if each.known},
         )
+
+    def act(self, what: str, worker: int) -> str:
+        """Carry out an order of a reader."""
+        act = self._acts.get(what)
+        if act is None:
+            raise WrongQuestion(f"an order is one of {', '.join(ACTS)}", 400)
+        return act(worker)
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         """Ask for the consequences of failures; `done` gets the answer later."""

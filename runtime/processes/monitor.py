@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Answered, Fail, Finished, Persist, Send
-from monitor.coordination.events import Began, Event, Heard, Stored, Ticked
+from monitor.coordination.events import Began, Event, Heard, Hurried, Restarting, Stored, Ticked
 from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import (
     Busy,
@@ -34,6 +34,8 @@ from monitor.coordination.supervision import (
     Stopping,
     TimelineEvent,
 )
+from monitor.coordination.workers import JobPhase
+from monitor.web.questions import WrongQuestion
 from recovery.layout import Layout
 from recovery.protocol import Observed, ToMonitor, Watermarks
 from runtime.control import (
@@ -116,7 +118,17 @@ class MonitorProcess:
         self._workers = WorkerConnections(
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
         )
-        self._watched = WatchedJob(self._coordinator, self._events.append, self._workers.send, self._now)
+        options = {
+            "store": str(watch.store),
+            "workers": str(self.layout.workers),
+            "heartbeat": f"{watch.beat_seconds:g} s" if watch.beat_seconds else "none",
+            "accepted functions": ", ".join(watch.accept) or "none",
+            "page": "with a token" if watch.page is not None and watch.page.token else "at loopback, without a token",
+            **versions(),
+        }
+        acts = {"stop": self._act_stop, "checkpoint": self._act_checkpoint, "restart": self._act_restart}
+        self._stop_request = StoreFolder(watch.store).stop_request
+        self._watched = WatchedJob(self._coordinator, self._events.append, self._workers.send, self._now, options, acts)
         folder = StoreFolder(watch.store).history
         self._history = HistoryRecorder(folder, self.layout, versions(), lambda text: self._tell(Note(text)))
         self._recorded: tuple[object, int] | None = None
@@ -156,6 +168,28 @@ class MonitorProcess:
         self._tell(Note(text))
         if kind:
             self._events.append(Happened(kind, {"text": text}))
+
+    def _act_stop(self, _: int) -> str:
+        self._must_run("stop")
+        self._stop_request.touch(0o600)
+        return "the job has been asked to stop, as by falkirk stop"
+
+    def _act_checkpoint(self, _: int) -> str:
+        self._must_run("make a checkpoint")
+        self._events.append(Hurried())
+        return "each group is cut as soon as something new is complete: the table of checkpoints shows it"
+
+    def _act_restart(self, worker: int) -> str:
+        self._must_run("restart a worker")
+        if worker not in self._coordinator.workers:
+            raise WrongQuestion(f"there is no worker {worker}: the job has {self.layout.workers}", 404)
+        self._events.append(Restarting(worker, "was restarted from the page"))
+        return f"worker {worker} is ended, and another process takes its place, as after a failure"
+
+    def _must_run(self, what: str) -> None:
+        """Refuse an order while the job does not run."""
+        if self._over or self._coordinator.phase is not JobPhase.RUNNING:
+            raise WrongQuestion(f"the job cannot {what} now: it is {self._coordinator.phase.value}", 503)
 
     def run(self, said: list[ToChild]) -> None:
         """Coordinate the job until the supervisor is gone.

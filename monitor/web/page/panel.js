@@ -3,6 +3,7 @@
 import { ask } from "./live.js";
 import { Checkpoints } from "./checkpoints.js";
 import { Members, membersTable } from "./members.js";
+import { Processes } from "./processes.js";
 import { choose, state } from "./state.js";
 import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
 
@@ -99,6 +100,7 @@ export class Panel {
     this.live = true;
     this.members = new Members();
     this.cuts = new Checkpoints(job);
+    this.processes = new Processes(job, () => this.show());
     /** Called when an answer has come. */
     this.answered = () => {};
     this.lost = false;
@@ -166,6 +168,7 @@ export class Panel {
       this.promises(),
       html("h3", {}, "Held"),
       html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, this.totals.kept === null ? "–" : `${bytes(this.totals.kept)}, ${Math.round(100 * (this.totals.covered ?? 0))} % of the epochs since the last cut`)),
+      ...this.processes.list(),
       ...this.rollbacks.list(),
       ...this.cuts.list(this.events),
       this.verdict?.trace ? html("h3", {}, "Traceback") : "",

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,13 +54,13 @@ def serving(job: StandingJob, token: str = "", moves: bool = True) -> Iterator[s
 
 @contextmanager
 def running(
-    folder: Path, workers: int = 2, monitor: Path | None = None, flow: Any = build, **args: Any
+    folder: Path, workers: int = 2, monitor: Path | None = None, flow: Any = build, token: str = "", **args: Any
 ) -> Iterator[tuple[str, Job]]:
     """The address of the page of a job with real processes that goes on until the end of the block.
 
-    `monitor`: of one that was started apart; `flow`: another program, with its arguments.
+    `monitor`: of one that was started apart; `flow`: another program, with its arguments; `token`: of its page.
     """
-    with closing(open_page("words", port=0)) as page:
+    with closing(replace(open_page("words", port=0), token=token)) as page:
         if flow is build:
             args = {"records": 10**7, "per_second": 2000, **args}
         program = Program(flow=flow, args={"folder": str(folder), **args})
