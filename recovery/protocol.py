@@ -108,7 +108,7 @@ class Durable(msgspec.Struct, tag=True, frozen=True):
     written: float = 0.0
     """Seconds from then until they were durable."""
     size: int = 0
-    """Bytes of the segment that holds it; of several cuts, if they were written together."""
+    """Bytes of its segment, shared with cuts written together."""
 
 
 class Drained(msgspec.Struct, tag=True, frozen=True):

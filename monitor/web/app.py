@@ -278,7 +278,7 @@ class _Order(msgspec.Struct):
 
 
 def _must_be_json(request: Request) -> None:
-    """Refuse what a form of another site could send."""
+    """Refuse other types, as a form of another site could send them."""
     if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
         raise HTTPException(415, "ask with application/json")
 
