@@ -80,6 +80,8 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     """Shape of its operator's state; None in stores of earlier versions."""
     bare: bool = False
     """True if nothing of it is persisted, not even messages into later epochs."""
+    members: tuple[str, ...] = ()
+    """Names of the operators of a fused chain, in order; none of a single operator."""
 
     @property
     def nothing(self) -> Bound:
@@ -373,6 +375,7 @@ def _info(
         repeats=repeats,
         state=_shape(operator),
         bare=policy.saves == Saves.NOTHING,
+        members=tuple(each.name for each in processor.nodes) if len(processor.nodes) > 1 else (),
     )
 
 

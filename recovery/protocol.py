@@ -107,6 +107,8 @@ class Durable(msgspec.Struct, tag=True, frozen=True):
     """Seconds from then until the pieces were made, in between other work."""
     written: float = 0.0
     """Seconds from then until they were durable."""
+    size: int = 0
+    """Bytes of its segment, shared with cuts written together."""
 
 
 class Drained(msgspec.Struct, tag=True, frozen=True):
@@ -254,6 +256,16 @@ class Exposed(msgspec.Struct, frozen=True, array_like=True):
     each: float | None
 
 
+class ProcessUse(msgspec.Struct, frozen=True, array_like=True):
+    """Process of a worker: resident bytes, processor seconds, start since 1970."""
+
+    pid: int
+    host: str
+    memory: int
+    cpu: float
+    began: float
+
+
 class Observed(msgspec.Struct, tag=True, frozen=True):
     """Observation of a worker, for display only.
 
@@ -282,6 +294,8 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     exposed: Exposed | None = None
     ends: tuple[EpochEnds, ...] = ()
     """Known ends of epochs cut by a clock, without their partitions."""
+    process: ProcessUse | None = None
+    """Its process, while a page is open."""
 
 
 ToMonitor: TypeAlias = (

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from monitor.coordination.cuts import Cuts, cut_event
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Send
-from monitor.coordination.events import Asked, Began, Event, Expected, Heard, Stored, Ticked
+from monitor.coordination.events import Asked, Began, Event, Expected, Heard, Hurried, Restarting, Stored, Ticked
 from monitor.coordination.handshake import another_program, refusal
 from monitor.coordination.intervals import Intervals
 from monitor.coordination.invariants import INVARIANTS
@@ -220,6 +220,14 @@ class Coordinator(JobState):
                 self._event("note", {"worker": worker, "text": text})
             case Began():
                 self._on_began()
+            case Hurried():
+                self.cuts.hurry()
+                self._cut()
+            case Restarting(worker, reason):
+                status = self.workers[worker]
+                if status.presence is Presence.ALIVE and self.phase is JobPhase.RUNNING:
+                    self._effects.append(Fence(status.place, status.incarnation, reason))
+                    self._lose([(status, reason)])
 
     # ------------------------------------------------------------------------------------------ the driver's side
 
@@ -624,7 +632,8 @@ class Coordinator(JobState):
         began = self.cuts.durable(message.group, status.worker, message.at)
         cut = cut_event(message.group, message.at)
         phases = {"waited": message.waited, "made": message.made, "written": message.written}
-        self._event("durable", {"worker": status.worker, **cut, **phases})
+        written: dict[str, Value] = {"bytes": message.size} if message.size else {}
+        self._event("durable", {"worker": status.worker, **cut, **phases, **written})
         if began is not None:
             self._event("checkpoint", {**cut, "seconds": self._now - began})
             note = self._intervals.durable(message, self._now - began, self._now)

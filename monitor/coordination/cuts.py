@@ -44,6 +44,8 @@ class _Group:
     """Upper limit of the interval, in seconds or epochs, after a restart."""
     beyond: Collection[tuple[int, Bound]]
     """Bounds of survivors, with their depths: all within the first cut."""
+    hurried: bool = False
+    """True if the next cut comes as soon as there is something new."""
 
 
 class Cuts:
@@ -102,15 +104,22 @@ class Cuts:
                 continue
             if (
                 upto[0] == NEVER
+                or group.hurried
                 or (info.seconds is not None and now - group.at >= min(info.seconds, group.most))
                 or (info.epochs is not None and upto[0] - last[0] >= min(info.epochs, group.most))
             ):
                 group.most *= 2
+                group.hurried = False
                 group.beyond = ()
                 workers = [worker for worker, there in enumerate(group.last) if there != cut and within(there, cut)]
                 group.cut, group.at, group.missing, group.upto = cut, now, set(workers), upto
                 found.append((number, cut, workers))
         return found
+
+    def hurry(self) -> None:
+        """Have every group cut as soon as there is something new, once."""
+        for group in self._groups:
+            group.hurried = True
 
     @property
     def outstanding(self) -> list[tuple[int, Bound]]:

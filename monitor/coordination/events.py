@@ -60,6 +60,32 @@ class Asked:
     failed: tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Hurried:
+    """Order: cut every group as soon as it has something new, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """Order: end the process of a worker, for another one to take its place."""
+
+    worker: int
+    reason: str
+
+
 Event: TypeAlias = (
-    Began | Heard | Lost | Noted | ProgramFailed | Stopping | Busy | Happened | Expected | Stored | Ticked | Asked
+    Began
+    | Heard
+    | Lost
+    | Noted
+    | ProgramFailed
+    | Stopping
+    | Busy
+    | Happened
+    | Expected
+    | Stored
+    | Ticked
+    | Asked
+    | Hurried
+    | Restarting
 )

@@ -49,6 +49,8 @@ class Verdict(msgspec.Struct, frozen=True):
     processor: int = -1
     worker: int = -1
     trace: str = ""
+    name: str = ""
+    """Operator concerned, one of several in a fused chain."""
 
     @property
     def alarm(self) -> bool:
@@ -127,7 +129,7 @@ class Judge:
             halt, seconds = self._halt, max(0.0, now - self._halted)
             place = f"{halt['name']}@{halt['worker']}" if halt["name"] else f"worker {halt['worker']}"
             text = f"stuck for {seconds:.0f} s in {place}, waiting for {halt['what']}"
-            return Verdict("stuck", text, self._halted, halt["processor"], halt["worker"])
+            return Verdict("stuck", text, self._halted, halt["processor"], halt["worker"], name=halt["name"])
         return found
 
 

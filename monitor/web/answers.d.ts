@@ -15,6 +15,8 @@ interface Operator {
   chain: boolean;
   history: boolean;
   group: number;
+  /** The operators of a fused chain, in order; none of a single one. */
+  members: string[];
 }
 
 interface Cause {
@@ -50,6 +52,8 @@ interface Job {
   tree: Group;
   bars: string[];
   several: boolean;
+  /** Orders that this page takes: none without a token. */
+  acts: string[];
 }
 
 interface ListedJob {
@@ -119,6 +123,8 @@ interface Verdict {
   since: number;
   processor: number;
   worker: number;
+  /** The operator concerned, one of several in a fused chain. */
+  name: string;
   trace: string;
   alarm: boolean;
   over: boolean;
@@ -246,4 +252,27 @@ interface SpaceTimes {
   lanes: [number, number][];
   rows: TimesRow[];
   cases: LaneCase[];
+}
+
+/** A member of a fused chain: `spent` microseconds, `share` of the chain's time; null: not known yet. */
+interface MemberRow {
+  name: string;
+  taken: number;
+  spent: number;
+  share: number;
+  rate: number | null;
+  busy: number | null;
+  skew: number | null;
+  /** Microseconds spent by each worker. */
+  on: number[];
+}
+
+/** A cut of the timeline: its events, and seconds until it was durable and in W; null: not yet. */
+interface CutShown {
+  key: string;
+  event: Happening;
+  at: number;
+  workers: Happening[];
+  durable: number | null;
+  safe: number | null;
 }

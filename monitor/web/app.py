@@ -34,9 +34,12 @@ from monitor.web.bounded import BODY_SECONDS, most_connections
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
 from monitor.web.questions import (
+    ACTS,
+    Act,
     Ask,
     OfJob,
     OfOperator,
+    OfProcesses,
     OfProcessor,
     OfRestart,
     OfTimes,
@@ -68,6 +71,8 @@ _MOST_NAMES = 256
 
 _ANSWER_SECONDS = 2.0
 """Longest wait for a job in the list of jobs, in seconds."""
+
+_NO_TOKEN = "only a page with a token takes orders: give --ui-host ADDRESS, and open the address that is printed"
 
 _MOST_CLOSELY = 16
 """Most operators under close observation for one page."""
@@ -109,7 +114,7 @@ class Shown:
 
 def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
     """Web application of a page: each job at `job/KEY/`, one alone at `/` too, several as a list there."""
-    site = _Site(jobs)
+    site = _Site(jobs, bool(access.token))
     routes: list[BaseRoute] = [Route("/api/jobs", site.jobs)]
     for job in jobs:
         pages = _Pages(job, site)
@@ -132,8 +137,10 @@ def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
 class _Site:
     """All jobs of a page, and its open streams."""
 
-    def __init__(self, jobs: Sequence[Shown]) -> None:
+    def __init__(self, jobs: Sequence[Shown], acts: bool) -> None:
         self._jobs = jobs
+        self.acts = acts
+        """True if orders are taken: only behind a token."""
         self._streams = 0
 
     @property
@@ -212,6 +219,8 @@ class _Pages:
             Route("/api/why/{operator}/{worker}", self.why),
             Route("/api/whatif", self.whatif, methods=["POST"]),
             Route("/api/spacetime", self.spacetime),
+            Route("/api/processes", self.processes),
+            Route("/api/act", self.act, methods=["POST"]),
             Route("/metrics", self.metrics),
         ]
 
@@ -246,6 +255,7 @@ class _Pages:
                         "chain": info.chain,
                         "history": info.history,
                         "group": info.group,
+                        "members": info.members,
                     }
                     for info in layout.processors
                 ],
@@ -263,6 +273,7 @@ class _Pages:
                 "tree": self._hub.tree,
                 "bars": BARS,
                 "several": self._site.several,
+                "acts": ACTS if self._site.acts else (),
             }
         )
 
@@ -352,8 +363,7 @@ class _Pages:
             raise
 
     async def whatif(self, request: Request) -> Response:
-        if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
-            raise HTTPException(415, "ask with application/json")
+        _must_be_json(request)
         try:
             failed = msgspec.json.decode(await _body(request), type=dict[str, list[str]])["failed"]
         except (msgspec.DecodeError, KeyError, RecursionError, UnicodeDecodeError) as error:
@@ -361,6 +371,19 @@ class _Pages:
         if len(failed) > _MOST_NAMES:
             raise HTTPException(400, f"ask for at most {_MOST_NAMES} names at a time")
         return _answer(await self._ask(WhatIf(tuple(failed))))
+
+    async def processes(self, request: Request) -> Response:
+        return _answer(await self._ask(OfProcesses()))
+
+    async def act(self, request: Request) -> Response:
+        if not self._site.acts:
+            raise HTTPException(403, _NO_TOKEN)
+        _must_be_json(request)
+        try:
+            act = msgspec.json.decode(await _body(request), type=_Order)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise HTTPException(400, f'say {{"what": one of {", ".join(ACTS)}, "worker": 1}}') from error
+        return _answer(await self._ask(Act(act.what, act.worker)))
 
     def _layout(self) -> Layout:
         if self._hub.layout is None:
@@ -373,6 +396,19 @@ async def _file(request: Request) -> Response:
     if path is None:
         raise HTTPException(404, "there is no such file")
     return FileResponse(path, media_type=_TYPES[path.suffix])
+
+
+class _Order(msgspec.Struct):
+    """Body of an order."""
+
+    what: str
+    worker: int = -1
+
+
+def _must_be_json(request: Request) -> None:
+    """Refuse other types, as a form of another site could send them."""
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        raise HTTPException(415, "ask with application/json")
 
 
 async def _body(request: Request) -> bytes:

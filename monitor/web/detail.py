@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from monitor.coordination.options import Options
@@ -86,6 +87,15 @@ def processor_detail(options: Options, told: Told, operator: int, worker: int) -
     }
 
 
+def processes(told: Told) -> list[dict[str, Any]]:
+    """Process of each worker with a report of it; `at` is the report's time."""
+    return [
+        {"worker": worker, "generation": said.generation, "at": at, **msgspec.structs.asdict(said.process)}
+        for worker, (at, said) in sorted(told.items())
+        if said.process is not None
+    ]
+
+
 def _options(options: Options, flat: int) -> list[tuple[Bound, tuple[Bound, ...]]]:
     low = options.low(flat)
     return [option for option in options.chains[flat] if option[0] >= low]
@@ -113,4 +123,5 @@ def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:
         for each in report.members
         if each.processor == operator
     ]
+    numbers["at"] = told[worker][0]
     return {"progress": progress, "frontier": frontier, "working": working, "members": members, **numbers}

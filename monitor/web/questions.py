@@ -15,7 +15,7 @@ import msgspec
 from monitor.coordination.effects import Answer
 from monitor.coordination.options import Options
 from monitor.explain.why import plain_bound, why_progress, why_rollback
-from monitor.web.detail import operator_detail, processor_detail
+from monitor.web.detail import operator_detail, processes, processor_detail
 from monitor.web.spacetime import kept_times, restart_now
 from monitor.web.view import Observation
 from recovery.protocol import Observed
@@ -66,7 +66,20 @@ class OfRestart(msgspec.Struct, tag=True, frozen=True):
     """Question: rollback frontiers of a restart now, as `Restart`."""
 
 
-Question: TypeAlias = OfJob | OfOperator | OfProcessor | Why | WhatIf | OfTimes | OfRestart
+class OfProcesses(msgspec.Struct, tag=True, frozen=True):
+    """Question: processes of the workers, and settings of the job."""
+
+
+class Act(msgspec.Struct, tag=True, frozen=True):
+    """Order of a reader: one of `ACTS`; `worker` for a restart."""
+
+    what: str
+    worker: int = -1
+
+
+ACTS = ("stop", "checkpoint", "restart")
+
+Question: TypeAlias = OfJob | OfOperator | OfProcessor | Why | WhatIf | OfTimes | OfRestart | OfProcesses | Act
 
 
 class JobState(Protocol):
@@ -82,6 +95,13 @@ class JobState(Protocol):
 
     def observe(self) -> Observation | None:
         """Job as it is now; None as long as no worker has joined."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Effective options of the job, without secrets."""
+
+    def act(self, what: str, worker: int) -> str:
+        """Carry out an order; returns the outcome in words, or raises WrongQuestion."""
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         """Ask for the consequences if these failed.
@@ -124,6 +144,10 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
                 reply(_json(processor_detail(_known(job, operator, worker), job.told, operator, worker)))
             case Why(operator, worker, epoch):
                 reply(_json(_why(job, operator, worker, epoch)))
+            case OfProcesses():
+                reply(_json({"processes": processes(job.told), "settings": job.settings}))
+            case Act(what, worker):
+                reply(_json({"text": job.act(what, worker)}))
             case WhatIf(failed):
                 job.what_if(failed, lambda found: reply(_of_failure(found)))
             case OfTimes():

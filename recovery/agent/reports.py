@@ -31,6 +31,8 @@ class Reports:
         self._reported_at = float("-inf")
         self._made: dict[int, float] = {}
         """Time of each group's last made cut."""
+        self._size = 0
+        """Bytes of the segment last written."""
         self._joins_when_noted = False
         self._kept_here: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """Channels within this worker, by group and depth of the receiver.
@@ -114,6 +116,7 @@ class Reports:
         gathered, self.gathered = self.gathered, []
         if segment is not None:
             self.sealed = gathered
+            self._size = sum(memoryview(part).nbytes for part in segment[1])
             self._own.effects.append(Put(*segment))
         else:  # what they tell of was durable before
             self._send(gathered)
@@ -127,13 +130,13 @@ class Reports:
     def send_sealed(self) -> None:
         """Send the reports of the durable segment."""
         sealed, self.sealed = self.sealed, []
-        self._send(sealed)
+        self._send(sealed, self._size)
 
-    def _send(self, reports: list[ToMonitor]) -> None:
+    def _send(self, reports: list[ToMonitor], size: int = 0) -> None:
         own = self._own
         for report in reports:
             if isinstance(report, Durable):
-                report = replace(report, written=own.now - self._made.get(report.group, own.now))
+                report = replace(report, written=own.now - self._made.get(report.group, own.now), size=size)
             own.report(report)
             if isinstance(report, Restored | Join):
                 own.noted = report.generation

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -64,6 +65,12 @@ class KeptJob:
             verdict=self.verdict,
             live=False,
         )
+
+    settings: ClassVar[dict[str, str]] = {}
+
+    def act(self, what: str, worker: int) -> str:
+        """Refuse an order: nothing runs."""
+        raise WrongQuestion("the job is over: there is nothing to carry out an order", 503)
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         """Rollback frontiers of a restart.

@@ -5,7 +5,7 @@ Part of the monitor, beside the coordinator. While no page is open workers are a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from monitor.coordination.workers import JobPhase
 from monitor.explain.exposure import Danger
 from monitor.explain.verdict import OVER
 from monitor.explain.what_if import targets
-from monitor.web.questions import Done
+from monitor.web.questions import ACTS, Done, WrongQuestion
 from monitor.web.view import Gone, Observation, WorkerView, counted
 from recovery.protocol import Observe, Observed, ToWorker
 from runtime.page.exposing import Exposing
@@ -44,6 +44,8 @@ class WatchedJob:
         send: passes a message on to a worker.
         clock: gives seconds since 1970, and does not go back.
         before: events that earlier monitors have noted.
+        settings: effective options of the job.
+        acts: carries out an order, by its name, and says so in words.
     """
 
     def __init__(
@@ -53,7 +55,11 @@ class WatchedJob:
         send: Callable[[int, ToWorker], None],
         clock: Callable[[], float],
         before: Iterable[KeptEvent] = (),
+        settings: dict[str, str] | None = None,
+        acts: Mapping[str, Callable[[int], str]] | None = None,
     ) -> None:
+        self.settings = settings or {}
+        self._acts = acts or {}
         self.coordinator = coordinator
         self.clock = clock
         self._ask = ask
@@ -142,6 +148,13 @@ class WatchedJob:
             exposure=self._exposure if coordinator.phase is JobPhase.RUNNING else (),
             gone=dict(self._gone),
         )
+
+    def act(self, what: str, worker: int) -> str:
+        """Carry out an order of a reader."""
+        act = self._acts.get(what)
+        if act is None:
+            raise WrongQuestion(f"an order is one of {', '.join(ACTS)}", 400)
+        return act(worker)
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         """Ask for the consequences of failures; `done` gets the answer later."""

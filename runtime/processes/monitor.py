@@ -17,7 +17,7 @@ import time
 
 from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Answered, Fail, Finished, Persist, Send
-from monitor.coordination.events import Began, Event, Expected, Heard, Stored, Ticked
+from monitor.coordination.events import Began, Event, Expected, Heard, Hurried, Restarting, Stored, Ticked
 from monitor.coordination.supervision import (
     Busy,
     Fence,
@@ -30,6 +30,8 @@ from monitor.coordination.supervision import (
     Stopping,
     TimelineEvent,
 )
+from monitor.coordination.workers import JobPhase
+from monitor.web.questions import WrongQuestion
 from recovery.layout import Layout
 from recovery.protocol import Observed, Watermarks
 from runtime.control import (
@@ -108,7 +110,18 @@ class MonitorProcess:
         self._workers = WorkerConnections(
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
         )
-        self._watched = WatchedJob(self._coordinator, self._events.append, self._workers.send, self._now, saved.events)
+        options = {
+            "store": str(watch.store),
+            "workers": str(self.layout.workers),
+            "heartbeat": f"{watch.beat_seconds:g} s" if watch.beat_seconds else "none",
+            "accepted functions": ", ".join(watch.accept) or "none",
+            **versions(),
+        }
+        acts = {"stop": self._act_stop, "checkpoint": self._act_checkpoint, "restart": self._act_restart}
+        self._stop_request = StoreFolder(watch.store).stop_request
+        self._watched = WatchedJob(
+            self._coordinator, self._events.append, self._workers.send, self._now, saved.events, options, acts
+        )
         folder = StoreFolder(watch.store).history
         self._history = HistoryRecorder(folder, self.layout, versions(), lambda text: self._tell(Note(text)))
         self._recorded: tuple[object, int] | None = None
@@ -121,6 +134,28 @@ class MonitorProcess:
         self._page = LivePage(
             self._selector, door, self.layout, self._watched, lambda text: self._tell(Note(text)), saved.events
         )
+
+    def _act_stop(self, _: int) -> str:
+        self._must_run("stop")
+        self._stop_request.touch(0o600)
+        return "the job has been asked to stop, as by falkirk stop"
+
+    def _act_checkpoint(self, _: int) -> str:
+        self._must_run("make a checkpoint")
+        self._events.append(Hurried())
+        return "each group is cut as soon as something new is complete: the table of checkpoints shows it"
+
+    def _act_restart(self, worker: int) -> str:
+        self._must_run("restart a worker")
+        if worker not in self._coordinator.workers:
+            raise WrongQuestion(f"there is no worker {worker}: the job has {self.layout.workers}", 404)
+        self._events.append(Restarting(worker, "was restarted from the page"))
+        return f"worker {worker} is ended, and another process takes its place, as after a failure"
+
+    def _must_run(self, what: str) -> None:
+        """Refuse an order while the job does not run."""
+        if self._over or self._coordinator.phase is not JobPhase.RUNNING:
+            raise WrongQuestion(f"the job cannot {what} now: it is {self._coordinator.phase.value}", 503)
 
     def run(self, said: list[ToChild]) -> None:
         """Coordinate the job until the supervisor is gone.

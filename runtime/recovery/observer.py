@@ -25,11 +25,12 @@ from recovery.agent.agent import Agent
 from recovery.layout import EdgeInfo
 from recovery.memory.recorder import WorkerRecorder
 from recovery.memory.records import LogEntry
-from recovery.protocol import END, ROWS, Closely, Exposed, Member, Observe, Observed, ObservedHold, Working
+from recovery.protocol import END, ROWS, Closely, Exposed, Observe, Observed, ObservedHold, Working
 from recovery.rollback.exposed import exposed
 from runtime.control import JobStats
+from runtime.recovery.member_samples import MemberSamples
+from runtime.recovery.process_use import process_use
 from timely.data.batch import Batch, nbytes
-from timely.operators.stateless import Measured, Stateless
 from timely.progress.tracker import culprits, frontier_at
 from timely.time import Summary, Time, minimal
 from timely.worker import restoring
@@ -148,8 +149,8 @@ class Observer:
         self._session = session
         self._clock = clock
         self._counting: Counting | None = None
-        self._members: dict[int, list[Measured]] = {}
-        """Measured steps of each fused chain, by processor."""
+        self._members = MemberSamples(agent.worker, clock)
+        self._began = time.time()
         self._asked: Observe | None = None
         self._until = self._due = self._timed = 0.0
         self._counted = np.zeros((3, len(agent.layout.processors)))
@@ -182,16 +183,14 @@ class Observer:
         self._asked = message
         self._until = now + message.seconds
         if message.sampled:
-            self._unmeasure()
+            self._members.want(())
             if self._counting is None and now >= self._window:
                 self._count_from(now)
             return
         if self._counting is None:
             self._gap = now
             self._count_from(now)
-        for p, runtime in enumerate(self._agent.worker.runtimes):
-            if p not in self._members and isinstance(runtime.operator, Stateless) and len(runtime.processor.nodes) > 1:
-                self._members[p] = runtime.operator.measure(self._clock)
+        self._members.want(message.closely)
 
     def _count_from(self, now: float) -> None:
         self._window = now
@@ -210,13 +209,6 @@ class Observer:
             restoring.watch_split(self._agent.worker, None)
         self._gap, self._window = now, now + (_WINDOWS - 1) * _WINDOW_SECONDS
 
-    def _unmeasure(self) -> None:
-        for p in self._members:
-            operator = self._agent.worker.runtimes[p].operator
-            if isinstance(operator, Stateless):
-                operator.measure(None)
-        self._members.clear()
-
     def turn(self) -> Observed | None:
         """Make an observation after a turn of the worker, if one is due."""
         asked = self._asked
@@ -224,13 +216,14 @@ class Observer:
             return None
         if self._counting is not None:
             self._counting.rest()
+        self._members.turn()
         now = self._clock()
         if now >= self._until:
             self._asked = None
             self._reading.clear()
             self._stop_counting(now)
             self._gap = 0.0
-            self._unmeasure()
+            self._members.want(())
             return None
         if asked.sampled and now >= self._window + (_WINDOW_SECONDS if self._counting is not None else 0.0):
             if self._counting is None:
@@ -339,14 +332,11 @@ class Observer:
                 if job.operator in self._named
             ),
             max(self._reached(), default=None),
-            tuple(
-                Member(p, ", ".join(stage.name for stage in step.stages), step.taken, round(step.seconds * 1e6))
-                for p in asked.closely
-                for step in self._members.get(p, ())
-            ),
+            tuple(member for p in asked.closely if 0 <= p < processors for member in self._members.members(p)),
             self._agent.incarnation,
             self._exposed(),
             tuple(replace(each, partitions=()) for each in self._agent.known_ends.all()),
+            None if asked.sampled else process_use(self._began),
         )
 
     def _waiting(self) -> dict[int, list[Time]]:

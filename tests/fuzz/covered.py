@@ -120,6 +120,7 @@ NO_NEED: dict[str, str] = {
     "libraries.spark.client.tasks:Tasks._run": _PROGRAM,
     "runtime.processes.standalone_monitor:_process_of": "the kernel's word on who is at the other end of a socket",
     "monitor.web.app:_Pages.whatif": "see tests/monitor/web",
+    "monitor.web.app:_Pages.act": "see tests/monitor/web",
     "monitor.web.detail:_numbers": _TABLE,
     "monitor.web.view:View._hear": _TABLE,
     "monitor.web.view:View.rows": _MEMORY,

@@ -100,6 +100,11 @@ class Stateless(Operator):
         self._steps = tuple((each.stages, each) for each in counting)
         return counting
 
+    @property
+    def steps(self) -> tuple[tuple[Stage, ...], ...]:
+        """Stages of each step, in order."""
+        return tuple(chain for chain, _ in self._steps)
+
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         current = batch
         doing: tuple[Stage, ...] = ()

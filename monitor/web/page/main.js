@@ -4,6 +4,7 @@ import { Camera } from "./camera.js";
 import { Exposure } from "./exposure.js";
 import { Graph, markers } from "./graph.js";
 import { ask, Stream } from "./live.js";
+import { drawMembers } from "./members.js";
 import { Panel } from "./panel.js";
 import { Rollbacks } from "./rollback.js";
 import { Search } from "./search.js";
@@ -94,7 +95,7 @@ const exposure = new Exposure($("exposure"), job, expose);
 const panel = new Panel($("panel"), job, whatif, rollbacks);
 const spacetime = new SpaceTime($("spacetime"), job, whatif, rollbacks, () => page);
 const timeline = new Timeline($("time"));
-const search = new Search($("search"), (operator) => choose({ sel: job.operators[operator].name, worker: null }));
+const search = new Search($("search"), (operator, member) => choose({ sel: job.operators[operator].name, worker: null, member }));
 search.operators = job.operators;
 
 const graph = new Graph($("camera"), stage, {
@@ -111,8 +112,8 @@ const graph = new Graph($("camera"), stage, {
     else choose({ sel: node.key, worker: state.worker ?? "0" });
   },
   fold(key) {
-    const inside = (other) => other === key || other.startsWith(`${key}/`) || other.startsWith(`${key}:`);
-    choose({ close: [...new Set([...state.close, key])], open: state.open.filter((other) => !inside(other)) });
+    const within = (other) => other === key || other.startsWith(`${key}/`) || other.startsWith(`${key}:`);
+    choose({ close: [...new Set([...state.close, key])], open: state.open.filter((other) => !within(other)) });
   },
 });
 
@@ -167,7 +168,21 @@ function select(move) {
   if (panel.node && panel.node.operator === null && job.operators.some((each) => each.name === state.sel)) panel.node = null;
   if (move && at !== null) camera.show(page.nodes[at]);
   panel.show();
+  inside();
 }
+
+/** Draw the members of the chosen chain inside its node, over what is below it. */
+function inside() {
+  const at = chosenNode();
+  graph.parts.forEach(({ group }, index) => index !== at && group.querySelector(".inside")?.remove());
+  const info = job.operators.find((each) => each.name === state.sel);
+  if (at === null || !info?.members.length || page.nodes[at].operator === null) return;
+  const { group } = graph.parts[at];
+  const workers = panel.answers?.key.startsWith(`${state.sel}@`) ? (panel.answers.all?.workers ?? []) : [];
+  drawMembers(group, page.nodes[at], info.members, panel.members.rows(workers), state.member ?? (verdict?.alarm ? verdict.name : null));
+  if (group.nextSibling) graph.layer.append(group);
+}
+panel.answered = inside;
 
 let seen = 0;
 let panelShown = 0;
@@ -340,10 +355,14 @@ onChoice((changed) => {
   if (changed.has("sel") && !reveal()) {
     select(true);
     stream.connect();
-  } else if (changed.has("worker") || changed.has("epoch")) panel.show();
+  } else if (changed.has("worker") || changed.has("epoch") || changed.has("member")) {
+    panel.show();
+    inside();
+  }
   if (changed.has("open") || changed.has("close")) redraw();
   if (changed.has("bars")) stream.connect();
   if (changed.has("card")) marked();
+  if (changed.has("cut")) panel.show();
   if (changed.has("exposed") || changed.has("sel") || changed.has("worker")) {
     exposure.asked = 0;
     exposure.hear(exposure.dangers);
@@ -386,7 +405,7 @@ addEventListener("keydown", (event) => {
   } else if (event.key === "/") {
     event.preventDefault();
     search.focus();
-  } else if (event.key === "Escape") choose(whatif.on ? { ask: null } : rollbacks.on ? { card: null } : { sel: null, worker: null, region: null });
+  } else if (event.key === "Escape") choose(whatif.on ? { ask: null } : rollbacks.on ? { card: null } : state.cut !== null ? { cut: null } : { sel: null, worker: null, region: null });
   else if (event.key === "+" || event.key === "=") camera.zoom(1.25);
   else if (event.key === "-") camera.zoom(0.8);
   else if (event.key === "f") camera.fit();

@@ -1,6 +1,9 @@
 // The panel at the side: the job as a whole, or one operator, or one processor and what holds it back.
 
 import { ask } from "./live.js";
+import { Checkpoints } from "./checkpoints.js";
+import { Members, membersTable } from "./members.js";
+import { Processes } from "./processes.js";
 import { choose, state } from "./state.js";
 import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
 
@@ -95,6 +98,11 @@ export class Panel {
     /** @type {Verdict | null} */
     this.verdict = null;
     this.live = true;
+    this.members = new Members();
+    this.cuts = new Checkpoints(job);
+    this.processes = new Processes(job, () => this.show());
+    /** Called when an answer has come. */
+    this.answered = () => {};
     this.lost = false;
   }
 
@@ -113,6 +121,7 @@ export class Panel {
   show() {
     if (this.whatif.on) this.put(this.whatif.panel(this.job));
     else if (this.rollbacks.on) this.put(this.rollbacks.panel());
+    else if (state.cut !== null) this.put(this.cuts.panel(this.events));
     else if (this.node && this.node.operator === null) this.put(this.group(this.node));
     else if (this.operator === null) this.put(this.overview());
     else {
@@ -138,7 +147,9 @@ export class Panel {
       const asked = [ask(`api/operator/${operator}`)];
       if (worker !== null) asked.push(ask(`api/processor/${operator}/${worker}`), ask(`api/why/${operator}/${worker}${about}`));
       const [all, one, why] = await Promise.all(asked);
+      this.members.take(state.sel ?? "", all.workers);
       if (key === this.key) this.answers = { key, all, one, why };
+      this.answered();
     } catch (problem) {
       if (!this.answers) this.answers = { key, error: wordsOf(problem) };
     }
@@ -162,7 +173,9 @@ export class Panel {
       this.promises(),
       html("h3", {}, "Held"),
       html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, this.totals.kept === null ? "–" : `${bytes(this.totals.kept)}, ${Math.round(100 * (this.totals.covered ?? 0))} % of the epochs since the last cut`)),
+      ...this.processes.list(),
       ...this.rollbacks.list(),
+      ...this.cuts.list(this.events),
       this.verdict?.trace ? html("h3", {}, "Traceback") : "",
       this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
       bad.length ? html("h3", {}, "Failures and errors") : "",
@@ -217,7 +230,7 @@ export class Panel {
     const answers = this.answers;
     if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
     if (!answers) return [...parts, html("p", { class: "soft" }, "Asking…")];
-    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers), ...this.members(answers.all.workers), ...this.working(answers.all.workers));
+    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers), ...this.membersOf(answers.all.workers), ...this.working(answers.all.workers));
     if (state.worker === null) parts.push(html("p", { class: "soft" }, "Choose a worker to see what it can be restored to, and what holds it back."));
     else if (answers.one) parts.push(...this.processor(answers.one, answers.why));
     return parts;
@@ -245,16 +258,10 @@ export class Panel {
     return html("table", { class: "tight" }, html("tr", {}, ["", "progress", "rollback", "pending", "queued", "state"].map((text) => html("th", {}, text))), rows);
   }
 
-  /** The operators of a fused chain: how many records each has taken, and which share of the chain's time is its. */
-  members(workers) {
-    const sums = new Map();
-    for (const each of workers.flatMap((one) => one.members ?? [])) {
-      const sum = sums.get(each.name) ?? { taken: 0, busy: 0 };
-      sums.set(each.name, { taken: sum.taken + each.taken, busy: sum.busy + each.busy });
-    }
-    const all = [...sums.values()].reduce((sum, each) => sum + each.busy, 0);
-    const rows = [...sums].map(([name, sum]) => html("tr", {}, html("td", {}, name), html("td", {}, count(sum.taken)), html("td", {}, all ? `${Math.round((100 * sum.busy) / all)} %` : "–")));
-    return rows.length ? [html("h3", {}, "Fused into it"), html("table", { class: "tight members" }, html("tr", {}, ["", "records in", "of its time"].map((text) => html("th", {}, text))), rows)] : [];
+  /** The operators of a fused chain: how much each does, and which of them is slow. */
+  membersOf(workers) {
+    const queued = workers.reduce((sum, one) => sum + (one.queued ?? 0), 0);
+    return membersTable(this.members.rows(workers), queued, state.member ?? (this.verdict?.alarm ? this.verdict.name : null));
   }
 
   /** How far jobs of the operator are, and what a source has others read. */

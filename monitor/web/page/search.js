@@ -11,7 +11,8 @@ export class Search {
     this.choose = choose;
     /** @type {Operator[]} */
     this.operators = [];
-    /** @type {[number, number][]} */
+    /** Rank, operator, and which member of it, if one of a fused chain.
+     * @type {[number, number, string | null][]} */
     this.found = [];
     this.at = 0;
     this.input.addEventListener("input", () => this.look());
@@ -32,7 +33,11 @@ export class Search {
     if (words.length) {
       this.operators.forEach((operator, index) => {
         const all = text(operator);
-        if (words.every((word) => all.includes(word))) this.found.push([operator.name.toLowerCase().startsWith(words[0]) ? 0 : 1, index]);
+        if (words.every((word) => all.includes(word))) this.found.push([operator.name.toLowerCase().startsWith(words[0]) ? 0 : 1, index, null]);
+        for (const member of operator.members) {
+          const name = member.toLowerCase();
+          if (member !== operator.name && words.every((word) => name.includes(word))) this.found.push([name.startsWith(words[0]) ? 0 : 1, index, member]);
+        }
       });
       this.found.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
     }
@@ -42,9 +47,9 @@ export class Search {
 
   show() {
     this.list.hidden = !this.input.value;
-    const rows = this.found.slice(0, MOST).map(([, index], place) => {
+    const rows = this.found.slice(0, MOST).map(([, index, member], place) => {
       const operator = this.operators[index];
-      const row = html("li", { role: "option", "aria-selected": place === this.at }, html("span", {}, operator.name), html("small", {}, operator.kind));
+      const row = html("li", { role: "option", "aria-selected": place === this.at }, html("span", {}, member ?? operator.name), html("small", {}, member ? `fused into ${operator.name}` : operator.kind));
       row.addEventListener("pointerdown", () => this.take(place));
       return row;
     });
@@ -70,6 +75,6 @@ export class Search {
     if (!found) return;
     this.list.hidden = true;
     this.input.blur();
-    this.choose(found[1]);
+    this.choose(found[1], found[2]);
   }
 }

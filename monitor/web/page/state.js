@@ -1,15 +1,15 @@
 // What the reader has chosen, kept in the address: whoever gets the link sees the same.
 
-const names = ["sel", "worker", "epoch", "bars", "theme", "camera", "view", "epochs", "unfold", "ask", "region", "card", "exposed"];
+const names = ["sel", "worker", "epoch", "bars", "theme", "camera", "view", "epochs", "unfold", "ask", "region", "card", "exposed", "member", "cut"];
 /** @type {Set<(changed: Set<string>) => void>} */
 const listeners = new Set();
 
 /**
  * @type {{sel: string | null, worker: string | null, epoch: string | null, bars: string, theme: string | null, camera: string | null,
- *   view: string | null, epochs: string | null, unfold: string | null,
- *   ask: string | null, region: string | null, card: string | null, exposed: string | null, open: string[], close: string[], [name: string]: any}}
+ *   view: string | null, epochs: string | null, unfold: string | null, ask: string | null, region: string | null, card: string | null,
+ *   exposed: string | null, member: string | null, cut: string | null, open: string[], close: string[], [name: string]: any}}
  */
-export const state = { sel: null, worker: null, epoch: null, bars: "busy", theme: null, camera: null, view: null, epochs: null, unfold: null, ask: null, region: null, card: null, exposed: null, open: [], close: [] };
+export const state = { sel: null, worker: null, epoch: null, bars: "busy", theme: null, camera: null, view: null, epochs: null, unfold: null, ask: null, region: null, card: null, exposed: null, member: null, cut: null, open: [], close: [] };
 
 function read() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -39,6 +39,7 @@ function write() {
  */
 export function choose(changes) {
   if (("sel" in changes || "worker" in changes) && !("epoch" in changes)) changes = { ...changes, epoch: null };
+  if ("sel" in changes && changes.sel !== state.sel && !("member" in changes)) changes = { ...changes, member: null, cut: null };
   const changed = Object.keys(changes).filter((name) => String(state[name]) !== String(changes[name]));
   Object.assign(state, changes);
   clearTimeout(waiting);

@@ -161,3 +161,14 @@ def test_without_what_is_saved_only_the_last_cuts_count() -> None:
 )
 def test_a_cut_as_the_timeline_has_it(cut: Bound, told: dict[str, object]) -> None:
     assert cut_event(4, cut) == told
+
+
+def test_a_hurried_cut_comes_at_once_if_there_is_something_new_and_only_once() -> None:
+    cuts = Cuts([GroupInfo(None, 60.0)], [[(2,)]], 0.0)
+    assert cuts.due([(5,)], 1.0) == []
+    cuts.hurry()
+    assert cuts.due([(2,)], 1.0) == []
+    assert cuts.due([(5,)], 1.5) == [(0, (5,), [0])]
+    cuts.durable(0, 0, (5,))
+    assert cuts.due([(9,)], 2.0) == []
+    assert cuts.due([(9,)], 61.5) == [(0, (9,), [0])]

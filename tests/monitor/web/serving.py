@@ -82,13 +82,17 @@ def serving_all(make: Callable[[], Sequence[JobAtRest]], token: str = "") -> Ite
 
 
 @contextmanager
-def running(folder: Path, workers: int = 2, monitor: Path | None = None) -> Iterator[tuple[str, Job]]:
+def running(
+    folder: Path, workers: int = 2, monitor: Path | None = None, flow: Any = build, token: str = "", **args: Any
+) -> Iterator[tuple[str, Job]]:
     """The address of the page of a job with real processes that goes on until the end of the block.
 
-    `monitor`: of one that was started apart.
+    `monitor`: of one that was started apart; `flow`: another program, with its arguments; `token`: of its page.
     """
-    with closing(open_page("words", port=0)) as page:
-        program = Program(flow=build, args={"folder": str(folder), "records": 10**7, "per_second": 2000})
+    with closing(replace(open_page("words", port=0), token=token)) as page:
+        if flow is build:
+            args = {"records": 10**7, "per_second": 2000, **args}
+        program = Program(flow=flow, args={"folder": str(folder), **args})
         job = Job(program, workers, folder / "store", on_note=lambda text: None, monitor=monitor, page=page)
         problems: list[BaseException] = []
 

@@ -12,7 +12,7 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.exposure import Danger
 from monitor.explain.verdict import Judge
 from monitor.explain.what_if import restart
-from monitor.web.questions import Done
+from monitor.web.questions import Done, WrongQuestion
 from monitor.web.view import Observation, WorkerView
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_epoch
@@ -36,6 +36,13 @@ class StandingJob:
         self.live = True
         self.exposure: tuple[Danger, ...] = ()
         self.read: dict[int, tuple[int, int | None]] = {}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"store": "made up"}
+
+    def act(self, what: str, worker: int) -> str:
+        raise WrongQuestion("nothing runs", 503)
 
     def happens(self, kind: str, **data: Any) -> None:
         """Something for the timeline, now."""

@@ -66,6 +66,7 @@ def test_a_chain_shows_its_checkpoints_from_its_low_watermark_on_the_newest_firs
         "frontier": None,
         "working": [],
         "members": [],
+        "at": 1000.0,
         **numbers(COUNT, 1),
     }
     workers = ask(job, f"/api/operator/{COUNT}").value

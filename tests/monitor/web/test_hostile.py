@@ -77,7 +77,18 @@ paths = st.one_of(
     st.builds("/api/why/{}/{}".format, texts, numbers),
     st.builds("/page/{}".format, texts),
     st.sampled_from(
-        ["/", "/api/job", "/api/graph", "/api/events", "/api/timeline", "/api/charts", "/api/whatif", "/metrics"]
+        [
+            "/",
+            "/api/job",
+            "/api/graph",
+            "/api/events",
+            "/api/timeline",
+            "/api/charts",
+            "/api/whatif",
+            "/api/act",
+            "/api/processes",
+            "/metrics",
+        ]
     ),
     st.text(max_size=20).map("/{}".format),
 )
@@ -153,6 +164,7 @@ bodies = st.one_of(
 @example("GET", "/api/timeline", [("since", "1" * 5000)], [], b"")
 @example("GET", "/api/job", [], [("origin", "http://[")], b"")
 @example("POST", "/api/whatif", [], [("content-type", "application/json")], b'{"failed": ["worker:\xc2\xb2"]}')
+@example("POST", "/api/act", [], [("content-type", "application/json")], b'{"what": "restart", "worker": 1e99}')
 @example("GET", "/page/" + "a" * 3000, [], [], b"")
 @example("GET", "/api/processor/0/0/", [], [], b"")
 def test_whatever_is_asked_is_answered_in_words(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from recovery.agent.agent import Agent
 from recovery.agent.effects import Acknowledge, Delete, Perform, Put, Save, Saved
 from recovery.agent.events import Connected, PieceDue, TurnEnded
@@ -35,11 +37,14 @@ def test_a_cut_is_made_piece_by_piece_and_told_of_when_all_of_it_is_durable() ->
     assert saved[:3] == [4, 8, 12]
     agents.turn(0)
     assert agent.reports.waits_for_store()  # it is on its way
-    assert not reported(agents.take()[0], Durable)
+    sent = agents.take()[0]
+    assert not reported(sent, Durable)
     (durable,) = reported(agents.store(0), Durable)
     assert (durable.worker, durable.generation, durable.group, durable.at) == (0, 1, 0, (1,))
     assert {agents.layout.processors[xi.processor].name for xi in durable.xis} == {"in", "count", "out"}
     assert {xi.bound for xi in durable.xis} == {(1,)}
+    (put,) = of_kind(sent, Put)
+    assert durable.size == sum(memoryview(part).nbytes for part in put.parts)
     assert not agent.reports.waits_for_store()
 
 
@@ -89,10 +94,11 @@ def test_a_cut_that_is_asked_for_again_is_told_again_without_a_write() -> None:
     agents = DrivenAgents(counts, 1).begin()
     agents.epochs(1)
     agents.save(1)
-    (before,) = reported(agents.take()[0], Durable)
+    did = agents.take()[0]
+    (before,) = reported(did, Durable)
     agents.cut(0, (1,))
     did = agents.take()[0]
-    assert reported(did, Durable) == [before]
+    assert reported(did, Durable) == [replace(before, size=0)]
     assert not of_kind(did, Put)
 
 
