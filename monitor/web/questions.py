@@ -110,7 +110,7 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
             case OfProcessor(operator, worker):
                 reply(_json(processor_detail(_known(job, operator, worker), job.told, operator, worker)))
             case Why(operator, worker):
-                reply(_json(_why(job, operator, worker)))
+                reply(_json(why(job, operator, worker)))
             case WhatIf(failed):
                 job.what_if(failed, lambda found: reply(_of_failure(found)))
     except WrongQuestion as error:
@@ -121,7 +121,7 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
         reply(WrongQuestion(f"this cannot be answered: {type(error).__name__}: {error}", 500))
 
 
-def _why(job: JobState, operator: int, worker: int) -> dict[str, Any]:
+def why(job: JobState, operator: int, worker: int) -> dict[str, Any]:
     options = _known(job, operator, worker)
     flat = options.topology.flat(operator, worker)
     reports = {index: told for index, (_, told) in job.told.items()}

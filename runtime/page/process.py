@@ -17,6 +17,7 @@ from contextlib import suppress
 from monitor.web.app import Access
 from monitor.web.questions import Reply, WrongQuestion
 from runtime.control import cut, frame
+from runtime.page.history import HistoryFiles
 from runtime.page.protocol import (
     TO_PAGE,
     DifferenceReader,
@@ -84,7 +85,12 @@ class PageProcess:
 
     def _obey(self, message: Serve | Passed | Seen | PageAnswer) -> None:
         if isinstance(message, Serve):
-            self._server = PageServer(self._listener, Access(message.token), message.title)
+            self._server = PageServer(
+                self._listener,
+                Access(message.token),
+                message.title,
+                HistoryFiles(message.history) if message.history else None,
+            )
             self._server.know(message.layout)
             return
         assert self._server is not None

@@ -21,11 +21,12 @@ from timely.data.codec.typed import Typed
 
 
 class Serve(msgspec.Struct, tag=True, frozen=True):
-    """To the page, first: title, access token and layout of the job."""
+    """To the page, first: title, access token and layout of the job, and the folder of its history."""
 
     title: str
     token: str
     layout: Layout
+    history: str = ""
 
 
 class Passed(msgspec.Struct, tag=True, frozen=True):

@@ -31,7 +31,9 @@ from recovery.store.interface import Store
 from recovery.store.journal import Journal
 from recovery.store.reading import survey
 from runtime.page.address import PageSocket
+from runtime.page.history import HistoryFiles
 from runtime.page.server import PageServer
+from runtime.store_folder import StoreFolder
 from timely.errors import FalkirkError
 from timely.io.waiting import wait_readable
 
@@ -118,7 +120,7 @@ def serve_store(address: StoreAddress, page: PageSocket, on_note: Callable[[str]
     """
     with address.open() as store:
         job = RecordedJob(store)
-    server = PageServer(page.listener, Access(page.token), page.title)
+    server = PageServer(page.listener, Access(page.token), page.title, HistoryFiles(StoreFolder(address).history))
     server.know(job.layout)
     server.happened([TimelineEvent(kept.kind, kept.at, kept.data) for kept in job.saved.events])
     server.publish(job.observe())

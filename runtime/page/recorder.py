@@ -79,6 +79,7 @@ class HistoryRecorder:
         self._waiting: deque[Second | TimelineEvent | Decided] = deque()
         self._changed = threading.Condition()
         self._closed = False
+        self._idle = False
         self._said: set[str] = set()
         self._pause_until = 0.0
         self._begun = False
@@ -110,11 +111,16 @@ class HistoryRecorder:
         """Record a decision."""
         self._hand_over(Decided(at, -1, decision))
 
+    def wait(self) -> None:
+        """Wait until all that was handed over is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._idle and not self._waiting)
+
     def close(self, seconds: float = 2.0) -> None:
         """Write the rest, for at most so many seconds."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
         self._thread.join(seconds)
 
     def _hand_over(self, item: Second | TimelineEvent | Decided) -> None:
@@ -122,7 +128,7 @@ class HistoryRecorder:
             if isinstance(item, Second) and len(self._waiting) >= _MOST_WAITING:
                 return
             self._waiting.append(item)
-            self._changed.notify()
+            self._changed.notify_all()
 
     # ------------------------------------------------------------------------------------------ its thread
 
@@ -130,7 +136,10 @@ class HistoryRecorder:
         while True:
             with self._changed:
                 while not self._waiting and not self._closed:
+                    self._idle = True
+                    self._changed.notify_all()
                     self._changed.wait()
+                self._idle = False
                 items = list(self._waiting)
                 self._waiting.clear()
                 closed = self._closed

@@ -20,7 +20,7 @@ from typing import Any
 import uvicorn
 
 from monitor.coordination.supervision import TimelineEvent
-from monitor.web.app import Access, make_app
+from monitor.web.app import Access, History, make_app
 from monitor.web.bounded import BACKLOG, BoundedProtocol
 from monitor.web.hub import Hub
 from monitor.web.questions import JobState, Question, Reply, WrongQuestion, answer
@@ -45,7 +45,7 @@ class PageServer:
     `wake` is readable when questions wait, or when others look at the job than before.
     """
 
-    def __init__(self, listener: socket.socket, access: Access, title: str) -> None:
+    def __init__(self, listener: socket.socket, access: Access, title: str, history: History | None = None) -> None:
         self.wake, self._bell = os.pipe()
         os.set_blocking(self.wake, False)
         os.set_blocking(self._bell, False)
@@ -55,7 +55,7 @@ class PageServer:
         self.hub = self._loop.run_until_complete(_make_hub(self._ring))
         self._asking = asyncio.Semaphore(_MOST_ASKED)
         config = uvicorn.Config(
-            make_app(self.hub, self._ask, access, title),
+            make_app(self.hub, self._ask, access, title, history),
             http=BoundedProtocol,
             backlog=BACKLOG,
             ws="none",

@@ -117,8 +117,10 @@ class MonitorProcess:
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
         )
         self._watched = WatchedJob(self._coordinator, self._events.append, self._workers.send, self._now)
-        folder = StoreFolder(watch.store).history
-        self._history = HistoryRecorder(folder, self.layout, versions(), lambda text: self._tell(Note(text)))
+        self._history_folder = str(StoreFolder(watch.store).history)
+        self._history = HistoryRecorder(
+            self._history_folder, self.layout, versions(), lambda text: self._tell(Note(text))
+        )
         self._recorded: tuple[object, int] | None = None
         """Low-watermarks and generation as last recorded."""
         self._second = 0.0
@@ -144,7 +146,7 @@ class MonitorProcess:
         self._page = LivePage(
             self._selector,
             browsers,
-            Serve(page.title, page.token, layout),
+            Serve(page.title, page.token, layout, self._history_folder),
             self._watched,
             self._say_of_page,
             before,
