@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monitor.coordination.options import Options
+from monitor.explain.verdict import OVER, Occurrence
 from monitor.explain.what_if import restart, targets
 from monitor.history.archive import NEAR, Archive, Gone, Moment
 from monitor.history.frames import OPERATOR, PRESENCES, WORKER, Frame
@@ -49,6 +51,8 @@ MOST_SECONDS = 600
 _PAST = {name: number for number, name in enumerate(OPERATOR)}
 _OF_WORKER = {name: number for number, name in enumerate(WORKER)}
 _NOT_KNOWN = -2
+_MOVES = frozenset(("moves", "stuck", "failure", "restored", *OVER, "began", "error", "finished"))
+"""Kinds of events that end a standstill."""
 
 
 def epochs(frame: Frame, field: str) -> Table:
@@ -75,6 +79,26 @@ def furthest_behind(layout: Layout, progress: Table) -> list[int]:
             held[edge.target] = True
     first = np.flatnonzero(least & ~held)
     return [int(p) for p in (first if first.size else np.flatnonzero(least))]
+
+
+def halts(events: Sequence[Occurrence]) -> list[tuple[float, float, int]]:
+    """Standstills of a timeline: from when until when, and the processor that held the job; times in seconds.
+
+    A standstill begins before it is noticed, as its event says.
+    """
+    found: list[tuple[float, float, int]] = []
+    for event in events:
+        if found and found[-1][1] == inf and event.kind in _MOVES:
+            found[-1] = found[-1][0], event.at, found[-1][2]
+        if event.kind == "stuck":
+            found.append((event.at - event.data["seconds"], inf, event.data["processor"]))
+    return [halt for halt in found if halt[2] >= 0]
+
+
+def holders(layout: Layout, frame: Frame, known: Sequence[tuple[float, float, int]]) -> list[int]:
+    """Operators that hold the job in a second: of a standstill, else those furthest behind."""
+    halted = [processor for since, until, processor in known if since <= frame.at / 1000 < until]
+    return halted or furthest_behind(layout, epochs(frame, "lag"))
 
 
 def totals_of(frame: Frame) -> dict[str, Any]:
@@ -137,8 +161,10 @@ class PastJob:
 
     @property
     def holds(self) -> list[int]:
-        """Operators that held the job then; see `furthest_behind`."""
-        return furthest_behind(self.layout, epochs(self.frame, "lag")) if self.moment.running else []
+        """Operators that held the job then; see `holders`."""
+        if not self.moment.running:
+            return []
+        return holders(self.layout, self.frame, halts(self.moment.events))
 
     def totals(self) -> dict[str, Any]:
         """Totals of the job then; see `View.totals`."""
@@ -300,7 +326,7 @@ class PastJob:
             holds = self.holds
             if holds:
                 name = self.layout.processors[holds[0]].name
-                text += f" Furthest behind of all whose inputs were further was {name!r}."
+                text += f" The job was held by {name!r}."
                 culprit = {"operator": holds[0], "worker": self._slowest(holds[0], question.worker)}
             found["progress"] = {"text": text, "frontier": None, "culprit": culprit, "holds": []}
         return found
@@ -339,23 +365,23 @@ def comparison(one: PastJob, other: PastJob) -> dict[str, Any]:
 def course_of(archive: Archive, epoch: int) -> dict[str, Any]:
     """Course of an epoch: when it was read, complete and safe, and what held it open. Raises Gone.
 
-    Times are in seconds since 1970, None if that has not happened, or before the history begins. `held` has the operators that
+    Times are in seconds since 1970; None: not recorded, or not yet. `held` has the operators that
     held the job while it was open, with seconds of at most the last MOST_SECONDS.
     """
     found = archive.last_within("open", epoch)
     if found is None:
         raise Gone(f"epoch {epoch} was complete before the history of the job begins")
     last, done = found
-    if (last.number("newest") or 0) not in (-1, _NOT_KNOWN) and epoch > (last.number("newest") or 0) and done is None:
+    if epoch > (last.number("top") or 0) and done is None:
         raise Gone(f"epoch {epoch} was not read yet")
     read, safe = archive.last_within("newest", epoch - 1), archive.last_within("low", epoch)
-    began = read[1].at if read is not None and read[1] is not None else None
-    since = max(began or 0, last.at - 1000 * MOST_SECONDS)
+    began = read[1].at if read is not None and read[1] is not None and read[1].at <= last.at else None
+    layout, known = archive.at(last.at).layout, halts(archive.events)
     held: Counter[int] = Counter()
-    layout = archive.at(last.at).layout
-    for frame in archive.frames(since, last.at, MOST_SECONDS):
-        if frame.operators.shape[1] == len(layout.processors):
-            held.update(furthest_behind(layout, epochs(frame, "lag")))
+    for frame in archive.frames(last.at - 1000 * MOST_SECONDS, last.at, MOST_SECONDS):
+        is_open = (frame.number("open") or 0) <= epoch <= (frame.number("top") or 0)
+        if is_open and frame.operators.shape[1] == len(layout.processors):
+            held.update(holders(layout, frame, known))
     return {
         "epoch": epoch,
         "at": last.at / 1000,

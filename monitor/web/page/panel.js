@@ -1,7 +1,7 @@
 // The panel at the side: the job as a whole, or one operator, or one processor and what holds it back.
 
 import { ask } from "./live.js";
-import { choose, state } from "./state.js";
+import { at_moment, choose, state } from "./state.js";
 import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error", "stuck", "killed", "monitor", "page"]);
@@ -63,6 +63,11 @@ function gathered(events) {
   return found;
 }
 
+/** What is asked about: operator, worker and moment. */
+function subject() {
+  return `${state.sel}@${state.worker}@${state.at}`;
+}
+
 /** What an output is promised: one grade, or two. */
 function grades(promise) {
   return promise.one === promise.any ? promise.any : `${promise.one} if one process fails, ${promise.any} if any number do`;
@@ -77,6 +82,8 @@ export class Panel {
    */
   constructor(root, job, whatif, rollbacks) {
     this.rollbacks = rollbacks;
+    /** @type {import("./moments.js").Moments | null} */
+    this.moments = null;
     this.root = root;
     this.job = job;
     this.whatif = whatif;
@@ -111,7 +118,7 @@ export class Panel {
     else if (this.node && this.node.operator === null) this.put(this.group(this.node));
     else if (this.operator === null) this.put(this.overview());
     else {
-      const key = `${state.sel}@${state.worker}`;
+      const key = subject();
       if (this.answers?.key !== key) this.answers = null;
       this.put(this.details());
       this.fetch();
@@ -128,16 +135,20 @@ export class Panel {
     if (operator === null || this.busy) return;
     this.busy = true;
     const worker = state.worker === null ? null : Number(state.worker);
-    const key = `${state.sel}@${state.worker}`;
+    const key = subject();
     try {
-      const asked = [ask(`api/operator/${operator}`)];
-      if (worker !== null) asked.push(ask(`api/processor/${operator}/${worker}`), ask(`api/why/${operator}/${worker}`));
+      const asked = [ask(at_moment(`api/operator/${operator}`))];
+      if (worker !== null) asked.push(ask(at_moment(`api/processor/${operator}/${worker}`)), ask(at_moment(`api/why/${operator}/${worker}`)));
       const [all, one, why] = await Promise.all(asked);
-      if (key === `${state.sel}@${state.worker}`) this.answers = { key, all, one, why };
+      if (key === subject()) this.answers = { key, all, one, why };
     } catch (problem) {
       if (!this.answers) this.answers = { key, error: wordsOf(problem) };
     }
     this.busy = false;
+    if (key !== subject()) {
+      this.show();
+      return;
+    }
     if (!this.whatif.on && !this.rollbacks.on && this.operator === operator) this.put(this.details());
   }
 
@@ -149,6 +160,7 @@ export class Panel {
     const recent = gathered(this.events);
     const every = this.job.groups.map((group) => (group.every_epochs ? `${group.every_epochs} epochs` : group.every_seconds ? `${group.every_seconds} s` : "epoch, by each worker"));
     return [
+      ...(this.moments?.parts() ?? []),
       html("h2", {}, this.job.name),
       html("p", { class: "soft" }, `${some(this.job.operators.length, "operator")} on ${some(this.job.workers, "worker")}; ${some(this.job.groups.length, "group")} of checkpoints, every ${[...new Set(every)].join(", ") || "–"}.`),
       html("h3", {}, "Workers"),
@@ -185,7 +197,13 @@ export class Panel {
   }
 
   list(events) {
-    return html("ul", { class: "events" }, events.toReversed().map((event) => html("li", { class: isBad(event) ? "bad" : "", "data-keep": `event ${event.n ?? `${event.kind} ${event.since}`}` }, html("span", { class: "soft" }, clock(event.at)), html("span", {}, ...linked(describe(event))))));
+    return html("ul", { class: "events" }, events.toReversed().map((event) => html("li", { class: isBad(event) ? "bad" : "", "data-keep": `event ${event.n ?? `${event.kind} ${event.since}`}` }, this.when(event), html("span", {}, ...linked(describe(event))))));
+  }
+
+  /** The time of an event, which leads to that moment if it is recorded. */
+  when(event) {
+    if (!this.job.history) return html("span", { class: "soft" }, clock(event.at));
+    return html("button", { class: "jump", title: "Show that moment", onclick: () => choose({ at: String(Math.ceil(event.at * 1000)) }) }, clock(event.at));
   }
 
   group(node) {
@@ -209,6 +227,7 @@ export class Panel {
       parts.push(html("div", { class: "because" }, html("b", {}, this.verdict.state), this.verdict.text));
       if (this.verdict.trace) parts.push(html("pre", { class: "trace" }, this.verdict.trace));
     }
+    parts.push(...(this.moments?.difference(operator) ?? []));
     const answers = this.answers;
     if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
     if (!answers) return [...parts, html("p", { class: "soft" }, "Asking…")];

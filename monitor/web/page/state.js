@@ -1,19 +1,20 @@
 // What the reader has chosen, kept in the address: whoever gets the link sees the same.
 
-const names = ["sel", "worker", "bars", "theme", "view", "ask", "region", "card"];
+const names = ["sel", "worker", "bars", "theme", "view", "ask", "region", "card", "at", "with"];
 /** @type {Set<(changed: Set<string>) => void>} */
 const listeners = new Set();
 
 /**
  * @type {{sel: string | null, worker: string | null, bars: string, theme: string | null, view: string | null,
- *   ask: string | null, region: string | null, card: string | null, open: string[], close: string[], [name: string]: any}}
+ *   ask: string | null, region: string | null, card: string | null, at: string | null, with: string | null, open: string[], close: string[], [name: string]: any}}
  */
-export const state = { sel: null, worker: null, bars: "busy", theme: null, view: null, ask: null, region: null, card: null, open: [], close: [] };
+export const state = { sel: null, worker: null, bars: "busy", theme: null, view: null, ask: null, region: null, card: null, at: null, with: null, open: [], close: [] };
 
 function read() {
   const given = new URLSearchParams(location.hash.slice(1));
   for (const name of names) state[name] = given.get(name);
   state.bars ??= "busy";
+  for (const name of ["at", "with"]) if (!/^[0-9]{1,15}$/.test(state[name] ?? "")) state[name] = null;
   state.open = given.getAll("open");
   state.close = given.getAll("close");
 }
@@ -57,6 +58,14 @@ export function folds() {
   for (const key of state.open) given.append("open", key);
   for (const key of state.close) given.append("close", key);
   return given;
+}
+
+/**
+ * An address of the interface, at the moment that is shown.
+ * @param {string} path
+ */
+export function at_moment(path) {
+  return state.at === null ? path : `${path}${path.includes("?") ? "&" : "?"}at=${state.at}`;
 }
 
 addEventListener("hashchange", () => {

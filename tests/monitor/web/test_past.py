@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from monitor.history.frames import NUMBERS, Frame, pack
 from monitor.history.options_at import pack_options
 from monitor.history.scales import COUNT, ENDED, RATE, UNKNOWN
 from monitor.web.fold import fold, group_tree
-from monitor.web.past import RESTART_ONLY, PastJob, comparison, course_of, furthest_behind, overview, points_of
+from monitor.web.past import RESTART_ONLY, PastJob, comparison, course_of, furthest_behind, halts, overview, points_of
 from monitor.web.questions import OfOperator, OfProcessor, WhatIf, Why, WrongQuestion
 from monitor.web.recording import frame_of
 from monitor.web.view import FIELDS, View
@@ -200,6 +201,19 @@ def test_what_held_an_epoch_is_found_from_frames() -> None:
     assert PastJob(archive.at(round(course["at"] * 1000))).holds == [7]
     with pytest.raises(Gone, match="not read yet"):
         course_of(archive, 1000)
+
+
+def test_a_standstill_holds_from_its_beginning_until_it_moves() -> None:
+    said: list[Any] = [(1.0, "began", {}), (13.0, "stuck", {"seconds": 3.0, "processor": 5}), (14.0, "note", {})]
+    said += [(20.0, "moves", {"seconds": 10.0}), (31.0, "stuck", {"seconds": 1.0, "processor": -1})]
+    said += [(33.0, "stuck", {"seconds": 2.0, "processor": 2})]
+    assert halts([KeptEvent(kind, at, data) for at, kind, data in said]) == [(10.0, 20.0, 5), (31.0, inf, 2)]
+    events = (KeptEvent("stuck", START / 1000 + 13, {"seconds": 3.0, "processor": 5}),)
+    archive = archive_of(
+        [frame_at(second, [0] * len(LAYOUT.processors), 8) for second in range(8, 16)], [], events=events
+    )
+    assert [PastJob(archive.at(START + 1000 * second)).holds for second in (9, 12, 13, 15)] == [[], [], [5], [5]]
+    assert course_of(archive, 8)["held"][0]["seconds"] == 6
 
 
 def test_two_moments_are_compared_by_operator() -> None:
