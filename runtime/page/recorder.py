@@ -36,6 +36,9 @@ from recovery.layout import Layout
 from runtime.page.protocol import DifferenceWriter
 from runtime.page.protocol import encode as encode_message
 
+THREAD = "history"
+"""Name of the recorder's thread, for tools that show processor time by thread."""
+
 _MINUTE = 60_000
 _FULL_MINUTES = 10
 _AGAIN_SECONDS = 10.0
@@ -133,6 +136,8 @@ class HistoryRecorder:
     # ------------------------------------------------------------------------------------------ its thread
 
     def _run(self) -> None:
+        with suppress(OSError):
+            Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(THREAD)
         while True:
             with self._changed:
                 while not self._waiting and not self._closed:

@@ -67,7 +67,10 @@ export class Moments {
     range.addEventListener("input", () => {
       clearTimeout(this.timer);
       this.say(Number(range.value));
-      this.timer = setTimeout(() => choose({ at: range.value }), PAUSE);
+      this.timer = setTimeout(() => {
+        this.timer = undefined;
+        choose({ at: range.value });
+      }, PAUSE);
     });
     range.addEventListener("keydown", (event) => {
       const by = { PageUp: MINUTE, PageDown: -MINUTE }[event.key];
@@ -84,15 +87,13 @@ export class Moments {
       this.refresh();
     });
     const input = html("input", { type: "text", id: "go", placeholder: "15:50, or epoch 12", "aria-label": "Go to a time, or to an epoch", autocomplete: "off", spellcheck: "false" });
-    const form = html("form", {}, input);
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.go(input.value);
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.go(input.value);
     });
     this.drawing = svg("svg", { class: "marks", preserveAspectRatio: "none", viewBox: "0 0 1000 14", "aria-hidden": "true" });
     this.words = html("p", { id: "then", role: "status" });
     const step = (title, text, by) => html("button", { title, "aria-label": title, id: by < 0 ? "before" : "after", onclick: () => this.step(by) }, text);
-    this.controls = html("div", { class: "controls" }, this.now, step("To the mark before", "◂ mark", -1), step("To the next mark", "mark ▸", 1), form, windows, this.compare);
+    this.controls = html("div", { class: "controls" }, this.now, step("To the mark before", "◂ mark", -1), step("To the next mark", "mark ▸", 1), input, windows, this.compare);
     this.track = html("div", { class: "track" }, this.drawing, range);
     this.root.replaceChildren(this.controls, this.track, this.words);
     this.say(null);
@@ -148,7 +149,7 @@ export class Moments {
     const { from, until } = bounds;
     this.range.min = String(from);
     this.range.max = String(until);
-    if (document.activeElement !== this.range || !this.timer) this.range.value = String(this.at ?? until);
+    if (this.timer === undefined) this.range.value = String(this.at ?? until);
     const x = (at) => (1000 * (at - from)) / Math.max(1, until - from);
     const inside = (at) => at >= from && at <= until;
     const parts = (this.extent.safe ?? []).filter(inside).map((at) => svg("path", { class: "cut", d: `M${x(at).toFixed(1)} 10v4` }));
@@ -237,8 +238,6 @@ export class Moments {
   async show(shown, problem) {
     this.shown = shown;
     this.problem = problem;
-    clearTimeout(this.timer);
-    this.timer = undefined;
     const number = (this.number += 1);
     this.draw();
     let comparison = null;
