@@ -204,7 +204,8 @@ export class Moments {
 
   /** @param {number} by */
   step(by) {
-    const marks = (this.extent?.marks ?? []).map((mark) => Math.ceil(mark.at * SECOND));
+    const first = this.extent?.first ?? 0; // a job begins before its first second is recorded
+    const marks = (this.extent?.marks ?? []).map((mark) => Math.max(first, Math.ceil(mark.at * SECOND)));
     const at = this.at ?? this.extent?.last ?? 0;
     const found = by < 0 ? marks.filter((mark) => mark < at).pop() : marks.find((mark) => mark > at);
     if (found !== undefined) choose({ at: String(found) });
@@ -238,6 +239,7 @@ export class Moments {
   async show(shown, problem) {
     this.shown = shown;
     this.problem = problem;
+    this.root.dataset.at = state.at ?? "";
     const number = (this.number += 1);
     this.draw();
     let comparison = null;
