@@ -204,7 +204,7 @@ class Archive:
         raise Gone("that moment cannot be read: its minutes in the history are damaged")
 
     def rises(self, since: int, until: int) -> list[int]:
-        """Times of frames in which the low-watermark of the job had risen, in milliseconds."""
+        """Times of rises of the job's low-watermark, in milliseconds."""
         found, before = [], None
         for frame in self.frames(since, until, most=1 << 30):
             low = frame.number("low")
@@ -214,9 +214,9 @@ class Archive:
         return found
 
     def last_within(self, name: str, epoch: int) -> tuple[Frame, Frame | None] | None:
-        """Last frame with a number of the job at most `epoch`, and the first after it; None if none is.
+        """Last frame with a number of the job at most `epoch`, and the next.
 
-        The number `name` is an epoch that rises: `open`, `low` or `newest`. After a rollback it may rise twice; then this is
+        None if there is none. The number `name` is an epoch that rises: `open`, `low` or `newest`. After a rollback it may rise twice; then this is
         one of both times.
         """
         spans = self._all(self._frames)
@@ -253,7 +253,7 @@ class Archive:
         return tuple(self.events[: bisect_right(self.events, moment / 1000, key=lambda event: event.at)])
 
     def full_until(self, moment: int) -> list[tuple[int, bytes]]:
-        """Full observations until `moment`, from the beginning of the minute before its own.
+        """Full observations until `moment`, from the minute before its own on.
 
         Each minute begins with a whole one, later ones are differences. Empty if they are deleted already.
         """

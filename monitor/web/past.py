@@ -40,23 +40,26 @@ RESTART_ONLY = (
 """Limit of supposed failures in the past, in words."""
 
 COMPARED = ("progress", "low", "lag", "unsafe", "rate", "busy", "bytes")
-"""Fields of an operator that two moments are compared by.
+"""Fields of an operator in a comparison of two moments.
 
 Epochs, -1 for the end and -2 for unknown; epochs behind the newest; records a second; share of one worker's time; bytes.
 """
 
 MOST_SECONDS = 600
-"""Most seconds searched for what held an epoch."""
+"""Most seconds searched for holders of an epoch."""
 
 _PAST = {name: number for number, name in enumerate(OPERATOR)}
 _OF_WORKER = {name: number for number, name in enumerate(WORKER)}
 _NOT_KNOWN = -2
 _MOVES = frozenset(("moves", "stuck", "failure", "restored", *OVER, "began", "error", "finished"))
-"""Kinds of events that end a standstill."""
+"""Kinds of events at the end of a standstill."""
 
 
 def epochs(frame: Frame, field: str) -> Table:
-    """Epoch of each operator by `lag` (progress) or `unsafe` (low-watermark); END and -2 (unknown) apart."""
+    """Epoch of each operator by `lag` (progress) or `unsafe` (low-watermark).
+
+    END: nothing comes any more; -2: unknown.
+    """
     codes = frame.operators[_PAST[field]]
     top = frame.number("top") or 0
     found = np.where(codes >= ENDED, 0, COUNT.decode(np.minimum(codes, ENDED - 1))).astype(np.int64)
@@ -64,7 +67,7 @@ def epochs(frame: Frame, field: str) -> Table:
 
 
 def furthest_behind(layout: Layout, progress: Table) -> list[int]:
-    """Operators that hold the job: of those furthest behind, the ones whose inputs are further.
+    """Operators holding the job: furthest behind, with inputs further ahead.
 
     Args:
         progress: epoch of each operator; END where nothing comes any more, negative where unknown.
@@ -82,7 +85,7 @@ def furthest_behind(layout: Layout, progress: Table) -> list[int]:
 
 
 def halts(events: Sequence[Occurrence]) -> list[tuple[float, float, int]]:
-    """Standstills of a timeline: from when until when, and the processor that held the job; times in seconds.
+    """Standstills of a timeline: beginning, end, processor; times in seconds.
 
     A standstill begins before it is noticed, as its event says.
     """
@@ -96,7 +99,7 @@ def halts(events: Sequence[Occurrence]) -> list[tuple[float, float, int]]:
 
 
 def holders(layout: Layout, frame: Frame, known: Sequence[tuple[float, float, int]]) -> list[int]:
-    """Operators that hold the job in a second: of a standstill, else those furthest behind."""
+    """Operators holding the job in a second: of a standstill, else furthest behind."""
     halted = [processor for since, until, processor in known if since <= frame.at / 1000 < until]
     return halted or furthest_behind(layout, epochs(frame, "lag"))
 
@@ -138,17 +141,20 @@ class PastJob:
 
     @property
     def options(self) -> Options | None:
-        """Options of that moment. Raises WrongQuestion if they are not recorded."""
+        """Options of the moment. Raises WrongQuestion if they are not recorded."""
         if self.moment.options is None:
             raise WrongQuestion("what could be restored at that moment is not recorded, or is damaged")
         return self.moment.options
 
     def observe(self) -> Observation | None:
-        """Observation of that second, if it is kept in full."""
+        """Observation of the second, if it is kept in full."""
         return None if self._view is None else self._view.observation
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
-        """Rollback frontiers of a restart at that moment: all workers are without memory, whichever are named."""
+        """Rollback frontiers of a restart at the moment.
+
+        All workers are without memory, whichever are named.
+        """
         targets(self.layout, failed)
         options = self.options
         assert options is not None
@@ -161,7 +167,7 @@ class PastJob:
 
     @property
     def holds(self) -> list[int]:
-        """Operators that held the job then; see `holders`."""
+        """Operators holding the job then; see `holders`."""
         if not self.moment.running:
             return []
         return holders(self.layout, self.frame, halts(self.moment.events))
@@ -200,7 +206,10 @@ class PastJob:
         return found
 
     def rows(self, folding: Folding, bars: str) -> list[tuple[Any, ...]]:
-        """Row for each drawn node; see `monitor.web.view.FIELDS`. None, and no bars: unknown."""
+        """Row for each drawn node; see `monitor.web.view.FIELDS`.
+
+        None, and no bars: unknown.
+        """
         if self._view is not None and self.moment.running:
             found: list[Row] = self._view.rows(folding, bars)
             return list(found)
@@ -243,7 +252,10 @@ class PastJob:
         }
 
     def _lows(self) -> tuple[Table, Table]:
-        """Least low-watermark of each operator, with its second coordinate; exact where options are known."""
+        """Least low-watermark of each operator, with its second coordinate.
+
+        Exact where options are known.
+        """
         options = self.moment.options
         if options is None:
             low = epochs(self.frame, "unsafe")
@@ -258,7 +270,7 @@ class PastJob:
 
     @property
     def unknown(self) -> list[str]:
-        """Whatever is not known of that moment, in words."""
+        """Unknown things of the moment, in words."""
         found = []
         if not self.moment.running:
             found.append(f"the job was not running; what is shown is its last second, {_ago(self.moment.age)} before")
@@ -272,7 +284,7 @@ class PastJob:
         return found
 
     def as_json(self, folding: Folding, bars: str) -> dict[str, Any]:
-        """The moment for the page: as a message of its stream, with its age and what is unknown."""
+        """Message for the page, as of its stream, with age and unknown things."""
         moment, since = self.moment, self.moment.options_at
         names = [info.name for info in self.layout.processors]
         return {
@@ -302,7 +314,7 @@ class PastJob:
         ]
 
     def answer(self, question: Question) -> bytes:
-        """Answer to a question about that moment, as JSON. Raises WrongQuestion."""
+        """Answer to a question about the moment, as JSON. Raises WrongQuestion."""
         replies: list[bytes | WrongQuestion] = []
         reply: Reply = replies.append
         if isinstance(question, Why):
@@ -332,7 +344,7 @@ class PastJob:
         return found
 
     def _slowest(self, operator: int, otherwise: int) -> int:
-        """Worker that had completed the least of an operator's group."""
+        """Worker with the least completed cut of an operator's group."""
         options, group = self.moment.options, self.layout.processors[operator].group
         done = options.upto if options is not None else []
         known = [(upto[group], worker) for worker, upto in enumerate(done) if upto is not None]
@@ -340,7 +352,10 @@ class PastJob:
 
 
 def comparison(one: PastJob, other: PastJob) -> dict[str, Any]:
-    """Two moments side by side. Raises WrongQuestion if the job had other operators at each."""
+    """Two moments side by side.
+
+    Raises WrongQuestion if the job had other operators at each.
+    """
     before, after = ([info.name for info in job.layout.processors] for job in (one, other))
     if before != after or one.layout.workers != other.layout.workers:
         raise WrongQuestion("the program was another one at each of these moments: they cannot be compared", 409)
@@ -363,9 +378,9 @@ def comparison(one: PastJob, other: PastJob) -> dict[str, Any]:
 
 
 def course_of(archive: Archive, epoch: int) -> dict[str, Any]:
-    """Course of an epoch: when it was read, complete and safe, and what held it open. Raises Gone.
+    """Course of an epoch: read, complete, safe, and operators holding it open.
 
-    Times are in seconds since 1970; None: not recorded, or not yet. `held` has the operators that
+    Raises Gone. Times are in seconds since 1970; None: not recorded, or not yet. `held` has the operators that
     held the job while it was open, with seconds of at most the last MOST_SECONDS.
     """
     found = archive.last_within("open", epoch)
@@ -401,7 +416,7 @@ def points_of(archive: Archive, since: int, until: int, most: int) -> list[dict[
 
 _STATES = ("began", "resumed", "stuck", "moves", "slow", "error", "failed", "stopped", "killed", "finished")
 MARKS = frozenset((*_STATES, "failure", "restored", "caught_up", "monitor"))
-"""Kinds of events that are marked beside the moments."""
+"""Kinds of events marked beside the moments."""
 
 MOST_MARKS = 2000
 CUTS_WITHIN = 3_600_000
@@ -409,8 +424,9 @@ CUTS_WITHIN = 3_600_000
 
 
 def overview(archive: Archive, since: int | None, until: int | None) -> dict[str, Any]:
-    """Extent of the history, with its marks; `safe` has the rises of the low-watermark in a time of at most an hour.
+    """Extent of the history, with its marks.
 
+    `safe` has the rises of the low-watermark in a time of at most an hour.
     `since` and `until` are milliseconds since 1970, as all times of the answer.
     """
     span = archive.span

@@ -122,6 +122,7 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
 
 
 def why(job: JobState, operator: int, worker: int) -> dict[str, Any]:
+    """Holders of a processor's two frontiers, in words and by name."""
     options = _known(job, operator, worker)
     flat = options.topology.flat(operator, worker)
     reports = {index: told for index, (_, told) in job.told.items()}

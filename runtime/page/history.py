@@ -27,7 +27,10 @@ _MOST_BYTES = 1 << 28
 
 
 class HistoryFiles:
-    """Moments of the history in `folder`; see `monitor.web.app.History`. For any thread."""
+    """Moments of the history in `folder`; see `monitor.web.app.History`.
+
+    For any thread.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)

@@ -21,7 +21,7 @@ from timely.data.codec.typed import Typed
 
 
 class Serve(msgspec.Struct, tag=True, frozen=True):
-    """To the page, first: title, access token and layout of the job, and the folder of its history."""
+    """To the page, first: title, access token, layout, folder of the history."""
 
     title: str
     token: str

@@ -115,7 +115,7 @@ class HistoryRecorder:
         self._hand_over(Decided(at, -1, decision))
 
     def wait(self) -> None:
-        """Wait until all that was handed over is written."""
+        """Wait for all records to be written."""
         with self._changed:
             self._changed.wait_for(lambda: self._idle and not self._waiting)
 

@@ -22,6 +22,14 @@ export function dated(at) {
 }
 
 /**
+ * The first moment that has an event in it: times of events are rounded to milliseconds.
+ * @param {number} at seconds since 1970
+ */
+export function just_after(at) {
+  return Math.round(at * SECOND) + 1;
+}
+
+/**
  * The moment that a reader means: a time of day is the last one that is recorded. null for none.
  * @param {string} text
  * @param {number} last milliseconds since 1970
@@ -79,7 +87,7 @@ export class Moments {
       range.value = String(Number(range.value) + by);
       range.dispatchEvent(new Event("input"));
     });
-    this.now = html("button", { id: "now", title: "Show the job as it is now", onclick: () => choose({ at: null, with: null }) }, "Live");
+    this.now = html("button", { id: "now", title: "Show the job as it is now", onclick: () => this.choose({ at: null, with: null }) }, "Live");
     this.compare = html("button", { id: "compare", title: "Keep this moment, and compare others with it", onclick: () => this.hold() }, "Compare");
     const windows = html("select", { id: "window", "aria-label": "Length of time that is shown" }, Object.keys(WINDOWS).map((name) => html("option", { value: name }, name)));
     windows.addEventListener("change", () => {
@@ -180,7 +188,7 @@ export class Moments {
     const parts = [];
     if (at === null) parts.push(this.extent && this.extent.first !== null ? `Live. Recorded since ${dated(this.extent.first)}.` : "Live. Nothing is recorded yet.");
     else parts.push(html("b", {}, dated(at)), ". ");
-    if (this.shown && at !== null && this.shown.asked * SECOND === at && !this.problem) {
+    if (this.shown && at !== null && Math.round(this.shown.asked * SECOND) === at && !this.problem) {
       parts.push(`Recorded ${seconds(this.shown.age)} before. `);
       if (this.shown.options_age !== null && this.shown.options_age > 5) parts.push(`What could be restored did not change for ${seconds(this.shown.options_age)}. `);
       if (this.shown.holds.length) parts.push("Held by: ", ...this.shown.holds.slice(0, 3).flatMap(({ operator, name }, index) => [index ? ", " : "", html("button", { class: "jump", "data-keep": `holds ${operator}`, onclick: () => choose({ sel: name, worker: null }) }, name)]), ". ");
@@ -192,6 +200,16 @@ export class Moments {
     morph(this.words, parts);
   }
 
+  /**
+   * Choose a moment, in place of one that the scrubber has just been moved to.
+   * @param {Partial<typeof state>} changes
+   */
+  choose(changes) {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    choose(changes);
+  }
+
   /** Keep the moment that is shown, to compare others with it; or stop that. */
   hold() {
     if (this.comparing) {
@@ -199,16 +217,16 @@ export class Moments {
       return;
     }
     const at = state.at ?? (this.extent?.last ? String(this.extent.last) : null);
-    if (at !== null) choose({ at, with: at });
+    if (at !== null) this.choose({ at, with: at });
   }
 
   /** @param {number} by */
   step(by) {
     const first = this.extent?.first ?? 0; // a job begins before its first second is recorded
-    const marks = (this.extent?.marks ?? []).map((mark) => Math.max(first, Math.ceil(mark.at * SECOND)));
+    const marks = (this.extent?.marks ?? []).map((mark) => Math.max(first, just_after(mark.at)));
     const at = this.at ?? this.extent?.last ?? 0;
     const found = by < 0 ? marks.filter((mark) => mark < at).pop() : marks.find((mark) => mark > at);
-    if (found !== undefined) choose({ at: String(found) });
+    if (found !== undefined) this.choose({ at: String(found) });
   }
 
   /** @param {string} text */
@@ -218,12 +236,12 @@ export class Moments {
     try {
       if (epoch) {
         this.course = await ask(`api/epoch/${epoch[1]}`);
-        if (this.course) choose({ at: String(Math.round(this.course.at * SECOND)), sel: null, worker: null, card: null, ask: null });
+        if (this.course) this.choose({ at: String(Math.round(this.course.at * SECOND)), sel: null, worker: null, card: null, ask: null });
         this.changed();
         return;
       }
       const at = moment_of(text, this.extent?.last ?? Date.now());
-      if (at !== null) choose({ at: String(at) });
+      if (at !== null) this.choose({ at: String(at) });
       else this.problem = "Write a time (15:50, 15:50:30, 2026-11-28 15:50) or an epoch (epoch 12)";
     } catch (problem) {
       this.problem = wordsOf(problem);

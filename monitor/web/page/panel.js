@@ -203,7 +203,7 @@ export class Panel {
   /** The time of an event, which leads to that moment if it is recorded. */
   when(event) {
     if (!this.job.history) return html("span", { class: "soft" }, clock(event.at));
-    return html("button", { class: "jump", title: "Show that moment", onclick: () => choose({ at: String(Math.ceil(event.at * 1000)) }) }, clock(event.at));
+    return html("button", { class: "jump", title: "Show that moment", onclick: () => choose({ at: String(Math.round(event.at * 1000) + 1) }) }, clock(event.at));
   }
 
   group(node) {
