@@ -216,8 +216,8 @@ class Archive:
     def last_within(self, name: str, epoch: int) -> tuple[Frame, Frame | None] | None:
         """Last frame with a number of the job at most `epoch`, and the next.
 
-        None if there is none. The number `name` is an epoch that rises: `open`, `low` or `newest`. After a rollback it may rise twice; then this is
-        one of both times.
+        None if there is none. The number `name` is an epoch that rises: `open`, `low` or `newest`. After a rollback it may
+        rise twice; then this is one of both times.
         """
         spans = self._all(self._frames)
 
