@@ -14,6 +14,7 @@ from recovery.store.identity import store_id
 from runtime.page.address import open_page
 from runtime.page.bundle import BundledJob, read_bundle, write_bundle
 from runtime.page.followed import JobAtRest
+from runtime.page.history import BundledHistory
 from runtime.page.process import run_page
 
 
@@ -38,7 +39,8 @@ def _at_rest(read: Sequence[tuple[Path, BundledJob]]) -> list[JobAtRest]:
     found = []
     for number, (file, job) in enumerate(read):
         place = os.fsencode(file).decode(errors="replace")
-        at_rest = JobAtRest(f"bundle-{number}", os.path.basename(place), f"{place} (a bundle)")
+        history = BundledHistory(job.history)
+        at_rest = JobAtRest(f"bundle-{number}", os.path.basename(place), f"{place} (a bundle)", history=history)
         at_rest.show(job)
         found.append(at_rest)
     return found

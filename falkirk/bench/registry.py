@@ -405,6 +405,14 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "history",
+        "share of a busy job's CPU seconds that the writer of its history takes, over so many seconds",
+        "%",
+        20,  # seconds
+        (Variant("falkirk", "history.py"),),
+        higher_is_better=False,
+    ),
+    Bench(
         "spark",
         "so many rows to a batch region on Spark, grouped, and back as columns; a count beside it; 20 times as many rows",
         "ms",

@@ -6,7 +6,7 @@ Names of files: `facts`, `now` (seconds of the present minute), `past-N` (packed
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -63,6 +63,7 @@ class Moment:
         plan: of the job then.
         frame: of that second.
         options: of that second; None if they are not known.
+        options_at: time of these options, in milliseconds since 1970; None without them.
         events: before it, in order.
     """
 
@@ -70,7 +71,18 @@ class Moment:
     plan: Plan
     frame: Frame
     options: Options | None
+    options_at: int | None
     events: tuple[KeptEvent, ...]
+
+    @property
+    def age(self) -> int:
+        """Milliseconds from the frame to the moment."""
+        return self.at - self.frame.at
+
+    @property
+    def running(self) -> bool:
+        """True if the processes of the job existed then."""
+        return self.age < NEAR
 
     @property
     def layout(self) -> Layout:
@@ -79,7 +91,7 @@ class Moment:
 
     def verdict(self) -> Verdict:
         """Verdict on the job then."""
-        return Judge(self.events).verdict(self.at - self.frame.at < NEAR, self.at / 1000)
+        return Judge(self.events).verdict(self.running, self.at / 1000)
 
 
 class Gone(FalkirkError):
@@ -102,7 +114,7 @@ class Archive:
         self.problems: dict[str, str] = {}
         self._frames: dict[str, list[Span]] = {}
         self._options: dict[str, list[Span]] = {}
-        self._full: dict[str, list[tuple[int, bytes]]] = {}
+        self._full: dict[str, list[Span]] = {}
 
     def take(self, name: str, data: bytes) -> None:
         """Take the content of a file, in place of what it had before."""
@@ -110,7 +122,7 @@ class Archive:
         self.forget(name)
         frames: list[Span] = []
         options: list[Span] = []
-        full: list[tuple[int, bytes]] = []
+        full: list[Span] = []
         facts = []
         for record in found:
             try:
@@ -120,20 +132,15 @@ class Archive:
                     facts.append(FACT_OF.decode(record.data))
                 elif record.kind in (FRAMES, OPTIONS, FULL):
                     plan, first, last = _SPAN.unpack_from(record.data)
-                    packed = bytes(record.data[_SPAN.size :])
-                    if record.kind == FULL:
-                        full.append((first, packed))
-                    else:
-                        (frames if record.kind == FRAMES else options).append(Span(first, last, plan, packed))
+                    into = {FRAMES: frames, OPTIONS: options, FULL: full}[record.kind]
+                    into.append(Span(first, last, plan, bytes(record.data[_SPAN.size :])))
             except (ProtocolError, struct.error):
                 lost += len(record.data)
         if facts:
             self._take_facts(facts)
-        for known, spans in ((self._frames, frames), (self._options, options)):
+        for known, spans in ((self._frames, frames), (self._options, options), (self._full, full)):
             if spans:
                 known[name] = spans
-        if full:
-            self._full[name] = full
         if lost:
             self.problems[name] = f"{lost:,} bytes of {name} are damaged or not whole, and are left out"
 
@@ -180,16 +187,54 @@ class Archive:
     def at(self, moment: int) -> Moment:
         """Moment of the last frame not later than `moment`, in milliseconds. Raises Gone."""
         spans = self._all(self._frames)
+        if not spans:
+            raise Gone("nothing of this job is recorded yet")
         place = bisect_right(spans, moment, key=lambda span: span.first)
+        if not place:
+            raise Gone("that moment is gone: the history of the job begins later")
         for span in reversed(spans[max(0, place - 3) : place]):
             frames = [frame for frame in self._unpacked(span, unpack) if frame.at <= moment]
             if not frames:
                 continue
             plan = self.plans.get(span.plan)
             if plan is None:
-                raise Gone("the plan of the job at that moment is not in its history")
-            return Moment(moment, plan, frames[-1], self._options_at(plan, moment), self.events_before(moment))
-        raise Gone("that moment is gone: the history of the job begins later")
+                raise Gone("the plan of the job at that moment is not in its history: it is damaged")
+            options, since = self._options_at(plan, moment)
+            return Moment(moment, plan, frames[-1], options, since, self.events_before(moment))
+        raise Gone("that moment cannot be read: its minutes in the history are damaged")
+
+    def rises(self, since: int, until: int) -> list[int]:
+        """Times of rises of the job's low-watermark, in milliseconds."""
+        found, before = [], None
+        for frame in self.frames(since, until, most=1 << 30):
+            low = frame.number("low")
+            if low is not None and before is not None and (before < low or low < 0 <= before):
+                found.append(frame.at)
+            before = low
+        return found
+
+    def last_within(self, name: str, epoch: int) -> tuple[Frame, Frame | None] | None:
+        """Last frame with a number of the job at most `epoch`, and the next.
+
+        None if there is none. The number `name` is an epoch that rises: `open`, `low` or `newest`. After a rollback it may
+        rise twice; then this is one of both times.
+        """
+        spans = self._all(self._frames)
+
+        def beyond(frame: Frame) -> bool:
+            number = frame.number(name)
+            return number is not None and not 0 <= number <= epoch
+
+        def ends_beyond(span: Span) -> bool:
+            frames = self._unpacked(span, unpack)
+            return bool(frames) and beyond(frames[-1])
+
+        place = bisect_left(spans, True, key=ends_beyond)
+        near = [frame for span in spans[max(0, place - 1) : place + 2] for frame in self._unpacked(span, unpack)]
+        within = [at for at, frame in enumerate(near) if not beyond(frame)]
+        if not within:
+            return None
+        return near[within[-1]], near[within[-1] + 1] if within[-1] + 1 < len(near) else None
 
     def present(self) -> list[tuple[int, list[Frame], list[tuple[int, OptionsRecord]]]]:
         """Unpacked seconds, with their options, by plan."""
@@ -208,25 +253,29 @@ class Archive:
         return tuple(self.events[: bisect_right(self.events, moment / 1000, key=lambda event: event.at)])
 
     def full_until(self, moment: int) -> list[tuple[int, bytes]]:
-        """Full observations from the beginning of their minute until `moment`.
+        """Full observations until `moment`, from the minute before its own on.
 
-        Empty if they are deleted already.
+        Each minute begins with a whole one, later ones are differences. Empty if they are deleted already.
         """
-        for kept in self._full.values():
-            if kept[0][0] <= moment <= kept[-1][0] + NEAR:
-                return kept[: bisect_right(kept, moment, key=lambda each: each[0])]
-        return []
+        minutes = sorted(self._full.values(), key=lambda kept: kept[0].first)
+        place = bisect_right(minutes, moment, key=lambda kept: kept[0].first)
+        kept = [span for minute in minutes[max(0, place - 2) : place] for span in minute if span.first <= moment]
+        if not kept or moment > kept[-1].first + NEAR:
+            return []
+        return [(span.first, span.data) for span in kept if span.plan == kept[-1].plan]
 
-    def _options_at(self, plan: Plan, moment: int) -> Options | None:
+    def _options_at(self, plan: Plan, moment: int) -> tuple[Options | None, int | None]:
         spans = self._all(self._options)
         place = bisect_right(spans, moment, key=lambda span: span.first)
         for span in reversed(spans[max(0, place - 3) : place]):
             if span.plan != plan.number:
                 continue
-            known = [record for at, record in self._unpacked(span, unpack_options) if at <= moment]
+            known = [each for each in self._unpacked(span, unpack_options) if each[0] <= moment]
             if known:
-                return self._options_of(plan, known[-1])
-        return None
+                at, record = known[-1]
+                options = self._options_of(plan, record)
+                return options, at if options is not None else None
+        return None, None
 
     def _options_of(self, plan: Plan, record: OptionsRecord) -> Options | None:
         try:

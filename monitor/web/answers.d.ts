@@ -54,6 +54,8 @@ interface Job {
   several: boolean;
   /** Orders that this page takes: none without a token. */
   acts: string[];
+  plan: string;
+  history: boolean;
 }
 
 interface ListedJob {
@@ -175,7 +177,7 @@ interface Point extends Totals {
 }
 
 /** What a row says, in the order of `FIELDS` in view.py. */
-type Row = [number, number, number, number, number, number, number, number, number, number, number, number, number, number, string];
+type Row = [number, number, number, number, number | null, number | null, number | null, number | null, number | null, number | null, number | null, number | null, number | null, number | null, string];
 
 /** Presence, incarnation, failures, newest epoch, records a second, busy, seconds since it was heard. */
 type WorkerRow = [string, number, number, number | null, number | null, number | null, number | null];
@@ -201,6 +203,56 @@ interface Supposed {
   processors: { operator: number; worker: number; to: Bound | null; keeps: boolean }[];
   resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];
   redone: { records: number; seconds: number; epochs: number } | null;
+  /** Limits of the answer, in words. */
+  note?: string;
+}
+
+/** GET api/history; times in milliseconds since 1970, but for `at` of a mark, in seconds. */
+interface Extent {
+  first: number | null;
+  last: number | null;
+  marks: { kind: string; at: number; [more: string]: any }[];
+  safe: number[] | null;
+  problems: string[];
+}
+
+/** GET api/moment: as a message of api/events, with all rows; times in seconds. */
+interface Moment extends Message {
+  asked: number;
+  age: number;
+  options_age: number | null;
+  full: boolean;
+  running: boolean;
+  unknown: string[];
+  holds: { operator: number; name: string }[];
+  plan: string;
+}
+
+interface Side {
+  asked: number;
+  at: number;
+  age: number;
+  verdict: Verdict;
+  totals: Totals;
+  workers: WorkerRow[];
+  unknown: string[];
+}
+
+/** GET api/compare */
+interface Comparison {
+  fields: string[];
+  moments: [Side, Side];
+  operators: [(number | null)[], (number | null)[]][];
+}
+
+/** GET api/epoch/N; times in seconds. */
+interface Course {
+  epoch: number;
+  at: number;
+  read: number | null;
+  complete: number | null;
+  safe: number | null;
+  held: { operator: number; name: string; seconds: number }[];
 }
 
 /** The account of a rollback, in the event `restored` (monitor/explain/rollback.py), with its end and the event `caught_up`. */

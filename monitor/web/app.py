@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,9 +30,11 @@ from starlette.responses import FileResponse, RedirectResponse, Response, Stream
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from monitor.history.archive import Archive, Gone
 from monitor.web.bounded import BODY_SECONDS, most_connections
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
+from monitor.web.past import PastJob, comparison, course_of, overview, points_of
 from monitor.web.questions import (
     ACTS,
     Act,
@@ -53,6 +55,8 @@ from monitor.web.view import BARS
 from recovery.guarantees.promises import as_plain
 from recovery.layout import Layout
 
+_T = TypeVar("_T")
+
 PAGE = Path(__file__).with_name("page")
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 
@@ -66,6 +70,10 @@ _HEADERS = {
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in _TYPES}
 _MOST_ASKED = 65_536
+_CHART_SECONDS = 180
+_MOST_READING = 2
+"""Most questions about the past in work at a time."""
+
 _MOST_NAMES = 256
 """Most names of workers and operators in one question."""
 
@@ -97,12 +105,22 @@ class Access:
     token: str = ""
 
 
+class History(Protocol):
+    """History of the job, read in any thread."""
+
+    def at(self, moment: int) -> PastJob:
+        """Job at a moment, in milliseconds since 1970. Raises Gone."""
+
+    def read(self, question: Callable[[Archive], _T]) -> _T:
+        """Answer to a question about the archive as it is now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """Job on a page.
 
     `key` is its name in addresses, `store` that of its store for people. `ask(question)` answers a question about the job
-    where the job's state is.
+    where the job's state is; `history` has its past.
     """
 
     key: str
@@ -110,6 +128,7 @@ class Shown:
     store: str
     hub: Hub
     ask: Ask
+    history: History | None = None
 
 
 def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
@@ -200,6 +219,10 @@ class _Pages:
         self._ask = job.ask
         self._title = job.title
         self._site = site
+        self._history = job.history
+        self._earlier = Hub()
+        """Drawings of the last plan of the past that is not the present one."""
+        self._reading = asyncio.Semaphore(_MOST_READING)
         self._asked: dict[type[Question], tuple[float, asyncio.Future[bytes]]] = {}
         """Shared questions of all pages, with their times."""
 
@@ -221,6 +244,10 @@ class _Pages:
             Route("/api/spacetime", self.spacetime),
             Route("/api/processes", self.processes),
             Route("/api/act", self.act, methods=["POST"]),
+            Route("/api/history", self.history),
+            Route("/api/moment", self.moment),
+            Route("/api/compare", self.compare),
+            Route("/api/epoch/{epoch}", self.epoch),
             Route("/metrics", self.metrics),
         ]
 
@@ -232,7 +259,8 @@ class _Pages:
     # The job as a whole
 
     async def job(self, request: Request) -> Response:
-        layout = self._layout()
+        hub = await self._hub_at(await self._at(request))
+        layout = _layout(hub)
         regions = sorted({(info.region, info.policy) for info in layout.processors if info.region is not None})
         return _json(
             {
@@ -270,24 +298,24 @@ class _Pages:
                     for edge in layout.edges
                 ],
                 "promises": [as_plain(promise) for promise in layout.promises],
-                "tree": self._hub.tree,
+                "tree": hub.tree,
                 "bars": BARS,
                 "several": self._site.several,
                 "acts": ACTS if self._site.acts else (),
+                "plan": hub.plan,
+                "history": self._history is not None,
             }
         )
 
     async def graph(self, request: Request) -> Response:
-        self._layout()
-        drawn = await self._hub.drawn(*_folds(request.query_params))
+        hub = await self._hub_at(await self._at(request))
+        drawn = await hub.drawn(*_folds(request.query_params))
         of: dict[int, int] = {member: node for node, members in enumerate(drawn.folding.nodes) for member in members}
         return _json({**drawn.page, "of": [of[p] for p in range(len(of))], "open": sorted(drawn.folding.open)})
 
     async def events(self, request: Request) -> Response:
-        layout, query = self._layout(), request.query_params
-        bars = query.get("bars", BARS[0])
-        if bars not in BARS:
-            raise HTTPException(400, f"bars is one of {', '.join(BARS)}")
+        layout, query = _layout(self._hub), request.query_params
+        bars = _bars(query)
         closely = [_number(asked, "closely") for asked in query.getlist("closely") if asked]
         if len(closely) > _MOST_CLOSELY:
             raise HTTPException(400, f"at most {_MOST_CLOSELY} operators are observed closely")
@@ -307,6 +335,9 @@ class _Pages:
         return StreamingResponse(lines(), media_type="text/event-stream")
 
     async def verdict(self, request: Request) -> Response:
+        past = await self._at(request)
+        if past is not None:
+            return _json(past.verdict.as_json())
         await self._ask(OfJob())
         seen = self._hub.view.observation if self._hub.view is not None else None
         if seen is None:
@@ -315,30 +346,99 @@ class _Pages:
 
     async def timeline(self, request: Request) -> Response:
         since = _number(request.query_params.get("since") or "0", "since")
-        return _json({"events": self._hub.events_after(since)})
+        past = await self._at(request)
+        events = self._hub.events_after(since) if past is None else [e for e in past.events() if e["n"] > since]
+        return _json({"events": events})
 
     async def charts(self, request: Request) -> Response:
+        if (text := request.query_params.get("at")) is not None:
+            at = _number(text, "at")
+            since = at - 1000 * _CHART_SECONDS
+            return _json({"points": await self._read(lambda archive: points_of(archive, since, at, _CHART_SECONDS))})
         return _json({"points": list(self._hub.points)})
 
     async def metrics(self, request: Request) -> Response:
         return Response(metrics(self._hub, time.time()), media_type=CONTENT_TYPE)
 
+    # Moments of the past
+
+    async def history(self, request: Request) -> Response:
+        query = request.query_params
+        since, until = (_number(query[name], name) if query.get(name) else None for name in ("since", "until"))
+        return _json(await self._read(lambda archive: overview(archive, since, until)))
+
+    async def moment(self, request: Request) -> Response:
+        past = await self._moment(_number(request.query_params.get("at") or "", "at"))
+        hub = await self._hub_at(past)
+        bars = _bars(request.query_params)
+        drawn = await hub.drawn(*_folds(request.query_params))
+        said = await asyncio.to_thread(past.as_json, drawn.folding, bars)
+        return _json({**said, "plan": hub.plan})
+
+    async def compare(self, request: Request) -> Response:
+        one, other = [
+            await self._moment(_number(request.query_params.get(name) or "", name)) for name in ("at", "with")
+        ]
+        return _json(await asyncio.to_thread(comparison, one, other))
+
+    async def epoch(self, request: Request) -> Response:
+        epoch = _part(request, "epoch")
+        return _json(await self._read(lambda archive: course_of(archive, epoch)))
+
+    async def _at(self, request: Request) -> PastJob | None:
+        """Job at the moment of the request; None: now."""
+        text = request.query_params.get("at")
+        return None if text is None else await self._moment(_number(text, "at"))
+
+    async def _moment(self, at: int) -> PastJob:
+        history = self._known_history()
+        try:
+            async with self._reading:
+                return await asyncio.to_thread(history.at, at)
+        except Gone as error:
+            raise HTTPException(404, str(error)) from error
+
+    async def _read(self, question: Callable[[Archive], _T]) -> _T:
+        history = self._known_history()
+        try:
+            async with self._reading:
+                return await asyncio.to_thread(history.read, question)
+        except Gone as error:
+            raise HTTPException(404, str(error)) from error
+
+    def _known_history(self) -> History:
+        if self._history is None:
+            raise HTTPException(404, "this job has no history: it has no store")
+        return self._history
+
+    async def _hub_at(self, past: PastJob | None) -> Hub:
+        """Drawings of the job as it was."""
+        if past is None or past.layout == self._hub.layout:
+            _layout(self._hub)
+            return self._hub
+        if self._earlier.layout != past.layout:
+            self._earlier = Hub()
+            self._earlier.know(past.layout)
+        return self._earlier
+
     # One processor
 
     async def operator(self, request: Request) -> Response:
-        return _answer(await self._ask(OfOperator(_part(request, "operator"))))
+        return await self._answered(request, OfOperator(_part(request, "operator")))
 
     async def processor(self, request: Request) -> Response:
-        return _answer(await self._ask(OfProcessor(_part(request, "operator"), _part(request, "worker"))))
+        return await self._answered(request, OfProcessor(_part(request, "operator"), _part(request, "worker")))
 
     async def why(self, request: Request) -> Response:
         operator, worker = _part(request, "operator"), _part(request, "worker")
         epoch = _number(asked, "epoch") if (asked := request.query_params.get("epoch")) else None
+        if "at" in request.query_params:
+            return await self._answered(request, Why(operator, worker, epoch))
         with self._hub.looking(operator):
             return _answer(await self._ask(Why(operator, worker, epoch)))
 
     async def spacetime(self, request: Request) -> Response:
-        layout = self._layout()
+        layout = _layout(self._hub)
         drawn = await self._hub.drawn(*_folds(request.query_params))
         processors = len(layout.processors) * layout.workers
         kept = msgspec.json.decode(await self._kept(OfTimes(), _TIMES_SECONDS), type=KeptTimes)
@@ -362,6 +462,13 @@ class _Pages:
             self._asked.pop(type(question), None)
             raise
 
+    async def _answered(self, request: Request, question: Question) -> Response:
+        past = await self._at(request)
+        if past is None:
+            return _answer(await self._ask(question))
+        async with self._reading:
+            return _answer(await asyncio.to_thread(past.answer, question))
+
     async def whatif(self, request: Request) -> Response:
         _must_be_json(request)
         try:
@@ -370,7 +477,7 @@ class _Pages:
             raise HTTPException(400, 'ask {"failed": ["worker:1", "processor:NAME@1"]}') from error
         if len(failed) > _MOST_NAMES:
             raise HTTPException(400, f"ask for at most {_MOST_NAMES} names at a time")
-        return _answer(await self._ask(WhatIf(tuple(failed))))
+        return await self._answered(request, WhatIf(tuple(failed)))
 
     async def processes(self, request: Request) -> Response:
         return _answer(await self._ask(OfProcesses()))
@@ -385,10 +492,18 @@ class _Pages:
             raise HTTPException(400, f'say {{"what": one of {", ".join(ACTS)}, "worker": 1}}') from error
         return _answer(await self._ask(Act(act.what, act.worker)))
 
-    def _layout(self) -> Layout:
-        if self._hub.layout is None:
-            raise HTTPException(503, "no worker has joined yet")
-        return self._hub.layout
+
+def _layout(hub: Hub) -> Layout:
+    if hub.layout is None:
+        raise HTTPException(503, "no worker has joined yet")
+    return hub.layout
+
+
+def _bars(query: QueryParams) -> str:
+    bars = query.get("bars", BARS[0])
+    if bars not in BARS:
+        raise HTTPException(400, f"bars is one of {', '.join(BARS)}")
+    return bars
 
 
 async def _file(request: Request) -> Response:

@@ -9,11 +9,14 @@ what has changed since then. So nobody waits for it, and nothing is queued for i
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.exposure import Danger
@@ -57,6 +60,8 @@ class Hub:
         self.layout: Layout | None = None
         self.view: View | None = None
         self.tree: FoldGroup | None = None
+        self.plan = ""
+        """Fingerprint of the layout, for pages to notice another one."""
         self._keys: frozenset[str] = frozenset()
         self.viewers = 0
         self._streams = 0
@@ -83,6 +88,7 @@ class Hub:
         self.layout = layout
         self.view = View(layout)
         self.tree = group_tree(layout)
+        self.plan = f"{zlib.crc32(msgspec.msgpack.encode(layout)):08x}"
         self._keys = frozenset(group.key for group in (self.tree, *self.tree.groups()))
         self._drawn.clear()
         self._rows.clear()

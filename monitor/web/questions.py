@@ -143,7 +143,7 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
             case OfProcessor(operator, worker):
                 reply(_json(processor_detail(_known(job, operator, worker), job.told, operator, worker)))
             case Why(operator, worker, epoch):
-                reply(_json(_why(job, operator, worker, epoch)))
+                reply(_json(why(job, operator, worker, epoch)))
             case OfProcesses():
                 reply(_json({"processes": processes(job.told), "settings": job.settings}))
             case Act(what, worker):
@@ -162,7 +162,8 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
         reply(WrongQuestion(f"this cannot be answered: {type(error).__name__}: {error}", 500))
 
 
-def _why(job: JobState, operator: int, worker: int, epoch: int | None) -> dict[str, Any]:
+def why(job: JobState, operator: int, worker: int, epoch: int | None) -> dict[str, Any]:
+    """Holders of a processor's two frontiers, in words and by name."""
     options = _known(job, operator, worker)
     flat = options.topology.flat(operator, worker)
     reports = {index: told for index, (_, told) in job.told.items()}

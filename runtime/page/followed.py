@@ -27,6 +27,7 @@ from recovery.store.identity import store_id
 from runtime.control import cut, frame
 from runtime.folders.store_folder import StoreFolder
 from runtime.page.address import UNIX
+from runtime.page.history import HistoryFiles
 from runtime.page.protocol import (
     TO_PAGE,
     DifferenceReader,
@@ -74,9 +75,16 @@ class Kept(JobState, Protocol):
 class JobAtRest:
     """Job on a page that never changes, and answers to questions about it."""
 
-    def __init__(self, key: str, title: str, place: str, looked: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        key: str,
+        title: str,
+        place: str,
+        looked: Callable[[], None] = lambda: None,
+        history: HistoryFiles | None = None,
+    ) -> None:
         self.hub = Hub(looked=looked)
-        self.shown = Shown(key, title, place, self.hub, self.ask)
+        self.shown = Shown(key, title, place, self.hub, self.ask, history)
         self._kept: Kept | None = None
         self._nothing = "there is no job yet"
         self._asking = asyncio.Semaphore(_MOST_ASKED)
@@ -136,7 +144,13 @@ class FollowedJob(JobAtRest):
     def __init__(self, address: StoreAddress) -> None:
         key = hashlib.sha256(str(address).encode(errors="surrogateescape")).hexdigest()[:12]
         text = str(address).encode(errors="replace").decode()
-        super().__init__(key, os.path.basename(text.rstrip("/")) or text, text, self._looked)
+        super().__init__(
+            key,
+            os.path.basename(text.rstrip("/")) or text,
+            text,
+            self._looked,
+            HistoryFiles(StoreFolder(address).history),
+        )
         self._address = address
         self._door = StoreFolder(address).page
         self._writer: StreamWriter | None = None

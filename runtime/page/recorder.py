@@ -36,6 +36,9 @@ from recovery.layout import Layout
 from runtime.page.protocol import DifferenceWriter
 from runtime.page.protocol import encode as encode_message
 
+THREAD = "history"
+"""Name of the recorder's thread, for tools that show processor time by thread."""
+
 _MINUTE = 60_000
 _FULL_MINUTES = 10
 _AGAIN_SECONDS = 10.0
@@ -79,6 +82,7 @@ class HistoryRecorder:
         self._waiting: deque[Second | TimelineEvent | Decided] = deque()
         self._changed = threading.Condition()
         self._closed = False
+        self._idle = False
         self._said: set[str] = set()
         self._pause_until = 0.0
         self._begun = False
@@ -110,11 +114,16 @@ class HistoryRecorder:
         """Record a decision."""
         self._hand_over(Decided(at, -1, decision))
 
+    def wait(self) -> None:
+        """Wait for all records to be written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._idle and not self._waiting)
+
     def close(self, seconds: float = 2.0) -> None:
         """Write the rest, for at most so many seconds."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
         self._thread.join(seconds)
 
     def _hand_over(self, item: Second | TimelineEvent | Decided) -> None:
@@ -122,15 +131,20 @@ class HistoryRecorder:
             if isinstance(item, Second) and len(self._waiting) >= _MOST_WAITING:
                 return
             self._waiting.append(item)
-            self._changed.notify()
+            self._changed.notify_all()
 
     # ------------------------------------------------------------------------------------------ its thread
 
     def _run(self) -> None:
+        with suppress(OSError):
+            Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(THREAD)
         while True:
             with self._changed:
                 while not self._waiting and not self._closed:
+                    self._idle = True
+                    self._changed.notify_all()
                     self._changed.wait()
+                self._idle = False
                 items = list(self._waiting)
                 self._waiting.clear()
                 closed = self._closed

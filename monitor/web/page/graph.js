@@ -220,9 +220,9 @@ export class Graph {
     parts.told = true;
     if (!row) return;
     const [progress, inner, low, lowInner, taken, sent, busy, pending, held, queued, , size, logged] = row;
-    const words = [`${node.name} (${node.kind}, ${node.policy}${node.region ? `, region ${node.region}` : ""})`, `progress frontier: ${progress === -1 ? "at its end" : progress < 0 ? "unknown" : `epoch ${epoch(progress, inner)}`}`, `rollback frontier: ${low < 0 ? "everything is kept" : `epoch ${epoch(low, lowInner)}`}`, `${count(taken)} records/s in, ${count(sent)} out`, `busy ${Math.round(busy * 100)} % of a processor`, `${some(pending, "notification")} pending, ${count(held)} capabilities, ${count(queued)} batches queued`, `state ${bytes(size)}, logged ${bytes(logged)}`];
+    const words = [`${node.name} (${node.kind}, ${node.policy}${node.region ? `, region ${node.region}` : ""})`, `progress frontier: ${progress === -1 ? "at its end" : progress < 0 ? "unknown" : `epoch ${epoch(progress, inner)}`}`, `rollback frontier: ${low < 0 ? "everything is kept" : `epoch ${epoch(low, lowInner)}`}`, `${count(taken)} records/s in, ${count(sent)} out`, busy === null ? "" : `busy ${Math.round(busy * 100)} % of a processor`, `${pending === null ? "–" : some(pending, "notification")} pending, ${count(held)} capabilities, ${count(queued)} batches queued`, `state ${bytes(size)}, logged ${bytes(logged)}`];
     const unsafe = parts.group.getAttribute("data-unsafe");
-    set(parts.title, [...words, ...(unsafe ? [unsafe] : [])].join("\n"));
+    set(parts.title, [...words, ...(unsafe ? [unsafe] : [])].filter(Boolean).join("\n"));
     parts.group.setAttribute("aria-label", words.slice(0, 3).join(", "));
   }
 

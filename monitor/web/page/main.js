@@ -5,11 +5,12 @@ import { Exposure } from "./exposure.js";
 import { Graph, markers } from "./graph.js";
 import { ask, Stream } from "./live.js";
 import { drawMembers } from "./members.js";
+import { Moments } from "./moments.js";
 import { Panel } from "./panel.js";
 import { Rollbacks } from "./rollback.js";
 import { Search } from "./search.js";
 import { SpaceTime } from "./spacetime.js";
-import { choose, folds, onChoice, state } from "./state.js";
+import { at_moment, choose, folds, onChoice, state } from "./state.js";
 import { Timeline } from "./timeline.js";
 import { WhatIf } from "./whatif.js";
 import { bytes, clock, count, epochOr, html, lag, policy, seconds, some, wordsOf } from "./words.js";
@@ -65,8 +66,18 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dress);
 
 const stage = $("graph");
 $("defs").replaceChildren(...markers());
+/** @type {string | null} */
+let gone = null;
+if (state.at !== null) {
+  try {
+    await ask(at_moment("api/job"));
+  } catch (problem) {
+    gone = `${wordsOf(problem)}: shown is the present`;
+    choose({ at: null, with: null });
+  }
+}
 /** @type {[Job, Picture]} */
-const [job, drawnFirst] = await Promise.all([whenReady("api/job"), whenReady(`api/graph?${folds()}`)]);
+const [job, drawnFirst] = await Promise.all([whenReady(at_moment("api/job")), whenReady(at_moment(`api/graph?${folds()}`))]);
 let page = drawnFirst;
 banner(null);
 document.title = `${job.name} · Falkirk`;
@@ -76,7 +87,7 @@ $("jobs").hidden = !job.several;
 const camera = new Camera(stage, $("camera"));
 function mark() {
   const replayed = rollbacks.on && !whatif.on;
-  graph.verdicts(replayed ? rollbacks.verdicts(page) : whatif.verdicts(page));
+  graph.verdicts(replayed ? rollbacks.verdicts(page) : (whatif.verdicts(page) ?? moments.verdicts(page)));
   graph.light(replayed ? rollbacks.lit() : new Set());
   spacetime.changed();
 }
@@ -95,6 +106,8 @@ const exposure = new Exposure($("exposure"), job, expose);
 const panel = new Panel($("panel"), job, whatif, rollbacks);
 const spacetime = new SpaceTime($("spacetime"), job, whatif, rollbacks, () => page);
 const timeline = new Timeline($("time"));
+const moments = new Moments($("moments"), job, marked);
+panel.moments = moments;
 const search = new Search($("search"), (operator, member) => choose({ sel: job.operators[operator].name, worker: null, member }));
 search.operators = job.operators;
 
@@ -192,6 +205,42 @@ let verdict = null;
 let totals = null;
 let heard = 0;
 
+/**
+ * Show what has come: of the stream, or of a moment.
+ * @param {Message} message
+ */
+function hear(message) {
+  if (message.totals) {
+    totals = message.totals;
+    heard = message.at;
+    graph.update(message.rows, totals.newest);
+    exposure.now = message.at;
+    if (message.exposure) exposure.hear(message.exposure);
+    if (!moments.past) exposure.refresh(page, graph.rows);
+    if (exposure.on) expose();
+    if (message.workers) panel.workers = message.workers;
+    panel.totals = totals;
+    panel.live = message.live;
+    verdict = panel.verdict = message.verdict;
+    say();
+    head();
+    graph.mark_verdict(verdict.alarm && verdict.processor >= 0 ? page.of[verdict.processor] : null, verdict);
+    if (message.live && !moments.past) timeline.add({ at: message.at, ...totals });
+  }
+  if (message.events) {
+    seen = message.events[message.events.length - 1].n;
+    timeline.events = panel.events = recent([...panel.events, ...message.events]);
+    rollbacks.take(message.events);
+    if (rollbacks.on && message.events.some((event) => event.rollback || event.kind === "caught_up")) marked();
+    if (message.events.some((event) => ["decided", "restored", "finished", "failed"].includes(event.kind))) whatif.refresh();
+  }
+  if (!totals) return;
+  if (state.sel === null && !whatif.on && performance.now() - panelShown > 900) {
+    panelShown = performance.now();
+    panel.show();
+  }
+}
+
 const stream = new Stream(
   () => {
     const query = folds();
@@ -201,38 +250,9 @@ const stream = new Stream(
     for (const each of new Set([...(operator >= 0 ? [operator] : []), ...spacetime.closely])) query.append("closely", String(each));
     return `api/events?${query}`;
   },
-  (message) => {
-    if (message.totals) {
-      totals = message.totals;
-      heard = message.at;
-      graph.update(message.rows, totals.newest);
-      exposure.now = message.at;
-      if (message.exposure) exposure.hear(message.exposure);
-      exposure.refresh(page, graph.rows);
-      if (exposure.on) expose();
-      if (message.workers) panel.workers = message.workers;
-      panel.totals = totals;
-      panel.live = message.live;
-      verdict = panel.verdict = message.verdict;
-      say();
-      head();
-      graph.mark_verdict(verdict.alarm && verdict.processor >= 0 ? page.of[verdict.processor] : null, verdict);
-      if (message.live) timeline.add({ at: message.at, ...totals });
-    }
-    if (message.events) {
-      seen = message.events[message.events.length - 1].n;
-      timeline.events = panel.events = recent([...panel.events, ...message.events]);
-      rollbacks.take(message.events);
-      if (rollbacks.on && message.events.some((event) => event.rollback || event.kind === "caught_up")) marked();
-      if (message.events.some((event) => ["decided", "restored", "finished", "failed"].includes(event.kind))) whatif.refresh();
-    }
-    if (!totals) return;
-    if (state.sel === null && !whatif.on && performance.now() - panelShown > 900) {
-      panelShown = performance.now();
-      panel.show();
-    }
-  },
+  hear,
   (lost) => {
+    if (moments.past) return;
     document.body.classList.toggle("lost", lost);
     panel.lost = lost && !verdict?.over;
     if (!lost) {
@@ -245,6 +265,67 @@ const stream = new Stream(
     else banner("The monitor does not answer: what is shown is old. Trying again…");
   },
 );
+
+let travelled = 0;
+
+/** Show the moment that is chosen; or the present, as it goes on. */
+async function travel() {
+  const number = (travelled += 1);
+  if (!moments.past) {
+    panel.answers = null;
+    timeline.points = [];
+    await again();
+    await moments.show(null, gone);
+    const { points } = await ask("api/charts");
+    if (number === travelled) timeline.points = points;
+    return;
+  }
+  stream.rest();
+  exposure.hear([]); // it is of now
+  panel.lost = false;
+  document.body.classList.remove("lost");
+  banner(null);
+  /** @type {Moment | null} */
+  let shown = null;
+  /** @type {string | null} */
+  let problem = null;
+  try {
+    const query = folds();
+    query.set("bars", state.bars);
+    shown = await ask(at_moment(`api/moment?${query}`));
+  } catch (wrong) {
+    problem = wordsOf(wrong);
+  }
+  if (number !== travelled) return;
+  if (shown && shown.plan !== job.plan) {
+    location.reload(); // the program was another one then
+    return;
+  }
+  seen = 0;
+  panel.events = timeline.events = [];
+  rollbacks.forget();
+  if (shown) hear(shown);
+  else {
+    verdict = panel.verdict = null;
+    document.body.classList.add("lost");
+    say();
+  }
+  await moments.show(shown, problem);
+  if (whatif.on) whatif.refresh();
+  try {
+    const { points } = await ask(at_moment("api/charts"));
+    if (number !== travelled) return;
+    timeline.points = points;
+    timeline.draw();
+  } catch {
+    // moments say so
+  }
+}
+
+/** Follow the job, if the present is shown. */
+function follow() {
+  if (!moments.past) stream.connect();
+}
 
 /** The verdict, first of all: what the monitor says, or that it says nothing. */
 function say(lost = false) {
@@ -266,7 +347,7 @@ async function again() {
   rollbacks.forget();
   try {
     const now = await ask("api/job");
-    if (JSON.stringify(now.operators) !== JSON.stringify(job.operators)) location.reload();
+    if (now.plan !== job.plan || JSON.stringify(now.operators) !== JSON.stringify(job.operators)) location.reload();
   } catch {
     // the stream will say so
   }
@@ -325,13 +406,14 @@ let drawing = 0;
 
 async function redraw() {
   const number = (drawing += 1);
-  const next = await whenReady(`api/graph?${folds()}`);
+  const next = await whenReady(at_moment(`api/graph?${folds()}`));
   if (number !== drawing) return;
   banner(null);
   page = next;
   graph.draw(page);
   camera.frame(page.width, page.height);
-  stream.connect();
+  if (moments.past) travel();
+  else stream.connect();
   select(false);
   mark();
   expose();
@@ -354,13 +436,14 @@ onChoice((changed) => {
   }
   if (changed.has("sel") && !reveal()) {
     select(true);
-    stream.connect();
+    follow();
   } else if (changed.has("worker") || changed.has("epoch") || changed.has("member")) {
     panel.show();
     inside();
   }
   if (changed.has("open") || changed.has("close")) redraw();
-  if (changed.has("bars")) stream.connect();
+  if (changed.has("at") || changed.has("with") || (changed.has("bars") && moments.past)) travel();
+  else if (changed.has("bars")) stream.connect();
   if (changed.has("card")) marked();
   if (changed.has("cut")) panel.show();
   if (changed.has("exposed") || changed.has("sel") || changed.has("worker")) {
@@ -422,19 +505,28 @@ camera.frame(page.width, page.height);
 $("ask").setAttribute("aria-pressed", whatif.on);
 select(Boolean(state.sel) && !state.camera);
 reveal();
-if (!document.hidden) stream.connect();
+if (moments.past) travel();
+else {
+  if (!document.hidden) stream.connect();
+  moments.problem = gone;
+}
+moments.refresh();
 if (whatif.on) whatif.refresh();
 ask("api/charts").then(({ points }) => {
+  if (moments.past) return;
   timeline.points = [...points, ...timeline.points.filter((point) => !points.length || point.at > points[points.length - 1].at)];
   timeline.draw();
 });
 setInterval(() => {
-  if (!document.hidden && state.sel !== null && !whatif.on && !stream.isLost) panel.fetch();
+  if (!document.hidden && state.sel !== null && !whatif.on && !stream.isLost && !moments.past) panel.fetch();
 }, 1000);
 /** A browser has six connections to a server, for all its tabs: those that nobody sees leave theirs, and ask now and then. */
-addEventListener("visibilitychange", () => (document.hidden ? stream.rest() : stream.connect()));
+addEventListener("visibilitychange", () => (document.hidden ? stream.rest() : follow()));
+setInterval(() => {
+  if (!document.hidden) moments.refresh();
+}, 5000);
 setInterval(async () => {
-  if (!document.hidden || !totals) return;
+  if (!document.hidden || !totals || moments.past) return;
   try {
     verdict = panel.verdict = await ask("api/verdict");
     say();

@@ -4,7 +4,7 @@ import { ask } from "./live.js";
 import { Checkpoints } from "./checkpoints.js";
 import { Members, membersTable } from "./members.js";
 import { Processes } from "./processes.js";
-import { choose, state } from "./state.js";
+import { at_moment, choose, state } from "./state.js";
 import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error", "stuck", "killed", "monitor", "page"]);
@@ -80,6 +80,8 @@ export class Panel {
    */
   constructor(root, job, whatif, rollbacks) {
     this.rollbacks = rollbacks;
+    /** @type {import("./moments.js").Moments | null} */
+    this.moments = null;
     this.root = root;
     this.job = job;
     this.whatif = whatif;
@@ -114,7 +116,7 @@ export class Panel {
 
   /** What answers are about. */
   get key() {
-    return `${state.sel}@${state.worker}@${state.epoch}`;
+    return `${state.sel}@${state.worker}@${state.epoch}@${state.at}`;
   }
 
   /** Show what is chosen now. */
@@ -144,8 +146,8 @@ export class Panel {
     const { key } = this;
     const about = state.epoch === null ? "" : `?epoch=${state.epoch}`;
     try {
-      const asked = [ask(`api/operator/${operator}`)];
-      if (worker !== null) asked.push(ask(`api/processor/${operator}/${worker}`), ask(`api/why/${operator}/${worker}${about}`));
+      const asked = [ask(at_moment(`api/operator/${operator}`))];
+      if (worker !== null) asked.push(ask(at_moment(`api/processor/${operator}/${worker}`)), ask(at_moment(`api/why/${operator}/${worker}${about}`)));
       const [all, one, why] = await Promise.all(asked);
       this.members.take(state.sel ?? "", all.workers);
       if (key === this.key) this.answers = { key, all, one, why };
@@ -154,6 +156,10 @@ export class Panel {
       if (!this.answers) this.answers = { key, error: wordsOf(problem) };
     }
     this.busy = false;
+    if (key !== this.key) {
+      this.show();
+      return;
+    }
     if (!this.whatif.on && !this.rollbacks.on && this.operator === operator) this.put(this.details());
   }
 
@@ -165,6 +171,7 @@ export class Panel {
     const recent = gathered(this.events);
     const every = this.job.groups.map((group) => (group.every_epochs ? `${group.every_epochs} epochs` : group.every_seconds ? `${group.every_seconds} s` : "epoch, by each worker"));
     return [
+      ...(this.moments?.parts() ?? []),
       html("h2", {}, this.job.name),
       html("p", { class: "soft" }, `${some(this.job.operators.length, "operator")} on ${some(this.job.workers, "worker")}; ${some(this.job.groups.length, "group")} of checkpoints, every ${[...new Set(every)].join(", ") || "–"}.`),
       html("h3", {}, "Workers"),
@@ -203,7 +210,13 @@ export class Panel {
   }
 
   list(events) {
-    return html("ul", { class: "events" }, events.toReversed().map((event) => html("li", { class: isBad(event) ? "bad" : "", "data-keep": `event ${event.n ?? `${event.kind} ${event.since}`}` }, html("span", { class: "soft" }, clock(event.at)), html("span", {}, ...linked(describe(event))))));
+    return html("ul", { class: "events" }, events.toReversed().map((event) => html("li", { class: isBad(event) ? "bad" : "", "data-keep": `event ${event.n ?? `${event.kind} ${event.since}`}` }, this.when(event), html("span", {}, ...linked(describe(event))))));
+  }
+
+  /** The time of an event, which leads to that moment if it is recorded. */
+  when(event) {
+    if (!this.job.history) return html("span", { class: "soft" }, clock(event.at));
+    return html("button", { class: "jump", title: "Show that moment", onclick: () => choose({ at: String(Math.round(event.at * 1000) + 1) }) }, clock(event.at));
   }
 
   group(node) {
@@ -227,6 +240,7 @@ export class Panel {
       parts.push(html("div", { class: "because" }, html("b", {}, this.verdict.state), this.verdict.text));
       if (this.verdict.trace) parts.push(html("pre", { class: "trace" }, this.verdict.trace));
     }
+    parts.push(...(this.moments?.difference(operator) ?? []));
     const answers = this.answers;
     if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
     if (!answers) return [...parts, html("p", { class: "soft" }, "Asking…")];

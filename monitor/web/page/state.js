@@ -1,21 +1,23 @@
 // What the reader has chosen, kept in the address: whoever gets the link sees the same.
 
-const names = ["sel", "worker", "epoch", "bars", "theme", "camera", "view", "epochs", "unfold", "ask", "region", "card", "exposed", "member", "cut"];
+const names = ["sel", "worker", "epoch", "bars", "theme", "camera", "view", "epochs", "unfold", "ask", "region", "card", "exposed", "member", "cut", "at", "with"];
 /** @type {Set<(changed: Set<string>) => void>} */
 const listeners = new Set();
 
 /**
  * @type {{sel: string | null, worker: string | null, epoch: string | null, bars: string, theme: string | null, camera: string | null,
  *   view: string | null, epochs: string | null, unfold: string | null, ask: string | null, region: string | null, card: string | null,
- *   exposed: string | null, member: string | null, cut: string | null, open: string[], close: string[], [name: string]: any}}
+ *   exposed: string | null, member: string | null, cut: string | null, at: string | null, with: string | null,
+ *   open: string[], close: string[], [name: string]: any}}
  */
-export const state = { sel: null, worker: null, epoch: null, bars: "busy", theme: null, camera: null, view: null, epochs: null, unfold: null, ask: null, region: null, card: null, exposed: null, member: null, cut: null, open: [], close: [] };
+export const state = { sel: null, worker: null, epoch: null, bars: "busy", theme: null, camera: null, view: null, epochs: null, unfold: null, ask: null, region: null, card: null, exposed: null, member: null, cut: null, at: null, with: null, open: [], close: [] };
 
 function read() {
   const given = new URLSearchParams(location.hash.slice(1));
   for (const name of names) state[name] = given.get(name);
   state.bars ??= "busy";
   if (state.view?.includes(",")) Object.assign(state, { camera: state.view, view: null }); // an address of before 193
+  for (const name of ["at", "with"]) if (!/^[0-9]{1,15}$/.test(state[name] ?? "")) state[name] = null;
   state.open = given.getAll("open");
   state.close = given.getAll("close");
 }
@@ -61,6 +63,14 @@ export function folds() {
   for (const key of state.open) given.append("open", key);
   for (const key of state.close) given.append("close", key);
   return given;
+}
+
+/**
+ * An address of the interface, at the moment that is shown.
+ * @param {string} path
+ */
+export function at_moment(path) {
+  return state.at === null ? path : `${path}${path.includes("?") ? "&" : "?"}at=${state.at}`;
 }
 
 addEventListener("hashchange", () => {

@@ -1,7 +1,7 @@
 // What if these failed? The reader marks workers and operators; the monitor's own solver answers.
 
 import { ask } from "./live.js";
-import { choose, state } from "./state.js";
+import { at_moment, choose, state } from "./state.js";
 import { bound, bytes, count, html, less, seconds, some, wordsOf } from "./words.js";
 
 export class WhatIf {
@@ -46,7 +46,7 @@ export class WhatIf {
     /** @type {string | null} */
     let error = null;
     try {
-      answer = await ask("api/whatif", { failed: this.failed });
+      answer = await ask(at_moment("api/whatif"), { failed: this.failed });
     } catch (problem) {
       error = wordsOf(problem);
     }
@@ -114,6 +114,7 @@ export class WhatIf {
     const messages = resent.reduce((sum, one) => sum + one.messages, 0);
     const size = resent.reduce((sum, one) => sum + one.bytes, 0);
     const parts = [
+      answer.note ? html("div", { class: "because" }, html("b", {}, "A restart"), answer.note) : "",
       html(
         "div",
         { class: "big" },

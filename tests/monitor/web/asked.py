@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from starlette.types import Message
 
-from monitor.web.app import Access, Shown, make_app
+from monitor.web.app import Access, History, Shown, make_app
 from monitor.web.hub import Hub
 from monitor.web.questions import Question, WrongQuestion, answer
 from tests.monitor.web.standing import StandingJob
@@ -43,13 +43,13 @@ class Said:
 class Page:
     """The page of a made-up job, or of one that no worker has joined yet. To be used in a running event loop."""
 
-    def __init__(self, job: StandingJob | None, token: str = "") -> None:
+    def __init__(self, job: StandingJob | None, token: str = "", history: History | None = None) -> None:
         self.hub = Hub()
         self.job = job
         if job is not None:
             self.hub.know(job.layout)
             self.hub.publish(job.observe())
-        self.app = make_app([Shown("made-up", "made up", "/nowhere", self.hub, self._ask)], Access(token))
+        self.app = make_app([Shown("made-up", "made up", "/nowhere", self.hub, self._ask, history)], Access(token))
 
     async def _ask(self, question: Question) -> bytes:
         assert self.job is not None
@@ -101,10 +101,10 @@ class Page:
         return Said(begun[0]["status"], {n.decode(): v.decode("latin-1") for n, v in begun[0]["headers"]}, found)
 
 
-def ask(page: StandingJob | None, path: str, token: str = "", **more: Any) -> Said:
+def ask(page: StandingJob | None, path: str, token: str = "", history: History | None = None, **more: Any) -> Said:
     """One question to a page of its own."""
 
     async def run() -> Said:
-        return await Page(page, token).get(path, **more)
+        return await Page(page, token, history).get(path, **more)
 
     return asyncio.run(run())
