@@ -25,6 +25,7 @@ from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.layout import lay_out
 from recovery.policy import AtLeastOnce, Ephemeral
 from runtime.folders.workspace import Workspace
+from runtime.sources import driver as reading
 from runtime.sources.driver import SourceDriver
 from runtime.sources.fingerprint import EVERY, MANY, SELDOM, WHOLE, Content, of_input
 from runtime.sources.limits import Limits
@@ -798,12 +799,7 @@ rule(
     "t's end position is durable, for every partition, with a content fingerprint",
     other_input,
     ["read", "refused", "refused"],
-    Change(
-        SourceDriver,
-        "_recognise",
-        "content.fingerprint() != place.fingerprint",
-        "False",
-    ),
+    Change(reading, "recognise", "content.fingerprint() != place.fingerprint", "False"),
 )
 
 
@@ -828,7 +824,7 @@ rule(
     "epochs that a clock ends go on behind those that are over, each as long as before",
     next_epochs,
     [3, 6, 9],
-    Change(SourceDriver, "_read", "self._clocked and self._rereadable", "False"),
+    Change(SourceDriver, "_read_one", "self._clocked and self._rereadable", "False"),
 )
 
 

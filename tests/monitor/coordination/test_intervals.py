@@ -124,7 +124,7 @@ def test_the_coordinator_tells_when_a_cut_is_safe_and_the_metrics_count_it() -> 
     ]
     hub = Hub()
     hub.happened(events)
-    text = metrics(hub).decode()
+    text = metrics(hub, 4.0).decode()
     assert 'falkirk_cut_interval_seconds_bucket{group="0",le="1.5"} 0.0' in text
     assert 'falkirk_cut_interval_seconds_bucket{group="0",le="2.5"} 1.0' in text
     assert 'falkirk_cut_interval_seconds_sum{group="0"} 2.0' in text

@@ -109,7 +109,7 @@ def first_out(bound: Bound | None) -> float:
 def test_no_processor_goes_back_to_an_earlier_epoch_than_was_expected(program: str, workers: int) -> None:
     seen: Counter[bool] = Counter()
     for seed in range(2):
-        for world, failed, expected, _, _ in struck(program, workers, seed, 160 + 80 * seed):
+        for world, failed, expected, _, _ in struck(program, workers, seed, 60 + 40 * workers + 80 * seed):
             leads = coordinator(world)
             for worker, (bounds, guessed) in enumerate(zip(leads.decision.bounds, expected.bounds)):
                 for info, actual, guess in zip(leads.layout.processors, bounds, guessed):

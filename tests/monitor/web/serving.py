@@ -45,11 +45,12 @@ class MadeUp(JobAtRest):
                 self.hub.publish(self._job.step())
 
     async def _answer(self, question: Question) -> bytes:
-        found: list[bytes | WrongQuestion] = []
-        answer(self._job, question, found.append, self.hub.publish)
-        if isinstance(found[0], WrongQuestion):
-            raise found[0]
-        return found[0]
+        said: asyncio.Future[bytes | WrongQuestion] = asyncio.get_running_loop().create_future()
+        answer(self._job, question, said.set_result, self.hub.publish)
+        found = await said
+        if isinstance(found, WrongQuestion):
+            raise found
+        return found
 
 
 @contextmanager

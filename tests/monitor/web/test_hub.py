@@ -45,7 +45,7 @@ async def at_once(messages: AsyncIterator[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("no_beat")
-def test_every_page_hears_at_once_what_is_published_what_happens_and_that_the_job_is_known() -> None:
+def test_every_page_hears_at_once_what_is_published_what_happens_and_that_the_job_is_another() -> None:
     async def go() -> None:
         job = StandingJob(example_layout("wordcount"))
         hub = hub_of(job)
@@ -72,9 +72,11 @@ def test_every_page_hears_at_once_what_is_published_what_happens_and_that_the_jo
                 }
             heard = [asyncio.ensure_future(at_once(page)) for page in pages]
             await asyncio.sleep(0)
-            hub.know(job.layout)
-            for message in await asyncio.gather(*heard):
-                assert message == {}, "nothing is known of it yet"
+            hub.know(example_layout("wordcount"))
+            assert not any(each.done() for each in heard), "the same is no other"
+            hub.know(example_layout("flights"))
+            for end in await asyncio.gather(*heard, return_exceptions=True):
+                assert isinstance(end, StopAsyncIteration), "its pictures are void"
 
     run(go)
 

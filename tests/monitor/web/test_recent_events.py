@@ -19,4 +19,4 @@ def test_a_failure_is_to_be_seen_behind_thousands_of_commits_and_all_are_counted
     assert [event.kind for event in hub.events][:1] == ["failure"], "who begins later hears of it, too"
     assert [event["n"] for event in shown] == sorted(event["n"] for event in shown)
     assert len(hub.events_after(shown[-3]["n"])) == 2
-    assert f'falkirk_events_total{{kind="cut"}} {float(MOST_EVENTS)}' in metrics(hub).decode()
+    assert f'falkirk_events_total{{kind="cut"}} {float(MOST_EVENTS)}' in metrics(hub, 0.0).decode()
