@@ -231,7 +231,7 @@ class PastJob:
                     *(_epoch(int(progress[at].min())), 0),
                     *(_epoch(least), int(inner[at[0]]) if len(at) == 1 and 0 <= least < END else 0),
                     *(rate, None, None if busy is None else round(busy, 2)),
-                    *(None, None, None, None, None if size is None else int(size), None, ""),
+                    *(None, None, None, None, None if size is None else int(size), None, -2, ""),
                 )
             )
         return made

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.monitor.web import test_page
 from tests.monitor.web.browser import Tab
 from tests.monitor.web.serving import ask, running
@@ -41,7 +43,10 @@ def test_a_checkpoint_shows_trigger_size_and_times_of_the_timeline(tab: Tab, tmp
         )
         for kind in ("waited", "made", "written"):
             drawn = sorted(round(length, 5) for name, length in bars if name == kind)
-            assert drawn == sorted(round(each[kind], 5) for each in durable.values()), (kind, json.dumps(bars))
+            assert drawn == pytest.approx(sorted(each[kind] for each in durable.values()), abs=2e-5), (
+                kind,
+                json.dumps(bars),
+            )
         assert sum(name == "safe" for name, _ in bars) == 1
         assert max(sum(each[part] for part in ("waited", "made", "written")) for each in durable.values()) <= (
             whole["seconds"] + 0.05

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from monitor.coordination.effects import Answer
 from monitor.explain.what_if import targets
 from monitor.web.questions import Done, answer_as_json
+from recovery.layout import Layout
 from recovery.metadata import MORE, NEVER, Bound
 from tests.monitor.web.browser import Tab
 from tests.monitor.web.programs import example_layout, wide_layout
@@ -64,7 +67,11 @@ def test_a_worker_has_failed_if_all_of_it_was_named(names: list[str]) -> None:
 
 
 class Silent(StandingJob):
-    """A job that answers for the failure of one worker only."""
+    """A job that answers for the failure of one worker only, and others when the test is `over`."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self.over = threading.Event()
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         if list(failed) == ["worker:1"]:  # as often as a page that is loaded again asks
@@ -72,11 +79,16 @@ class Silent(StandingJob):
                 tuple((2,) if worker == 1 else None for _ in self.layout.processors) for worker in range(2)
             )
             done(Answer(targets(self.layout, failed), back))
+        else:
+            self.over.wait(120)
+            super().what_if(failed, done)
 
 
 def test_the_sentences_stay_those_of_the_table_when_more_is_marked(tab: Tab) -> None:
     fates = "[...document.querySelectorAll('#panel .fate')].map((one) => one.textContent).join(' ')"
-    with serving(Silent(example_layout("flights")), moves=False) as url:
+    job = Silent(example_layout("flights"))
+    with serving(job, moves=False) as url, ExitStack() as stack:
+        stack.callback(job.over.set)
         go(tab, url, "#ask=worker%3A1")
         tab.wait("document.querySelectorAll('#panel .fate').length === 2")
         assert tab.run(fates) == "Worker 0 keeps everything. Worker 1 comes back before 2."

@@ -22,6 +22,7 @@ from recovery.store.address import StoreAddress
 from runtime.page import bundle
 from runtime.page.bundle import BundleError, read_bundle, write_bundle
 from runtime.page.followed import FollowedJob, JobAtRest
+from runtime.page.history import BundledHistory
 from runtime.program import Program
 from runtime.supervisor.starting import JobStopped
 from runtime.supervisor.stop import stop_job
@@ -129,7 +130,7 @@ def test_a_bundle_shows_elsewhere_what_the_store_showed(tmp_path: Path, made: Pa
     job = read_bundle(tmp_path / "job.zip")
 
     def make() -> list[JobAtRest]:
-        at_rest = JobAtRest("bundle-0", "store", "job.zip")
+        at_rest = JobAtRest("bundle-0", "store", "job.zip", history=BundledHistory(job.history))
         at_rest.show(job)
         return [at_rest]
 
