@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from recovery.layout import EdgeInfo
+from recovery.memory.channels import Channels
 from recovery.memory.recorder import WorkerRecorder
 from tests.recovery.jobs import agent_of, job, named
 from tests.recovery.layouts import FIREWALL, LOOP, layout
@@ -109,10 +110,10 @@ RECEIVED = "f(dst) = ⊤: what was received is not taken again; f(dst) = g: what
 for _name, _change in {
     "taken once": Change(WorkerRecorder, "taken", "message.number in known", "False"),
     "taken again after a rollback": Change(
-        WorkerRecorder, "restored", "[number for number, time in known.items() if ...]", "[]"
+        Channels, "_undo", "[number for number, time in known.items() if ...]", "[]"
     ),
     "not taken again within f": Change(
-        WorkerRecorder, "restored", "[number for number, time in known.items() if ...]", "list(known)"
+        Channels, "_undo", "[number for number, time in known.items() if ...]", "list(known)"
     ),
 }.items():
     rule(_name, RECEIVED, taken, [True, True, False, False, False, True], _change)

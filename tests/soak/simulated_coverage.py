@@ -41,6 +41,8 @@ FILES = (
     "recovery/rollback/queues.py",
     "timely/worker/restoring.py",
     "recovery/memory/recorder.py",
+    "recovery/memory/channels.py",
+    "recovery/memory/records.py",
     "recovery/memory/kept_messages.py",
     "recovery/epoch_ends.py",
     "recovery/checkpoint/checkpoints.py",

@@ -53,7 +53,7 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
     ): job("logged_exchange", 1),
     ("recovery/agent/collection.py", "Collection.let_go: if own.alive -> if not own.alive"): job("logged_exchange", 2),
     (
-        "recovery/memory/recorder.py",
+        "recovery/memory/records.py",
         "LogEntry.content: self.batch if self.batch is not None else decode_batch(self.header, self.payload) -> self.batch",
     ): job("logged_exchange", 1),
     ("monitor/coordination/coordinator.py", "Coordinator._finish: self._effects.append(Finished()) -> pass"): job(
@@ -70,8 +70,8 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
         "Options._option: lost if edge.logged else union(lost, image(edge.discarding, xi.bound)) -> lost",
     ): test_options.test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that,
     (
-        "recovery/memory/recorder.py",
-        "WorkerRecorder.collect: for number, time in known.items() if holds(bound, time) -> for number, time in known.items()",
+        "recovery/memory/channels.py",
+        "Channels._settle: for number, time in known.items() if holds(bound, time) -> for number, time in known.items()",
     ): test_received_before.test_what_lies_before_a_restored_or_collected_bound_is_not_taken_again,
     (
         "timely/worker/restoring.py",

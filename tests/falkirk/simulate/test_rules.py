@@ -30,6 +30,7 @@ from recovery.checkpoint.processor_checkpoints import ProcessorCheckpoints
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.fixed_point.solve import _Descent
 from recovery.layout import EdgeInfo
+from recovery.memory.channels import Channels
 from recovery.memory.kept_messages import Suppression
 from recovery.memory.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
@@ -194,7 +195,7 @@ ROUNDS = {
     "resent within the source": rule(
         "a logged message is resent if τ ∈ f(src)",
         Instead(recovery.rollback.queues, "goes_again", lambda edge, source, *rest: goes_again(edge, None, *rest)),
-        Change(WorkerRecorder, "restored", "[entry for entry in entries if holds(bound, entry.event)]", "entries"),
+        Change(Channels, "_undo", "[entry for entry in entries if holds(bound, entry.event)]", "entries"),
     ),
     "resent outside the target": rule(
         "a logged message is resent if t ∉ f(dst)",
@@ -306,7 +307,11 @@ ROUNDS = {
     ),
     "work after the report": rule(
         "a worker works when it has reported that it is restored",
-        Change(AgentState, "running", "self.noted == self.worker.generation", GONE),
+        Change(AgentState, "run", "self.noted == self.worker.generation", GONE),
+        Change(AgentState, "run", "Run(self.noted)", "Run(self.worker.generation)"),
+        Change(
+            Rounds, "decide", "own.effects.append(Rewind(...))", "own.effects.append(Rewind(orders.sources))\nown.run()"
+        ),
     ),
     "frontiers wait for seeds": rule(
         "no frontier is computed until all seeds are in",
@@ -385,13 +390,13 @@ SURVIVORS = {
     ),
     "undone": rule(
         "who goes back forgets what later events sent",
-        Change(WorkerRecorder, "restored", "self.shipments.undo(edge.edge, bound)", GONE),
+        Change(Channels, "_undo", "self.shipments.undo(edge.edge, bound)", GONE),
     ),
     "coverage begins at D̄": rule(
         "who came back from its store keeps nothing of before",
         Change(
-            WorkerRecorder,
-            "restored",
+            Channels,
+            "_undo",
             "self.shipments.forget((edge.edge, receiver), image(edge.discarding, bound))",
             GONE,
         ),

@@ -304,7 +304,9 @@ class TroubledWorld(World):
 
     def _turn(self, process: Process) -> None:
         if process.recovery is not None and process.connected and self._monitor is not None:
-            process.recovery._backpressure.heard(self.now)  # in production a monitor that is there is heard of often
+            agent = process.recovery.agent
+            agent.now = self.now
+            agent.backpressure.heard()  # in production a monitor that is there is heard of often
         try:
             super()._turn(process)
         except FalkirkError:
@@ -315,7 +317,7 @@ class TroubledWorld(World):
     def _open(self, process: Process) -> None:
         super()._open(process)
         if process.recovery is not None and self._chance.random() < 0.5:
-            backpressure = process.recovery._backpressure  # little may wait for a monitor that is away
+            backpressure = process.recovery.agent.backpressure  # little may wait for a monitor that is away
             backpressure._patience, backpressure._most = 0.05, 200
 
     def _fence(self, worker: int, incarnation: int, reason: str) -> None:
