@@ -113,13 +113,13 @@ class Hub:
         self._wake()
 
     def lose(self, lost: bool) -> None:
-        """Note that the monitor does not answer, or answers again."""
+        """Note silence of the monitor, or its end."""
         if lost != self.lost:
             self.lost = lost
             self._wake()
 
     def forget(self) -> None:
-        """Forget all that happened: another job is at the same address."""
+        """Forget all events: another job is at the same address."""
         self.layout = self.view = self.tree = None
         self.events, self.cut_times, self.open_cuts = RecentEvents(), CutTimes(), OpenCuts()
         self.points.clear()

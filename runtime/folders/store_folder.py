@@ -34,7 +34,7 @@ class StoreFolder:
 
     @property
     def page(self) -> Path:
-        """File with the address at which the running job answers those who look at it."""
+        """File with the address of the running job's door for pages."""
         return self.path / ".page"
 
     @property

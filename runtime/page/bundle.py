@@ -50,17 +50,17 @@ MOST_FILES = 4096
 _NAME = re.compile(r"manifest\.json|job|history/(facts|now|past-[0-9]{8,20})")
 _QUOTING = frozenset({"text", "trace"})
 _OUR_WORDS = frozenset({"monitor", "page", "began", "stopped", "killed"})
-"""Kinds of events whose text is Falkirk's own."""
+"""Kinds of events with texts of Falkirk's own."""
 _LEFT_OUT = "(its text is not in the bundle: it may quote data)"
 _ANSWER_SECONDS = 10.0
 
 
 class BundleError(FalkirkError):
-    """File that is no bundle, or cannot be read or written."""
+    """Error of a bundle: no bundle at all, or not readable or writable."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """Head of a bundle: its format, who made it and when (seconds since 1970), and the versions behind the job."""
+    """Head of a bundle: format, versions, and time in seconds since 1970."""
 
     format: int
     falkirk: str
@@ -183,7 +183,7 @@ def _manifest(file: Path, data: bytes) -> Manifest:
 
 
 def _check(file: Path, job: BundledJob) -> None:
-    """Raise BundleError for parts that do not fit each other: nothing can be drawn of them."""
+    """Raise BundleError for parts of different jobs: nothing can be drawn of them."""
     try:
         layout = job.layout
         graph_page(layout, fold(layout, group_tree(layout)))

@@ -1,4 +1,4 @@
-"""Caller of a running job: one who asks its monitor a question and leaves, such as a command."""
+"""Caller of a running job, such as a command: asks its monitor, and leaves."""
 
 from __future__ import annotations
 

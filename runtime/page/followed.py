@@ -73,7 +73,7 @@ class Kept(JobState, Protocol):
 
 
 class JobAtRest:
-    """Job on a page that never changes, and answers to questions about it."""
+    """Unchanging job on a page, and answers to questions about it."""
 
     def __init__(
         self,
@@ -124,7 +124,10 @@ class JobAtRest:
         return await asyncio.to_thread(_answered, kept, question)
 
     def _take(self, events: Iterable[TimelineEvent]) -> None:
-        """Add events that are not known yet: a monitor, and a store, begin with those of earlier monitors."""
+        """Add unknown events.
+
+        A monitor, and a store, begin with those of earlier monitors.
+        """
         events = tuple(events)
         if events and events[0].at <= self._newest:
             known = {(event.kind, event.at) for event in self.hub.events}

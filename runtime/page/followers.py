@@ -36,13 +36,13 @@ MOST_FOLLOWERS = 32
 """Most followers of a job at a time; further ones are turned away."""
 
 _MOST_WAITING = 64 << 20
-"""Most bytes for a follower that does not read."""
+"""Most bytes waiting for a follower."""
 _LAST_SECONDS = 0.5
 """Longest wait, in seconds, for a follower to take the end of the job."""
 
 
 class Followers:
-    """Followers of `job`, which connect to `listener`.
+    """Followers of `job`, connected by `listener`.
 
     Args:
         selector: where the monitor waits.
@@ -84,7 +84,7 @@ class Followers:
             each.tell(Passed(events))
 
     def publish(self, observation: Observation, idle: bool) -> None:
-        """Send a newer observation to those who look, unless they have not read the one before.
+        """Send a newer observation to viewers, unless they have not read the last.
 
         `idle`: to the others as well, for their metrics.
         """
@@ -107,7 +107,7 @@ class Followers:
             self._listener.close()
 
     def gone(self, follower: _Follower) -> None:
-        """Forget one that has left."""
+        """Forget a follower."""
         if follower in self._all:
             self._all.remove(follower)
 

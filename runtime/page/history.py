@@ -61,7 +61,7 @@ class HistoryFiles:
             return job
 
     def _read(self) -> Archive:
-        """Archive of all that is there now."""
+        """Archive of all present files."""
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:

@@ -24,7 +24,7 @@ The pause doubles each time.
 _LONG_LIFE = 60.0
 
 _started: list[subprocess.Popen[bytes]] = []
-"""Pages that this process has started and that may outlive their jobs."""
+"""Pages started by this process, to end with nobody."""
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class LaunchedPage:
             self._start()
 
     def close(self) -> None:
-        """Leave the page, which goes on."""
+        """Leave the page running."""
         if self._note is not None:
             os.close(self._note)
             self._note = None
@@ -117,7 +117,7 @@ def _noted(folder: StoreFolder, url: str) -> int | None:
 
 
 def standing_page(folder: StoreFolder) -> str | None:
-    """Address of a running page that `--ui` has started for a store; None if there is none."""
+    """Address of a store's running page of `--ui`; None if there is none."""
     try:
         with open(folder.ui) as file:
             url = file.read()

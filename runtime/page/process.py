@@ -46,7 +46,7 @@ def run_page(
 
 
 def main() -> int:
-    """Entry point of a page that `--ui` has started."""
+    """Entry point of a page started by `--ui`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     launch = msgspec.json.decode(sys.stdin.buffer.read(), type=Launch)
     page = PageSocket(socket.socket(fileno=launch.socket), "", launch.token, launch.url)

@@ -39,7 +39,7 @@ async def serve(jobs: Sequence[JobAtRest], page: PageSocket, stays: bool = True)
 
 @contextlib.asynccontextmanager
 async def serving(jobs: Sequence[JobAtRest], page: PageSocket) -> AsyncIterator[Asked]:
-    """Context in which a page of `jobs` is served, and they are followed."""
+    """Serve a page of `jobs`, and follow them, within a context."""
     asked = Asked(make_app([job.shown for job in jobs], Access(page.token)))
     config = uvicorn.Config(
         asked,
@@ -66,7 +66,7 @@ async def serving(jobs: Sequence[JobAtRest], page: PageSocket) -> AsyncIterator[
 
 
 class _Server(uvicorn.Server):
-    """Server that leaves signals to the process."""
+    """Server without signal handlers of its own."""
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
@@ -74,7 +74,7 @@ class _Server(uvicorn.Server):
 
 
 class Asked:
-    """Application that notes when it was asked last."""
+    """Application with the time of its last request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
