@@ -1,4 +1,4 @@
-"""`falkirk page` and `falkirk bundle`: page of jobs, running or not, and a job in one file."""
+"""`falkirk page` and `falkirk bundle`: a page of jobs, and a job in one file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _at_rest(read: Sequence[tuple[Path, BundledJob]]) -> list[JobAtRest]:
 
 
 def make_bundle(address: StoreAddress, out: str | None) -> int:
-    """Write a bundle, and print where; the exit code."""
+    """Write a bundle, and print its path; the exit code."""
     file = Path(out) if out is not None else Path(f"{os.path.basename(str(address)) or 'job'}.zip")
     size = write_bundle(address, file)
     print(f"{file}: {size / 1e6:,.1f} MB; falkirk page {file} opens it anywhere")

@@ -132,7 +132,10 @@ class Shown:
 
 
 def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
-    """Web application of a page: each job at `job/KEY/`, one alone at `/` too, several as a list there."""
+    """Web application of a page: each job at `job/KEY/`.
+
+    A single job is at `/` too; several are a list there.
+    """
     site = _Site(jobs, bool(access.token))
     routes: list[BaseRoute] = [Route("/api/jobs", site.jobs)]
     for job in jobs:

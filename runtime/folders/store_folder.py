@@ -39,7 +39,7 @@ class StoreFolder:
 
     @property
     def ui(self) -> Path:
-        """File with the address of the page that `--ui` has started; it may have a token in it."""
+        """File with the address of the page of `--ui`, token included."""
         return self.path / ".ui"
 
     @property

@@ -1,4 +1,4 @@
-"""Addresses of pages, for browsers, and doors of jobs, for pages: listening sockets."""
+"""Addresses of pages, for browsers, and doors of jobs, for pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Bundles: a job without its data, in one zip file: plan, options, decision, events, history, versions.
+"""Bundles: a job without its data, in one zip file.
+
+Plan, options, decision, events, history and versions.
 
 What the program handles is not in it: no state, no log, no message, and no text of an error, for that may quote a record.
 So minutes in full are left out, too.

@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 
 
 class Caller:
-    """Connection to the monitor at the unix socket `path`, for at most so many seconds.
+    """Connection to the monitor at the unix socket `path`, for some seconds.
 
     Attributes:
         layout: of the job.

@@ -46,7 +46,7 @@ AGAIN_SECONDS = 0.25
 """Pause between two looks at a job that does not run, in seconds."""
 
 SILENT_SECONDS = 3.0
-"""Longest silence of a monitor, in seconds, before what is shown is said to be old."""
+"""Longest silence of a monitor, in seconds, before its answers count as old."""
 
 _STORE_SECONDS = 2.0
 _PATIENCE_SECONDS = 15.0
@@ -308,7 +308,7 @@ class FollowedJob(JobAtRest):
 
 
 def _recorded(address: StoreAddress, read: object) -> tuple[object, RecordedJob | None]:
-    """State of a store, and its job if that is not `read` already; raises FalkirkError."""
+    """State of a store, and its job unless `read`; raises FalkirkError."""
     with address.open() as store:
         state = tuple(store.names(""))
         return state, None if state == read else RecordedJob(store)

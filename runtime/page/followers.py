@@ -1,4 +1,4 @@
-"""Followers of a running job: page processes and commands, connected to its monitor.
+"""Followers of a running job: page processes and commands at its monitor.
 
 The monitor never waits for them. One that does not read gets no newer observation, and is hung up on when too much waits
 for it. What they send is treated as data.

@@ -1,4 +1,6 @@
-"""Page process of a job with `--ui`: started with the job, and restarted while the job runs, but not ended with it."""
+"""Page process of a job with `--ui`.
+
+It is started with the job, and restarted while the job runs, but not ended with it."""
 
 from __future__ import annotations
 
@@ -102,7 +104,10 @@ class LaunchedPage:
 
 
 def _noted(folder: StoreFolder, url: str) -> int | None:
-    """Locked file with the address of a page, beside the store; None if there is another page's, or none can be."""
+    """Locked file with the address of a page, beside the store.
+
+    None if there is another page's, or none can be.
+    """
     fd = None
     try:
         fd = os.open(folder.ui, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

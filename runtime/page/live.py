@@ -1,4 +1,4 @@
-"""Running job as shown to its followers: part of the monitor, beside the coordinator.
+"""Running job as shown to its followers: a part of the monitor.
 
 Pages are processes of their own. A failure here is noted once; the monitor goes on, without followers if it must.
 """

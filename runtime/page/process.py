@@ -32,7 +32,7 @@ def run_page(
     others: Callable[[], Sequence[JobAtRest]] = tuple,
     stays: bool = True,
 ) -> None:
-    """Serve the page of the jobs of `stores`, and of `others` at rest, until it is interrupted.
+    """Serve the page of jobs in `stores` and of `others` at rest, until interrupted.
 
     Unless it `stays`, it ends by itself: see `runtime.page.server`.
     """

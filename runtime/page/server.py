@@ -16,7 +16,7 @@ from runtime.page.address import PageSocket
 from runtime.page.followed import JobAtRest
 
 UNSEEN_SECONDS = 30.0
-"""Seconds from the end of the last job to that of a page which nobody has ever opened."""
+"""Seconds from the last job's end to the end of a page nobody ever opened."""
 
 SEEN_SECONDS = 180.0
 """Seconds without a request until the end of a page without a running job.
