@@ -159,7 +159,7 @@ class _Site:
         return RedirectResponse(f"{request.url.path}/", 307)
 
     async def jobs(self, request: Request) -> Response:
-        return _json({"jobs": await asyncio.gather(*map(_said_of, self._jobs))})
+        return _json({"jobs": await asyncio.gather(*[_said_of(job) for job in self._jobs])})
 
 
 async def _said_of(job: Shown) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class AgentState:
         return AGENT in self.worker.awaited
 
     def run(self) -> None:
-        """Let the worker begin its generation, once the report that it is restored is sent."""
+        """Let the worker begin its generation after its report that it is restored."""
         if self.phase == WorkerPhase.RUNNING and self.begins and self.noted == self.worker.generation:
             self.effects.append(Run(self.noted))
 

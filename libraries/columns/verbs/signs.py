@@ -58,7 +58,7 @@ class OfSign:
             made = plain(rows(self_), *args, **options)
             if self.last:
                 made = made._choose("sign", *self.last)
-            return tuple(map(signed, made)) if isinstance(made, tuple) else signed(made)
+            return tuple([signed(each) for each in made]) if isinstance(made, tuple) else signed(made)
 
         of_changes: Any = method
         of_changes.__doc__ = self._text()
