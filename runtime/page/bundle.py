@@ -180,7 +180,7 @@ def _manifest(file: Path, data: bytes) -> Manifest:
                 f"{file} is a bundle of another version: its format is {number}, and this Falkirk reads {FORMAT}"
             )
         return _MANIFEST.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(f"{file} is no bundle of falkirk: {error}") from error
 
 
