@@ -13,8 +13,9 @@ import pytest
 from libraries import differential
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.differential.rows import rows_of
+from runtime.session import session
 from runtime.session.cluster import Cluster
-from runtime.session.session import Session, session
+from runtime.session.session import Session
 from tests.timely.worker.test_worker import PROGRAMS, diamond, loop_with_notifications, nested_loops, outputs
 from timely.worker.worker import Worker
 
