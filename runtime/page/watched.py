@@ -21,7 +21,7 @@ from monitor.explain.verdict import OVER
 from monitor.explain.what_if import targets
 from monitor.web.questions import ACTS, Done, WrongQuestion
 from monitor.web.view import Gone, Observation, WorkerView, counted
-from recovery.protocol import Observe, Observed, ToWorker
+from recovery.protocol import ROWS, Observe, Observed, ToWorker
 from runtime.page.exposing import Exposing
 
 EVERY_SECONDS = 0.25
@@ -76,7 +76,12 @@ class WatchedJob:
         self._asked: tuple[bool, tuple[int, ...]] = True, ()
 
     def hear(self, message: Observed) -> None:
-        """Store a worker's observation, unless its process was replaced."""
+        """Store a worker's observation, unless its process was replaced.
+
+        One with tables of other sizes is left out.
+        """
+        if not _fits(message, len(self.coordinator.layout.processors)):
+            return
         worker, before = message.worker, self._told.get(message.worker)
         if before is not None and message.incarnation < before[1].incarnation:
             return
@@ -162,3 +167,11 @@ class WatchedJob:
         self._asked_so_far += 1
         self._questions[self._asked_so_far] = done
         self._ask(Asked(self._asked_so_far, places))
+
+
+def _fits(message: Observed, processors: int) -> bool:
+    """True if the tables of an observation have a column for each processor."""
+    table = message.exposed
+    return len(message.numbers) == 8 * len(ROWS) * processors and (
+        table is None or (len(table.begins) > 0 and len(table.records) == 8 * len(table.begins) * processors)
+    )

@@ -320,7 +320,7 @@ class RecoveryDriver:
                 case Acknowledge(node, epoch):
                     self._sources[node].acknowledge(epoch)
                 case Rewind(sources):
-                    self._generation = None
+                    self._runs, self._generation = False, None
                     for source, (start, positions, ends, least) in sources.items():
                         known = None if positions is None else _places(positions)
                         told = (least, None) if ends is None else (ends.upto, dict(ends.partitions))

@@ -85,7 +85,16 @@ _MEMORY = "views of memory that this process has made itself"
 _EXPRESSION = "the tree of an expression, as this process's Polars has just written it"
 _TABLE = "the page's table of a worker's numbers, of which a wrong one is caught where views are made"
 
+_HEARD = "a table of the size that `runtime.page.watched.WatchedJob.hear` has checked"
+
 NO_NEED: dict[str, str] = {
+    "monitor.explain.exposure:_Supposed.__init__": _HEARD,
+    "monitor.explain.exposure:danger": _HEARD,
+    "monitor.web.view:View.counted": _HEARD,
+    "monitor.web.view:counted": _HEARD,
+    "runtime.page.watched:WatchedJob.hear": _HEARD,
+    "monitor.web.app:_Pages.spacetime": "answers of the job's own monitor, as the page has asked them",
+    "monitor.web.past:PastJob.answer": "an answer that this process has just made",
     "falkirk.what_if_view:_call_monitor": "an answer of the monitor of this user's job",
     "runtime.page.process:main": "the process that has started this one",
     "monitor.coordination.standstill:Standstill._holder": "the page's table of a worker's numbers, of the right size as heard",

@@ -74,6 +74,7 @@ export class Processes {
     this.order = order;
     this.said = "";
     this.changed();
+    document.getElementById("confirm")?.scrollIntoView({ block: "nearest" });
   }
 
   async act() {

@@ -94,7 +94,8 @@ class Tab:
     def click(self, selector: str, times: int = 1) -> None:
         """Click in the middle of what a selector finds."""
         script = (
-            f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
+            f"(() => {{ const one = document.querySelector({json.dumps(selector)}); one.scrollIntoView({{block: 'nearest'}});"
+            "const b = one.getBoundingClientRect();"
             "return [b.x + b.width / 2, b.y + b.height / 2] })()"
         )
         x, y = self.run(script)

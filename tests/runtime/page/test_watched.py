@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.options import Options
@@ -123,3 +124,20 @@ def test_times_of_restoring_are_unknown_until_one_was_measured() -> None:
     times.take(TimelineEvent("monitor", 10.0, {}))
     times.take(TimelineEvent("resumed", 10.25, {}))
     assert times.of_monitor == 0.25
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"numbers": b""},
+        {"numbers": b"1234567"},
+        {"exposed": Exposed((), b"", None)},
+        {"exposed": Exposed((0,), b"12345678", None)},
+    ],
+)
+def test_an_observation_with_tables_of_other_sizes_is_left_out(wrong: dict[str, Any]) -> None:
+    job = watched(PLAN)
+    job.hear(replace(said(PLAN, 0, 0, 3), **wrong))
+    assert job.observe().told == {}
+    job.hear(said(PLAN, 0, 0, 3))
+    assert set(job.observe().told) == {0}
