@@ -76,7 +76,7 @@ def test_what_is_done_at_the_end_is_told_without_a_number(how: str, tmp_path: Pa
     ):
         try:
             wait_for((tmp_path / "begun").exists)
-            url = beside(tmp_path / "store").page.read_text()
+            url = beside(tmp_path / "store").ui.read_text()
             wait_for(lambda: get(url, "/api/job", None)[0] == 200)
             names = [each["name"] for each in ask(url, "/api/job")["operators"]]
             number = names.index("at the end")
