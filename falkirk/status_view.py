@@ -19,7 +19,7 @@ from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
 from recovery.store.interface import NoStore, OpenStore, StoreError
 from runtime.folders.store_folder import StoreFolder
-from runtime.page.address import UNIX
+from runtime.page.address import door_of
 from runtime.page.caller import Caller
 from runtime.page.recorded import judge_of, read_saved
 from timely.errors import FalkirkError
@@ -97,7 +97,7 @@ def _asked(store: OpenStore, folder: StoreFolder) -> dict[str, Any] | None:
     if not _is_there(store):
         return None
     try:
-        with Caller(folder.page.read_text().removeprefix(UNIX), _SECONDS) as caller:
+        with Caller(door_of(folder), _SECONDS) as caller:
             return caller.observe().verdict.as_json()
     except TimeoutError:
         raise FalkirkError(f"nothing came in {_SECONDS:.0f} s: ask again") from None

@@ -297,6 +297,13 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     process: ProcessUse | None = None
     """Its process, while a page is open."""
 
+    def fits(self, processors: int) -> bool:
+        """True if its tables have a column for each of so many processors."""
+        table = self.exposed
+        return len(self.numbers) == 8 * len(ROWS) * processors and (
+            table is None or (len(table.begins) > 0 and len(table.records) == 8 * len(table.begins) * processors)
+        )
+
 
 ToMonitor: TypeAlias = (
     Join | Completed | Durable | Drained | Restored | Released | CurrentMemory | Cost | Unanswered | Observed

@@ -1,4 +1,4 @@
-"""Exposure beside what happens: a job of words whose workers are killed in turn, and what was expected each time.
+"""Expected and actual cost of killing each worker of a job in turn.
 
     python bench/programs/exposure.py KILLS FOLDER
 

@@ -1,4 +1,4 @@
-"""The share of a job's processor time that the writer of its history takes, of one busy job that nobody looks at.
+"""Share of the history's writer in the processor time of a busy job.
 
 Counts of numbers on `--workers` workers with a store, as fast as they go. After a warm-up the processor time of all processes
 of the job is read at the beginning and at the end of `--size` seconds, and that of the thread of the monitor that writes the

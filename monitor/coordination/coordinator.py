@@ -586,8 +586,7 @@ class Coordinator(JobState):
         for status in self.workers:
             status.heard = self._now
         self._behind = last = self.options.last_cuts()
-        decided = self.decision and (self.decision.held or self.decision.bounds)
-        beyond = self.options.beyond_cuts(decided) if decided else ()
+        beyond = self.options.beyond_cuts(self.decision.returned()) if self.decision is not None else ()
         saved = self.options.saved_cuts()
         self.cuts = Cuts(self.layout.groups, last, self._now, saved, early=self._ran_before, beyond=beyond)
         self._ran_before = True

@@ -54,6 +54,13 @@ class KeptDecision(msgspec.Struct, tag="decision", frozen=True):
     ends: tuple[EpochEnds, ...] = ()
     current: int = 0
 
+    def returned(self) -> tuple[tuple[Bound | None, ...], ...]:
+        """Bounds of the last return of each processor, by worker.
+
+        Of this round only, where `held` is empty.
+        """
+        return self.held or self.bounds
+
 
 class KeptRounds(msgspec.Struct, tag="rounds", frozen=True):
     """Last reserved number of a round; a later monitor begins above."""

@@ -99,7 +99,7 @@ class Standstill:
         there = range(len(self.layout.processors))
         holds = [hold for each in message.closely for hold in each.holds]
         known = all(hold.processor in there and hold.what in _KNOWN for hold in holds)
-        if known and len(message.numbers) == 8 * len(ROWS) * len(there):  # else it says nothing that could be read
+        if known and message.fits(len(there)):  # else it says nothing that could be read
             self._told[message.worker] = now, message
 
     def look(self, now: float) -> tuple[Halt | None, Observe | None]:

@@ -13,8 +13,7 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -157,28 +156,19 @@ def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
 
 
 class _Site:
-    """All jobs of a page, and its open streams."""
+    """All jobs of a page."""
 
     def __init__(self, jobs: Sequence[Shown], acts: bool) -> None:
         self._jobs = jobs
         self.acts = acts
         """True if orders are taken: only behind a token."""
-        self._streams = 0
 
     @property
     def several(self) -> bool:
         return len(self._jobs) != 1
 
-    @contextmanager
-    def streaming(self) -> Iterator[None]:
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
-
     def check_room(self) -> None:
-        if self._streams >= most_connections() // 2:
+        if sum(job.hub.streams for job in self._jobs) >= most_connections() // 2:
             raise HTTPException(503, "too many have the page open")
 
     async def list(self, request: Request) -> Response:
@@ -331,9 +321,8 @@ class _Pages:
         drawn = await self._hub.drawn(*_folds(query))
 
         async def lines() -> AsyncIterator[bytes]:
-            with self._site.streaming():
-                async for message in self._hub.stream(drawn, bars, closely, since):
-                    yield b"data: " + msgspec.json.encode(message) + b"\n\n"
+            async for message in self._hub.stream(drawn, bars, closely, since):
+                yield b"data: " + msgspec.json.encode(message) + b"\n\n"
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 

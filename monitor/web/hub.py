@@ -64,7 +64,7 @@ class Hub:
         """Fingerprint of the layout, for pages to notice another one."""
         self._keys: frozenset[str] = frozenset()
         self.viewers = 0
-        self._streams = 0
+        self.streams = 0
         """Open pages, without other viewers."""
         self.closely: dict[object, int] = {}
         """Operators under close observation, by viewer."""
@@ -100,7 +100,7 @@ class Hub:
             return
         self.view.update(observation)
         due = not self.points or observation.at >= self.points[-1]["at"] + CHART_SECONDS
-        if due and (self._streams or not observation.live):
+        if due and (self.streams or not observation.live):
             self.points.append({"at": round(observation.at, 2), **self.view.totals()})
         self._wake()
 
@@ -180,11 +180,11 @@ class Hub:
 
     @contextmanager
     def streaming(self) -> Any:
-        self._streams += 1
+        self.streams += 1
         try:
             yield
         finally:
-            self._streams -= 1
+            self.streams -= 1
 
     async def stream(
         self, drawn: Drawn, bars: str, closely: Sequence[int], since: int

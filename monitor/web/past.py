@@ -23,7 +23,7 @@ from monitor.history.archive import NEAR, Archive, Gone, Moment
 from monitor.history.frames import OPERATOR, PRESENCES, WORKER, Frame
 from monitor.history.scales import COUNT, ENDED, RATE, SHARE, SIZE, UNKNOWN
 from monitor.web.fold import Folding
-from monitor.web.questions import Done, Question, Reply, WhatIf, Why, WrongQuestion, answer, why
+from monitor.web.questions import Done, Question, WhatIf, Why, WrongQuestion, answer_at_once, why
 from monitor.web.recent_events import MOST_EVENTS, ROUTINE
 from monitor.web.view import Observation, Row, View
 from recovery.errors import NoSolutionError
@@ -324,14 +324,9 @@ class PastJob:
 
     def answer(self, question: Question) -> bytes:
         """Answer to a question about the moment, as JSON. Raises WrongQuestion."""
-        replies: list[bytes | WrongQuestion] = []
-        reply: Reply = replies.append
         if isinstance(question, Why):
             return msgspec.json.encode(self._why(question))
-        answer(self, question, reply, lambda _: None)
-        (found,) = replies
-        if isinstance(found, WrongQuestion):
-            raise found
+        found = answer_at_once(self, question)
         if isinstance(question, WhatIf):
             return msgspec.json.encode(msgspec.json.decode(found) | {"note": RESTART_ONLY})
         return found

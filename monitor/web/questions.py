@@ -129,6 +129,16 @@ class Ask(Protocol):
         """Answer to the question; raise WrongQuestion."""
 
 
+def answer_at_once(job: JobState, question: Question) -> bytes:
+    """Answer of a job at rest, publishing nothing; raises WrongQuestion."""
+    found: list[bytes | WrongQuestion] = []
+    answer(job, question, found.append, lambda _: None)
+    (reply,) = found
+    if isinstance(reply, WrongQuestion):
+        raise reply
+    return reply
+
+
 def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[Observation], None]) -> None:
     """Answer a question about `job`; raise nothing."""
     try:

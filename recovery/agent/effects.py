@@ -108,7 +108,7 @@ class Save(msgspec.Struct, frozen=True):
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """A piece is made, of so many rows; `over`: there is none left to make."""
+    """Count of the rows of a finished piece; `over`: it was the last one."""
 
     rows: int
     over: bool

@@ -8,6 +8,7 @@ import secrets
 import socket
 from dataclasses import dataclass
 
+from runtime.folders.store_folder import StoreFolder
 from timely.errors import FalkirkError
 
 UNIX = "unix:"
@@ -31,6 +32,11 @@ class PageSocket:
     def close(self) -> None:
         """Close this copy of the socket; a page process with another one goes on."""
         self.listener.close()
+
+
+def door_of(folder: StoreFolder) -> str:
+    """Path of the running job's unix socket. Raises OSError if none runs here."""
+    return folder.page.read_text().removeprefix(UNIX)
 
 
 def open_door(path: str) -> socket.socket:

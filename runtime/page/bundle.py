@@ -34,7 +34,7 @@ from recovery.layout import Layout
 from recovery.protocol import Observed
 from recovery.store.address import StoreAddress
 from runtime.folders.store_folder import StoreFolder
-from runtime.page.address import UNIX
+from runtime.page.address import door_of
 from runtime.page.caller import Caller
 from runtime.page.recorded import KeptJob, RecordedJob
 from runtime.page.recorder import versions
@@ -121,7 +121,8 @@ def write_bundle(address: StoreAddress, out: Path) -> int:
         job.told,
         _verdict(job, folder),
     )
-    manifest = Manifest(FORMAT, versions().get("falkirk", "unknown"), time.time(), job.layout.name, versions())
+    behind = versions()
+    manifest = Manifest(FORMAT, behind.get("falkirk", "unknown"), time.time(), job.layout.name, behind)
     try:
         with (
             open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
@@ -201,7 +202,7 @@ def _verdict(job: RecordedJob, folder: StoreFolder) -> Verdict:
     """Verdict on the job, of its monitor if it runs."""
     with (
         suppress(OSError, ProtocolError),
-        Caller(folder.page.read_text().removeprefix(UNIX), _ANSWER_SECONDS) as caller,
+        Caller(door_of(folder), _ANSWER_SECONDS) as caller,
     ):
         return _quiet(caller.observe().verdict)
     return _quiet(job.verdict)

@@ -111,7 +111,7 @@ class Exposing:
         if self._reduced is None:
             self._reduced = Reduced(leads.layout)
         options, decision = leads.options, leads.decision
-        held = (decision.held or decision.bounds) if decision is not None else ()
+        held = decision.returned() if decision is not None else ()
         for worker in sorted(range(leads.layout.workers), key=lambda w: self._fates[w][0] if w in self._fates else -1):
             if worker in self._fates and self._fates[worker][0] == options.version:
                 break

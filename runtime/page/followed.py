@@ -19,14 +19,13 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.verdict import OVER
 from monitor.web.app import Shown
 from monitor.web.hub import Hub
-from monitor.web.questions import JobState, OfJob, Question, WrongQuestion, answer
-from monitor.web.view import Observation
+from monitor.web.questions import JobState, OfJob, Question, WrongQuestion, answer_at_once
 from recovery.layout import Layout
 from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from runtime.control import cut, frame
 from runtime.folders.store_folder import StoreFolder
-from runtime.page.address import UNIX
+from runtime.page.address import door_of
 from runtime.page.history import HistoryFiles
 from runtime.page.protocol import (
     TO_PAGE,
@@ -121,7 +120,7 @@ class JobAtRest:
         kept = self._kept
         if kept is None:
             raise WrongQuestion(self._nothing, 503)
-        return await asyncio.to_thread(_answered, kept, question)
+        return await asyncio.to_thread(answer_at_once, kept, question)
 
     def _take(self, events: Iterable[TimelineEvent]) -> None:
         """Add unknown events.
@@ -145,6 +144,7 @@ class FollowedJob(JobAtRest):
     """Job of the store at `address`."""
 
     def __init__(self, address: StoreAddress) -> None:
+        folder = StoreFolder(address)
         key = hashlib.sha256(str(address).encode(errors="surrogateescape")).hexdigest()[:12]
         text = str(address).encode(errors="replace").decode()
         super().__init__(
@@ -152,10 +152,10 @@ class FollowedJob(JobAtRest):
             os.path.basename(text.rstrip("/")) or text,
             text,
             self._looked,
-            HistoryFiles(StoreFolder(address).history),
+            HistoryFiles(folder.history),
         )
         self._address = address
-        self._door = StoreFolder(address).page
+        self._folder = folder
         self._writer: StreamWriter | None = None
         self._served = self._connected = False
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
@@ -181,7 +181,7 @@ class FollowedJob(JobAtRest):
 
     async def _follow_once(self) -> None:
         try:
-            door = (await asyncio.to_thread(self._door.read_text)).removeprefix(UNIX)
+            door = await asyncio.to_thread(door_of, self._folder)
             reader, writer = await asyncio.open_unix_connection(door)
         except (OSError, ValueError):  # none runs here
             await self._read_store()
@@ -318,16 +318,3 @@ def _identity(address: StoreAddress) -> bytes | None:
     with suppress(FalkirkError), address.open() as store:
         return store_id(store)
     return None
-
-
-def _answered(kept: JobState, question: Question) -> bytes:
-    found: list[bytes | WrongQuestion] = []
-    answer(kept, question, found.append, _ignored)
-    (reply,) = found
-    if isinstance(reply, WrongQuestion):
-        raise reply
-    return reply
-
-
-def _ignored(observation: Observation) -> None:
-    """Observation of a job at rest: it is shown already."""

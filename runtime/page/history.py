@@ -9,7 +9,7 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -66,9 +66,7 @@ class HistoryFiles:
             names = os.listdir(self._folder)
         except FileNotFoundError:
             names = []
-        full = [name for name in names if name.startswith("full-")]
-        # The present minute first: what is packed in the meantime is found twice, and never not at all.
-        wanted = [name for name in (NOW, FACTS) if name in names] + segments(names) + full
+        wanted = _wanted(names)
         for name in self._known.keys() - set(wanted):
             del self._known[name]
             self._archive.forget(name)
@@ -99,13 +97,20 @@ class BundledHistory(HistoryFiles):
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         super().__init__(os.curdir)
-        for name in (name for name in (NOW, FACTS) if name in files):
-            self._archive.take(name, files[name])
-        for name in segments(files):
+        for name in _wanted(files):
             self._archive.take(name, files[name])
 
     def _read(self) -> Archive:
         return self._archive
+
+
+def _wanted(names: Collection[str]) -> list[str]:
+    """Files of a history in the order of reading.
+
+    The present minute first: what is packed in the meantime is found twice, and never not at all.
+    """
+    full = [name for name in names if name.startswith("full-")]
+    return [name for name in (NOW, FACTS) if name in names] + segments(names) + full
 
 
 def observations(archive: Archive, moment: int) -> list[Observation]:

@@ -74,8 +74,9 @@ class LivePage:
         if self._followers.viewers:
             self._job.look(now, sampled=False, closely=self._followers.closely)
         idle = bool(len(self._followers)) and now >= self._sample_due
+        if idle:
+            self._sample_due = now + SECOND
         if idle or self._followers.viewers:
-            self._sample_due = now + SECOND if idle else self._sample_due
             self._followers.publish(self._job.observe(), idle)
 
     def finish(self) -> None:

@@ -21,7 +21,7 @@ from monitor.explain.verdict import OVER
 from monitor.explain.what_if import targets
 from monitor.web.questions import ACTS, Done, WrongQuestion
 from monitor.web.view import Gone, Observation, WorkerView, counted
-from recovery.protocol import ROWS, Observe, Observed, ToWorker
+from recovery.protocol import Observe, Observed, ToWorker
 from runtime.page.exposing import Exposing
 
 EVERY_SECONDS = 0.25
@@ -80,7 +80,7 @@ class WatchedJob:
 
         One with tables of other sizes is left out.
         """
-        if not _fits(message, len(self.coordinator.layout.processors)):
+        if not message.fits(len(self.coordinator.layout.processors)):
             return
         worker, before = message.worker, self._told.get(message.worker)
         if before is not None and message.incarnation < before[1].incarnation:
@@ -167,11 +167,3 @@ class WatchedJob:
         self._asked_so_far += 1
         self._questions[self._asked_so_far] = done
         self._ask(Asked(self._asked_so_far, places))
-
-
-def _fits(message: Observed, processors: int) -> bool:
-    """True if the tables of an observation have a column for each processor."""
-    table = message.exposed
-    return len(message.numbers) == 8 * len(ROWS) * processors and (
-        table is None or (len(table.begins) > 0 and len(table.records) == 8 * len(table.begins) * processors)
-    )

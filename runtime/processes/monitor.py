@@ -110,20 +110,20 @@ class MonitorProcess:
         self._workers = WorkerConnections(
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
         )
+        folder, behind = StoreFolder(watch.store), versions()
         options = {
             "store": str(watch.store),
             "workers": str(self.layout.workers),
             "heartbeat": f"{watch.beat_seconds:g} s" if watch.beat_seconds else "none",
             "accepted functions": ", ".join(watch.accept) or "none",
-            **versions(),
+            **behind,
         }
         acts = {"stop": self._act_stop, "checkpoint": self._act_checkpoint, "restart": self._act_restart}
-        self._stop_request = StoreFolder(watch.store).stop_request
+        self._stop_request = folder.stop_request
         self._watched = WatchedJob(
             self._coordinator, self._events.append, self._workers.send, self._now, saved.events, options, acts
         )
-        folder = StoreFolder(watch.store).history
-        self._history = HistoryRecorder(folder, self.layout, versions(), lambda text: self._tell(Note(text)))
+        self._history = HistoryRecorder(folder.history, self.layout, behind, lambda text: self._tell(Note(text)))
         self._recorded: tuple[object, int] | None = None
         """Low-watermarks and generation as last recorded."""
         self._second = 0.0

@@ -292,7 +292,7 @@ class RecoveryDriver:
         return min((wake - now for wake in wakes if wake is not None), default=None)
 
     def _piece(self, rows: int) -> int:
-        """Have a piece of about so many rows made; return how many it has."""
+        """Make a piece of about `rows` rows; returns its number of rows."""
         before, wanted = self._saved, () if self._save is None else self._save.sources
         self._tell(PieceDue(rows, {(p, epoch): self._positions(p, epoch) for p, epoch in wanted}))
         return self._saved - before

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from recovery.agent.agent import Agent
-from recovery.layout import EdgeInfo
 from recovery.memory.recorder import WorkerRecorder
 from recovery.memory.records import LogEntry
 from recovery.protocol import END, ROWS, Closely, Exposed, Observe, Observed, ObservedHold, Working
@@ -173,6 +172,8 @@ class Observer:
             reaches.setdefault(reach, []).append(p)
         self._reaches = list(reaches.items())
         """Processors grouped by upstream places: those of a group share a frontier."""
+        edges = agent.layout.edges
+        self._outgoing = [[edges[index] for index in out] for out in agent.layout.outgoing()]
 
     def hear(self, message: Observe) -> None:
         """Begin or extend observation."""
@@ -344,9 +345,6 @@ class Observer:
 
         The tracker does not count it: of a worker that is busy in a loop it is what is furthest behind.
         """
-        outgoing: dict[int, list[EdgeInfo]] = {}
-        for edge in self._agent.layout.edges:
-            outgoing.setdefault(edge.source, []).append(edge)
         found: dict[int, list[Time]] = {}
         todo = restoring.look(self._agent.worker)
         while todo:
@@ -354,7 +352,7 @@ class Observer:
             before = found.setdefault(p, [])
             if not any(all(a <= b for a, b in zip(other, time)) for other in before):
                 before.append(time)
-                todo += [(e.target, e.summary(time)) for e in outgoing.get(p, ()) if e.summary.carries(time)]
+                todo += [(e.target, e.summary(time)) for e in self._outgoing[p] if e.summary.carries(time)]
         return found
 
     def _exposed(self) -> Exposed:

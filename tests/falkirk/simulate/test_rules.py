@@ -413,11 +413,16 @@ SURVIVORS = {
     ),
     "cuts of one run": rule(
         "no cut leaves out where a survivor came back with all of its state as one run",
-        Change(Coordinator, "_run", "self.options.beyond_cuts(decided) if decided else ()", "()"),
+        Change(
+            Coordinator,
+            "_run",
+            "self.options.beyond_cuts(self.decision.returned()) if self.decision is not None else ()",
+            "()",
+        ),
     ),
     "one run over rounds": rule(
         "a survivor that stays as it is still has what it came back with in the round before",
-        Change(Coordinator, "_run", "self.decision.held or self.decision.bounds", "self.decision.bounds"),
+        Change(Coordinator, "_run", "self.decision.returned()", "self.decision.bounds"),
     ),
     "behind nondeterminism": rule(
         "behind a declared nondeterminism nobody is ahead",

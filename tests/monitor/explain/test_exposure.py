@@ -53,7 +53,7 @@ def look(world: World) -> dict[int, Observed]:
 
 def supposed(world: World, failed: list[int], told: dict[int, Observed]) -> Fate:
     leads = coordinator(world)
-    held = (leads.decision.held or leads.decision.bounds) if leads.decision is not None else ()
+    held = leads.decision.returned() if leads.decision is not None else ()
     return fate(Reduced(leads.layout), leads.options, failed, told, held)
 
 

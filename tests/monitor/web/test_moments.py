@@ -171,7 +171,7 @@ def what_was_lost(tab: Tab, url: str) -> None:
     for _ in range(len(marks) - 1):
         before = tab.run("document.querySelector('#moments').dataset.at ?? ''")
         tab.click("#before")
-        tab.wait(f"![{json.dumps(before)}, ''].includes(document.querySelector('#moments').dataset.at)", 30)
+        tab.wait(f"![{json.dumps(before)}, ''].includes(document.querySelector('#moments').dataset.at ?? '')", 30)
         visited.append(tab.run(PHASE))
         if "worker 1 failed" in visited[-1]:
             break

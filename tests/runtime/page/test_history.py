@@ -23,6 +23,7 @@ def recorded(folder: Path, job: StandingJob, seconds: int) -> None:
         recorder.happened(event)
     for _ in range(seconds):
         recorder.second(job.step(1.0), job.options.record())
+        recorder.wait()  # what waits for too long is dropped
     recorder.close(60.0)
 
 
