@@ -20,6 +20,7 @@ from timely.data.kernels.columns import TINY
 from timely.data.kernels.series import Array, gathered, rows_at
 from timely.data.kernels.tables import Ids
 from timely.data.span import Span
+from timely.time import Time
 
 
 class KeyedFrame:
@@ -27,6 +28,11 @@ class KeyedFrame:
 
     def __init__(self, rows: pl.DataFrame | Span, keys: Sequence[str]) -> None:
         self._rows = rows
+        self.times: Sequence[Time] = ()
+        self.ends: Sequence[int] = ()
+        """Number of rows up to the end of each time of a span."""
+        if isinstance(rows, Span):
+            self.times, self.ends = rows.times, rows.ends
         self.count = len(rows)
         self._hashes: Hashes | None = None
         self._bounds: tuple[int, int] | None = None

@@ -16,7 +16,7 @@ from libraries.columns.kernels.added import RowReaders
 from libraries.columns.kernels.grouping import group_numbers, union
 from libraries.columns.kernels.row_store import take
 from libraries.columns.operators.aggregate import REFUSALS
-from libraries.columns.operators.joins.equi import CHANGE, refuse_change
+from libraries.columns.operators.joins.joining import CHANGE, refuse_change
 from libraries.columns.state import CountedRows
 from timely.data.batch import Batch, as_array, as_polars, concat
 from timely.data.content import content_of

@@ -73,7 +73,5 @@ def top_of_groups(
         notifies=True,
         stateful=True,
     )
-    found = columns._of(node, schema=schema)
-    if over == "scope":
-        found = columns._of_changes(node, schema)
+    found = columns._made_of(node, schema, over == "scope")
     return found._without(hidden) if hidden else found

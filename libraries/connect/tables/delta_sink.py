@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping, Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from libraries.connect.claim import Owner
+from libraries.connect.claim import OwnedSink, Owner
 from libraries.connect.tables.errors import need, said
 from libraries.connect.tables.writer import Conflict, TableWriter, partition_columns, same_partitions
 from timely.errors import SinkError
@@ -19,7 +17,7 @@ from timely.io import arguments
 from timely.io.column_types import Schema, arrow_types
 
 
-class DeltaSink:
+class DeltaSink(OwnedSink):
     """Appends to the Delta table at `path`, a folder or an address (s3://...).
 
     Rows are columns, or records that are dicts.
@@ -48,18 +46,12 @@ class DeltaSink:
         partition_by: Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__()
         need("deltalake", "delta", "DeltaSink", SinkError)
         self._path = os.fspath(arguments.path(path, "DeltaSink", SinkError))
         self._schema = None if schema is None else pa.schema(arrow_types(schema))
         self._partition_by = partition_columns(partition_by, self._schema)
         self._options = dict(storage_options or {})
-        self._owner = Owner(uuid.uuid4().hex, "")
-
-    def for_job(self, job: str, name: str) -> DeltaSink:
-        """Copy of the sink with the marks of one job."""
-        same = copy(self)
-        same._owner = Owner(job, name)
-        return same
 
     def open(self, worker: int, workers: int) -> TableWriter:
         """Writer of this worker; only one worker's gets any rows.

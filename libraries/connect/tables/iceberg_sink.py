@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from libraries.connect.claim import Owner
+from libraries.connect.claim import OwnedSink, Owner
 from libraries.connect.tables.errors import need, said
 from libraries.connect.tables.writer import Conflict, TableWriter, partition_columns, same_partitions
 from timely.errors import FalkirkError, SinkError, at_line
@@ -31,7 +29,7 @@ Such as type, uri, warehouse, and `name` ("default").
 """
 
 
-class IcebergSink:
+class IcebergSink(OwnedSink):
     """Appends to the Iceberg table `table` ("namespace.name") of `catalog`.
 
     Rows are columns, or records that are dicts.
@@ -64,19 +62,13 @@ class IcebergSink:
         partition_by: Sequence[str] = (),
         keep_snapshots: int | None = 200,
     ) -> None:
+        super().__init__()
         need("pyiceberg", "iceberg", "IcebergSink", SinkError)
         self._name = table_name(table, "IcebergSink", SinkError)
         self._catalog = catalog_properties(catalog, SinkError)
         self._schema = None if schema is None else pa.schema(arrow_types(schema))
         self._partition_by = partition_columns(partition_by, self._schema)
         self._keep = None if keep_snapshots is None else arguments.whole(keep_snapshots, "keep_snapshots")
-        self._owner = Owner(uuid.uuid4().hex, "")
-
-    def for_job(self, job: str, name: str) -> IcebergSink:
-        """Copy of the sink with the marks of one job."""
-        same = copy(self)
-        same._owner = Owner(job, name)
-        return same
 
     def open(self, worker: int, workers: int) -> TableWriter:
         """Writer of this worker; only one worker's gets any rows.

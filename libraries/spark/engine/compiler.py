@@ -16,7 +16,7 @@ from typing import TypeAlias
 import polars as pl
 
 from libraries.columns.agg import Aggregate
-from libraries.columns.operators.joins.equi import LEFT, RIGHT
+from libraries.columns.operators.joins.joining import LEFT, RIGHT
 from libraries.columns.operators.windows import START
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.verbs.descriptions import Join, Split, Times, Totals, Windows, WindowTotals

@@ -7,9 +7,6 @@ taken back. The cost of an epoch grows with its rows and the affected left rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -17,76 +14,46 @@ import polars as pl
 from libraries.columns.kernels.ordered_rows import Moments, ends_of, moments
 from libraries.columns.kernels.row_store import take
 from libraries.columns.kernels.rows import KeyedFrame
-from libraries.columns.operators.joins.asof import Strategy, Tolerance, check_places, in_order_at_a_place, nearest
-from libraries.columns.operators.joins.equi import RIGHT, Joining, signed
-from libraries.columns.state import OrderedRowsState
+from libraries.columns.operators.joins.asof import AsofJoin
+from libraries.columns.operators.joins.joining import LEFT, RIGHT, signed
 from timely.data.kernels.series import frame_of
 from timely.time import Time
 
 
-class AsofChanges(Joining):
-    """Running as-of join, as changes: each row of input 0 with at most one of input 1.
-
-    `CHANGE` is the last column.
+class AsofChanges(AsofJoin):
+    """Running `AsofJoin`, as changes; `CHANGE` is the last column.
 
     Of right rows at one place the one that came last is met from behind, and the one that came first from before.
-
-    Args:
-        on: what rows are ordered by: numbers, dates or datetimes.
-        by: columns that must be equal, maybe none.
-        strategy, tolerance: as in Polars' `join_asof`.
     """
 
-    verb = "join_asof"
+    sides = (LEFT, RIGHT)
 
-    def __init__(
-        self,
-        on: str,
-        by: Sequence[str] = (),
-        strategy: Strategy = "backward",
-        tolerance: Tolerance | None = None,
-        right: Mapping[str, Any] | None = None,
-        suffix: str = "_right",
-    ) -> None:
-        self._at = on
-        self._strategy: Strategy = strategy
-        self._tolerance = tolerance
-        self._left = OrderedRowsState(by, on)
-        self._right = OrderedRowsState(by, on)
-        super().__init__(by, right, suffix, (self._left, self._right))
-
-    def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
-        check_places(self._at, new_left, new_right)
+    def _meet_kept(
+        self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None
+    ) -> list[pl.DataFrame]:
         found: list[pl.DataFrame] = []
         if new_right is not None:
-            new_right = in_order_at_a_place(new_right, self._at, self._on)
             beside = self._beside_new(time, new_right)
             before = None if beside is None else self._nearest(time, beside)
-            self._right.append(time, KeyedFrame(new_right, self._on))
+            self._kept[RIGHT].append(time, KeyedFrame(new_right, self._on))
             if beside is not None and before is not None:
                 after = self._nearest(time, beside)
                 other = _differ(before, after)
                 found += [signed(before.filter(other), -1), signed(after.filter(other), 1)]
         if new_left is not None:
             found.append(signed(self._nearest(time, new_left), 1))
-            self._left.append(time, KeyedFrame(new_left, self._on))
+            self._kept[LEFT].append(time, KeyedFrame(new_left, self._on))
         return [frame for frame in found if len(frame)]
-
-    def _nearest(self, time: Time, rows: pl.DataFrame) -> pl.DataFrame:
-        """Left rows, each with its nearest right row so far."""
-        near = self._right.rows(time).near(KeyedFrame(rows, self._on), self._strategy)
-        there = self._known(RIGHT, near)
-        return nearest(rows, there, self._at, self._on, self._strategy, self._tolerance, self._suffix)
 
     def _beside_new(self, time: Time, new_right: pl.DataFrame) -> pl.DataFrame | None:
         """Kept left rows possibly nearest to a new right row."""
-        left = self._left.rows(time)
+        left = self._kept[LEFT].rows(time)
         if left.columns() is None:
             return None
         places = new_right.select(*self._on, self._at).unique(maintain_order=True).sort(self._at, maintain_order=True)
         given = KeyedFrame(places, self._on)
         at = moments(places[self._at])
-        low, high = self._right.rows(time).around(given)
+        low, high = self._kept[RIGHT].rows(time).around(given)
         low = np.maximum(low, self._next_to(places, 1))
         high = np.minimum(high, self._next_to(places, -1))
         span = (at if self._strategy == "backward" else low), (at if self._strategy == "forward" else high)

@@ -49,7 +49,7 @@ def test_each_row_finds_what_polars_finds(
     kind = dict(right[0].schema)
 
     def new() -> AsofJoin:
-        return AsofJoin("at", by, strategy, tolerance, over, kind)
+        return AsofJoin("at", by, strategy, tolerance, kind, over=over)
 
     events: list[Any] = [(0, (t,), f) for t, f in enumerate(left)] + [(1, (t,), f) for t, f in enumerate(right)]
     events = [event for event in events if len(event[2])]
