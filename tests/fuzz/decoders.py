@@ -41,7 +41,7 @@ from libraries.connect.tables.delta_source import _DeltaFile, _DeltaLog
 from libraries.differential.rows import rows_of
 from libraries.spark import protocol as spark
 from libraries.spark.cluster.attempt import read_ending
-from libraries.spark.engine.compatibility import KeptProgram, read_program
+from libraries.spark.engine.history import KeptProgram, read_program
 from libraries.spark.files import batches as spark_batches
 from libraries.spark.files import pinned, published, reads
 from libraries.spark.files.manifest import ManifestEntry, entries_of

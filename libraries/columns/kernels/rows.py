@@ -127,7 +127,7 @@ def _is_integers(values: Array | None) -> bool:
 
 
 @dataclass(slots=True)
-class Met:
+class Matches:
     """Matches of a lookup, in pairs: place looked up; row number and columns found."""
 
     places: Ids
@@ -185,7 +185,7 @@ class RowsByKey:
                 f"the column {column!r} is {here} on one side and {there} on the other; cast it to one type"
             )
 
-    def _keep_equal(self, given: KeyedFrame, met: Met) -> None:
+    def _keep_equal(self, given: KeyedFrame, met: Matches) -> None:
         """Drop pairs with equal hashes but different keys."""
         for key, mine, kind, numbers in zip(self._keys, given.columns, given.kinds, given.numbers, strict=True):
             theirs = met.columns[self._names.index(key)]
@@ -255,7 +255,7 @@ class KeyedRows(RowsByKey):
         self._store.truncate(count)
         self._index.truncate(count)
 
-    def meet(self, given: KeyedFrame, by_row: bool = False) -> Met | None:
+    def meet(self, given: KeyedFrame, by_row: bool = False) -> Matches | None:
         """Matches of the keys of `given`; None if there are none.
 
         In the order of its rows, or (by_row) of the rows found.
@@ -274,7 +274,7 @@ class KeyedRows(RowsByKey):
         if by_row:
             order = rows.argsort(kind="stable")
             places, rows = places[order], rows[order]
-        met = Met(places if given.places is None else given.places[places], rows, self._store.take(rows))
+        met = Matches(places if given.places is None else given.places[places], rows, self._store.take(rows))
         if not self._store.waits:
             self._hash()  # frames are not held any more for their columns
         self._keep_equal(given, met)

@@ -21,9 +21,9 @@ from libraries.columns.schemas.keys import check_made, check_options
 from libraries.columns.schemas.wildcards import sparing, sparing_named
 from libraries.columns.verbs.columns import Columns, GroupBy
 from libraries.columns.verbs.joins import Keys
+from libraries.columns.verbs.ordering import top_of_groups
 from libraries.columns.verbs.signs import REFUSED, SIGNS
 from libraries.columns.verbs.stateless import StatelessVerbs
-from libraries.columns.verbs.top import top_of_groups
 from timely.data.batch import columns_of
 from timely.dataflow.keyed import Over
 from timely.dataflow.wire import DESCENDING, check_at_root, naming_options, view

@@ -14,8 +14,7 @@ import polars as pl
 
 from libraries.columns.agg import KINDS, Aggregate
 from libraries.columns.operators.aggregate import ALL, PreAggregate, check_aggregate, column_aggregate
-from libraries.columns.operators.joins.asof import AsofJoin, Strategy, Tolerance, check_asof
-from libraries.columns.operators.joins.asof_changes import AsofChanges
+from libraries.columns.operators.joins.asof import AsofChanges, AsofJoin, Strategy, Tolerance, check_asof
 from libraries.columns.operators.joins.bounded import ExpiringHow, ExpiringJoin
 from libraries.columns.operators.joins.equi import ColumnJoin, check_join
 from libraries.columns.operators.joins.joining import CHANGE
@@ -26,10 +25,9 @@ from libraries.columns.verbs import descriptions as verbs
 from libraries.columns.verbs.advice import OF_GROUPS
 from libraries.columns.verbs.declared import alike, loop_body, match_to_schema
 from libraries.columns.verbs.joins import Keys, interval_join, join_of_pairs, key_pairs
-from libraries.columns.verbs.sorting import sort_of_time
+from libraries.columns.verbs.ordering import sort_of_time, top_of_groups
 from libraries.columns.verbs.stateless import StatelessVerbs
 from libraries.columns.verbs.time_to_live import check_asof_ttl, check_ttl, expiring_asof_join, expiring_totals
-from libraries.columns.verbs.top import top_of_groups
 from libraries.columns.verbs.windows import WindowedColumns, split_late
 from timely.data.batch import Batch, as_polars, columns_of
 from timely.data.from_records import frame_as, frame_of_records

@@ -11,11 +11,11 @@ import polars as pl
 
 from libraries.columns.agg import Aggregate
 from libraries.columns.operators.aggregate import ALL, PreAggregate, check_aggregate
-from libraries.columns.operators.epochs import ColumnEpochs
 from libraries.columns.operators.sessions import ColumnSessions, PreSessions
 from libraries.columns.operators.windows import (
     AT,
     START,
+    ColumnEpochs,
     ColumnLateness,
     ColumnOnTime,
     ColumnTimes,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from libraries.connect.claim import OwnedSink, Owner
 from libraries.connect.tables.errors import need, said
-from libraries.connect.tables.writer import Conflict, TableWriter, partition_columns, same_partitions
+from libraries.connect.tables.writer import CommitConflict, TableWriter, partition_columns, same_partitions
 from timely.errors import SinkError
 from timely.io import arguments
 from timely.io.column_types import Schema, arrow_types
@@ -132,12 +132,12 @@ class _DeltaTarget:
                 ),
             )
         except CommitFailedError as error:
-            raise Conflict(str(error)) from error
+            raise CommitConflict(str(error)) from error
         except SinkError:
             raise
         except DeltaError as error:
             if self._table is None and "already exists" in str(error):
-                raise Conflict("it was made at the same time") from error
+                raise CommitConflict("it was made at the same time") from error
             raise self._refused(epoch, error) from error
         except Exception as error:
             raise self._refused(epoch, error) from error

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from libraries.connect.claim import OwnedSink, Owner
 from libraries.connect.tables.errors import need, said
-from libraries.connect.tables.writer import Conflict, TableWriter, partition_columns, same_partitions
+from libraries.connect.tables.writer import CommitConflict, TableWriter, partition_columns, same_partitions
 from timely.errors import FalkirkError, SinkError, at_line
 from timely.io import arguments
 from timely.io.column_types import Schema, arrow_types
@@ -191,14 +191,14 @@ class _IcebergTarget:
             self._commit(rows, epoch)
             self._files = None
         except TableAlreadyExistsError as error:
-            raise Conflict("it was made at the same time") from error
+            raise CommitConflict("it was made at the same time") from error
         except CommitFailedException as error:
-            raise Conflict(str(error)) from error
+            raise CommitConflict(str(error)) from error
         except SinkError:
             raise
         except Exception as error:
             if "database is locked" in str(error):
-                raise Conflict("the catalog's database is locked") from error
+                raise CommitConflict("the catalog's database is locked") from error
             raise SinkError(
                 f"{self.where}: epoch {epoch} cannot be written: {said(error)}. Check the warehouse, your permissions, and the "
                 "table's schema."

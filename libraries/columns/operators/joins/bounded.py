@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import polars as pl
 
-from libraries.columns.kernels.rows import KeyedFrame, Met
+from libraries.columns.kernels.rows import KeyedFrame, Matches
 from libraries.columns.operators.joins.joining import LEFT, RIGHT, Watermarked
 from libraries.columns.operators.joins.running import RunningJoin
 from libraries.columns.operators.windows import AT
@@ -62,7 +62,7 @@ class ExpiringJoin(RunningJoin[OrderedRowsState]):
             return None
         return KeyedFrame(rows.hstack([series_of(EPOCH, np.full(len(rows), _epoch(time)))]), self._on)
 
-    def _among(self, side: int, time: Time, rows: KeyedFrame, by_row: bool = False) -> Met | None:
+    def _among(self, side: int, time: Time, rows: KeyedFrame, by_row: bool = False) -> Matches | None:
         upto = np.full(rows.count, _epoch(time))
         return self._kept[side].rows(time).meet(rows, (upto - self._ttl, upto), by_row)
 
@@ -97,7 +97,7 @@ class IntervalJoin(Watermarked, RunningJoin[OrderedRowsState]):
         self._upper = upper
         super().__init__(by, "inner", (OrderedRowsState(by, AT), OrderedRowsState(by, AT)), None, suffix)
 
-    def _among(self, side: int, time: Time, rows: KeyedFrame, by_row: bool = False) -> Met | None:
+    def _among(self, side: int, time: Time, rows: KeyedFrame, by_row: bool = False) -> Matches | None:
         at = rows.frame[AT].to_numpy()
         span = (at - self._upper, at - self._lower) if side == RIGHT else (at + self._lower, at + self._upper)
         return self._kept[side].rows(time).meet(rows, span, by_row)

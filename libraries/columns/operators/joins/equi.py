@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from libraries.columns.kernels.row_store import ColumnList, take
-from libraries.columns.kernels.rows import KeyedFrame, Met
+from libraries.columns.kernels.rows import KeyedFrame, Matches
 from libraries.columns.operators.joins.joining import LEFT, REFUSALS, RIGHT, is_coded, marked, signed, stacked
 from libraries.columns.operators.joins.running import How, RunningJoin
 from libraries.columns.state import RowsState
@@ -151,7 +151,7 @@ class ColumnJoin(RunningJoin[RowsState]):
             frame, order = frame_of(take(frame.get_columns(), sorting)), order[sorting]
         return [Span.cut(frame, times, order // _PASSES)]
 
-    def _among(self, side: int, time: Time, rows: KeyedFrame, by_row: bool = False) -> Met | None:
+    def _among(self, side: int, time: Time, rows: KeyedFrame, by_row: bool = False) -> Matches | None:
         return self._kept[side].rows(time).meet(rows, by_row)
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:

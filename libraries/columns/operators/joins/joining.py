@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from libraries.columns.kernels.row_store import ColumnList, joined, take, take_or_null
-from libraries.columns.kernels.rows import Met
+from libraries.columns.kernels.rows import Matches
 from libraries.columns.state import OrderedRowsState, RowsState
 from timely.data.batch import Batch, as_polars, concat
 from timely.data.kernels.series import frame_of
@@ -148,7 +148,7 @@ class Joining(Operator):
             left + [column.alias(column.name + self._suffix) if column.name in taken else column for column in others]
         )
 
-    def _looked_up(self, left: ColumnList, met: Met | None, there: pl.DataFrame | None) -> pl.DataFrame:
+    def _looked_up(self, left: ColumnList, met: Matches | None, there: pl.DataFrame | None) -> pl.DataFrame:
         """All left rows with their matches on the right, or nulls.
 
         The right columns are those of `there`.
@@ -228,7 +228,7 @@ def refuse_change(columns: Sequence[str]) -> None:
         raise TypeError(f"a column is called {CHANGE!r}, which is the name of the sign of changes: rename it before")
 
 
-def marked(met: Met | None, count: int) -> npt.NDArray[np.bool_]:
+def marked(met: Matches | None, count: int) -> npt.NDArray[np.bool_]:
     """Mask of `count` rows: True for those with a match."""
     marks = np.zeros(count, np.bool_)
     if met is not None:

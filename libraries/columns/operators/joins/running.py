@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from libraries.columns.kernels.rows import KeyedFrame, Met
+from libraries.columns.kernels.rows import KeyedFrame, Matches
 from libraries.columns.operators.joins.joining import LEFT, RIGHT, Joining, marked, signed
 from libraries.columns.state import OrderedRowsState, RowsState
 from timely.data.batch import as_polars, divide
@@ -61,7 +61,7 @@ class RunningJoin(Joining, Generic[Kept]):
         """New rows of a side, as they are kept."""
         return None if rows is None else KeyedFrame(rows, self._on)
 
-    def _among(self, side: int, time: Time, rows: KeyedFrame, by_row: bool = False) -> Met | None:
+    def _among(self, side: int, time: Time, rows: KeyedFrame, by_row: bool = False) -> Matches | None:
         """Kept rows of a side that meet `rows` of the other."""
         raise NotImplementedError
 
@@ -79,7 +79,9 @@ class RunningJoin(Joining, Generic[Kept]):
         met = self._among(RIGHT, time, mine)
         return [self._looked_up(mine.frame.get_columns(), met, right.rows(time).columns())]
 
-    def _both(self, time: Time, mine: KeyedFrame | None, theirs: KeyedFrame | None) -> tuple[Met | None, Met | None]:
+    def _both(
+        self, time: Time, mine: KeyedFrame | None, theirs: KeyedFrame | None
+    ) -> tuple[Matches | None, Matches | None]:
         """Keep new rows, and match each side's: left ones with all right ones, right ones with those of earlier times."""
         left, right = self._kept
         if theirs is not None:
@@ -91,7 +93,7 @@ class RunningJoin(Joining, Generic[Kept]):
         return of_mine, of_theirs
 
     def _pairs(
-        self, mine: KeyedFrame | None, theirs: KeyedFrame | None, of_mine: Met | None, of_theirs: Met | None
+        self, mine: KeyedFrame | None, theirs: KeyedFrame | None, of_mine: Matches | None, of_theirs: Matches | None
     ) -> list[pl.DataFrame]:
         """Joined pairs of new rows and their matches."""
         found = []

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libraries.columns.operators.joins.asof import AsofJoin
-from libraries.columns.operators.joins.asof_changes import AsofChanges
+from libraries.columns.operators.joins.asof import AsofChanges, AsofJoin
 from tests.timely.operators.fake_context import feed
 from timely.errors import OperatorError
 from timely.time import Frontier
