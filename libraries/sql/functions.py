@@ -1,4 +1,4 @@
-"""Calls and integer arithmetic rewritten for Polars, so that they mean what they do in SQL.
+"""Calls and integer arithmetic, rewritten for Polars in the meaning of SQL.
 
 Polars computes in the type of its columns, and what does not fit wraps round there: 8 bits of `x * x`. So operands are cast to
 128 bits, and results to 64, which is an error for what does not fit.

@@ -1,4 +1,4 @@
-"""Values as in SQL, where Polars differs: rounding, and casts of texts.
+"""Values as in SQL: rounding, and casts of texts.
 
 Ties are rounded away from 0, and of floats made integers to the even one.
 """

@@ -1,4 +1,4 @@
-"""Windows over columns: late rows, and totals by key and window, of event time or of epochs.
+"""Windows over columns, of event time or epochs: late rows, totals by key.
 
 Event times are integers, or instants, which count as microseconds since 1970. A worker tests its own rows for lateness,
 against the watermark that all workers agree on (`timely.operators.watermark`), puts each into its windows, and adds

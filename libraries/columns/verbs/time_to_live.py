@@ -1,4 +1,4 @@
-"""Verbs with a time to live: `agg(..., ttl=60, time="at")`, `distinct` and `join_asof(..., ttl=60)`."""
+"""Verbs with a time to live: `agg`, `distinct` and `join_asof` with `ttl=60`."""
 
 from __future__ import annotations
 

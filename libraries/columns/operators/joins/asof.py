@@ -85,7 +85,7 @@ class AsofJoin(Joining):
     verb = "join_asof"
 
     sides: tuple[int, ...] = (RIGHT,)
-    """Sides whose rows are kept."""
+    """Sides with rows kept from time to time."""
 
     def __init__(
         self,

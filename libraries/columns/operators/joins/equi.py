@@ -37,7 +37,7 @@ those of its right rows with left rows of earlier times that are not kept yet.
 _OF_KEPT, _OF_EARLIER = 1, 2
 
 _TAKING_BACK = (("left", "full"), ("right", "full"))
-"""Kinds of joins with rows taken back beside pairs: of the left side, and of the right side."""
+"""Kinds of joins with unmatched rows taken back: left ones, and right ones."""
 
 
 def check_join(how: str, running: bool, changes: bool = False) -> None:

@@ -52,7 +52,7 @@ class Joining(Operator):
     verb = "join"
 
     hidden: tuple[str, ...] = ()
-    """Columns of the joined rows that do not come out."""
+    """Columns left out of the joined rows."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Joining(Operator):
 
 
 class Watermarked(Joining):
-    """Base of joins that drop rows by watermarks, from their inputs after the first two.
+    """Base of joins with old rows dropped, by watermarks from inputs 2 and on.
 
     Late rows are split off before, on the worker that has read them, so no row of a side comes before its watermark.
     Dropping changes no result: it waits until nothing will be rolled back behind the watermark.
@@ -175,7 +175,7 @@ class Watermarked(Joining):
     def _parts(self, kept: Sequence[RowsState | OrderedRowsState]) -> Parts:
         self._marks = TimedValues()
         self._reached: list[tuple[Time, int, int]] = []
-        """Watermarks that may be taken back: time, side and mark."""
+        """Revocable watermarks: time, side and mark."""
         return Parts(*self._pending, self._marks, *kept)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:

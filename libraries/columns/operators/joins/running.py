@@ -1,4 +1,6 @@
-"""Running joins on equal keys: rows of both sides are kept along the innermost coordinate.
+"""Running joins on equal keys, with rows of both sides kept.
+
+They are kept along the innermost coordinate:
 
 - inner: every pair of a left and a right row comes out once, at the time of the later of the two. With dL and dR new at
   a time, L before it and R up to it, that is dL ⋈ R and L ⋈ dR.
@@ -62,7 +64,7 @@ class RunningJoin(Joining, Generic[Kept]):
         return None if rows is None else KeyedFrame(rows, self._on)
 
     def _among(self, side: int, time: Time, rows: KeyedFrame, by_row: bool = False) -> Matches | None:
-        """Kept rows of a side that meet `rows` of the other."""
+        """Matches of `rows` among the kept rows of a side."""
         raise NotImplementedError
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
@@ -82,7 +84,10 @@ class RunningJoin(Joining, Generic[Kept]):
     def _both(
         self, time: Time, mine: KeyedFrame | None, theirs: KeyedFrame | None
     ) -> tuple[Matches | None, Matches | None]:
-        """Keep new rows, and match each side's: left ones with all right ones, right ones with those of earlier times."""
+        """Keep new rows, and match those of each side.
+
+        Left ones meet all right rows, right ones the left rows of earlier times.
+        """
         left, right = self._kept
         if theirs is not None:
             right.append(time, theirs)
