@@ -162,8 +162,8 @@ class TroubledWorld(World):
             self.met["an end without a monitor"] += 1
             if self.finished:  # what comes then does not matter
                 late = [Heard(joined, joined.incarnation) for joined in self._joins.values()]
-                gone = Lost(Place(0), monitor.coordinator.workers[0].incarnation, "it has ended")
-                monitor.step(self.now, ProgramFailed(0, "a function has failed at last"), gone, *late)
+                gone = Lost(Place(0), monitor.coordinator.workers[Place(0)].incarnation, "it has ended")
+                monitor.step(self.now, ProgramFailed(Place(0), "a function has failed at last"), gone, *late)
             self._kill_monitor(0.0)
             return
         if monitor.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
@@ -183,14 +183,14 @@ class TroubledWorld(World):
             self._lose_undecided(monitor)
         if self._monitor is monitor and self._happens("an error", self._breaks):
             self._refused = True
-            self._tell(ProgramFailed(0, "a function has failed"))
+            self._tell(ProgramFailed(Place(0), "a function has failed"))
 
     def _lose_undecided(self, monitor: SimulatedMonitor) -> None:
         """A worker dies while the decision is on its way to the journal; its successor may join before it is there.
 
         Or the monitor does: the decision may count, and nobody have heard of it.
         """
-        there = [process for process in self._processes if process is not None and process.session is not None]
+        there = [process for process in self._processes.values() if process is not None and process.session is not None]
         if there and self._happens("a loss before the decision is durable", self._undecided):
             if self._chance.random() < 0.3:
                 self._kill_monitor(0.0)
@@ -226,7 +226,7 @@ class TroubledWorld(World):
         """A message that cannot be true, in place of this one; or beside it, where it names a worker that there is not."""
         choose = self._chance.choice
         if self._chance.random() < 0.1:
-            return Completed(self.workers, 0, ())
+            return Completed(Place(self.workers), 0, ())
         match message:
             case Completed(upto=upto):
                 return replace(message, upto=choose((upto[:-1], tuple((0, *bound) for bound in upto))))
@@ -321,7 +321,7 @@ class TroubledWorld(World):
             backpressure._patience, backpressure._most = 0.05, 200
 
     def _fence(self, worker: int, incarnation: int, reason: str) -> None:
-        process = self._processes[worker]
+        process = self._processes[Place(worker)]
         if process is not None and process.incarnation in self._liars:
             reason = reason.replace("cannot be: ", "was nonsense: ")  # it is given up for good reason
         super()._fence(worker, incarnation, reason)
@@ -349,5 +349,8 @@ class TroubledWorld(World):
         super()._kill(process, how)
         monitor, joined = self._monitor, self._joins.get(process.incarnation)
         if monitor is not None and joined is not None and self._happens("told twice", self._twice):
-            late = Heard(joined, process.incarnation), Heard(Completed(process.worker, 0, ()), process.incarnation)
+            late = (
+                Heard(joined, process.incarnation),
+                Heard(Completed(Place(process.worker), 0, ()), process.incarnation),
+            )
             self._tell(Lost(Place(process.worker), process.incarnation, how), *late)

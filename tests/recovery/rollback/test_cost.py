@@ -32,7 +32,7 @@ def asked(
 ) -> tuple[tuple[Resent, ...], tuple[Redone, ...]]:
     question = AskCost(7, ((front, back[0]), (None, back[1])), (failed, ()))
     found = cost(question, PLAN, of, 0, 3, 30.0)
-    assert (found.worker, found.generation, found.question) == (0, 3, 7)
+    assert (found.place.worker, found.generation, found.question) == (0, 3, 7)
     return found.resent, found.redone
 
 
