@@ -42,7 +42,7 @@ class StandingJob:
     def settings(self) -> dict[str, str]:
         return {"store": "made up"}
 
-    def act(self, what: str, worker: int) -> str:
+    def act(self, what: str, place: Place) -> str:
         raise WrongQuestion("nothing runs", 503)
 
     def happens(self, kind: str, **data: Any) -> None:

@@ -26,6 +26,7 @@ from monitor.web.view import (
 )
 from recovery.layout import Layout
 from recovery.metadata import MORE, NEVER, Bound, everything
+from recovery.place import Place
 from recovery.protocol import END, ROWS, Observed
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.standing import StandingJob
@@ -130,7 +131,7 @@ def said(count: int, worker: int = 0, newest: int | None = 0, latencies: Sequenc
         if name in ROWS:
             table[ROWS.index(name)] = values
     return Observed(
-        *(worker, 1, table.tobytes(), rows.get("read", 0), rows.get("written", 0), newest, tuple(latencies)),
+        *(Place(worker), 1, table.tobytes(), rows.get("read", 0), rows.get("written", 0), newest, tuple(latencies)),
     )
 
 

@@ -121,8 +121,8 @@ def test_a_worker_outlives_the_connection_to_its_monitor(tmp_path: Path) -> None
 
     selector, first = serve()
     assert hear(selector) == [(Join(Place(0), 1, 0, False, layout, ()), 1)]
-    first.send(0, Cut(1, 0, (5,)))
-    first.send(1, Cut(1, 0, (6,)))  # who is not there hears nothing
+    first.send(Place(0), Cut(1, 0, (5,)))
+    first.send(Place(1), Cut(1, 0, (6,)))  # who is not there hears nothing
     assert link.poll() == ([Cut(1, 0, (5,))], False)
     assert heard_before
     link.send(Released(Place(0)))
