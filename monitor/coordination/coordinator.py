@@ -609,7 +609,7 @@ class Coordinator(JobState):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Run the job once all that take part have restored the decision."""
+        """Run the job once all participants have restored the decision."""
         if self.phase is JobPhase.RESTORING and all(each.restored for each in self.workers if each.takes_part):
             seconds = self._now - self._trouble_since
             start = not self._ran_here
