@@ -462,7 +462,7 @@ class ZmqLink:
         # The text goes to other workers, who may have lost none: so it names the loser and the lost one.
         others = [each for each in self._peers.values() if not each.goodbye]
         if len(others) > 1 and all(each.broken_at is not None for each in others):
-            lost = f"all others, {', '.join(str(each.place) for each in others)},"
+            lost = f"all others, workers {', '.join(str(each.place).removeprefix('worker ') for each in others)},"
             why = "the network of its host failed, or all of them ended"
         else:
             lost, why = str(peer), "that process ended, its host went down, or the network between the two failed"
