@@ -89,7 +89,7 @@ def test_the_monitor_hears_workers_over_tcp_and_no_stranger() -> None:
             stranger.settimeout(5)
             with suppress(ConnectionResetError):  # hung up on, with what it said unread
                 assert stranger.recv(1) == b""
-            workers.send(0, Cut(1, 0, (5,)))
+            workers.send(Place(0), Cut(1, 0, (5,)))
             assert _poll(link) == [Cut(1, 0, (5,))]
             assert silent.fileno() >= 0  # who says nothing does not keep others out
         link.close()
