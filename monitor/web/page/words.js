@@ -142,6 +142,7 @@ const policies = {
   Eager: ["eager", "G"],
   Snapshot: ["snapshot", "S"],
   AtLeastOnce: ["again", "A"],
+  Amnesia: ["amnesia", "N"],
   mixed: ["mixed", "·"],
 };
 

@@ -65,7 +65,7 @@ class Model:
             [[random.randrange(KEYS) for _ in range(random.randrange(4))] for _ in range(self.epochs)]
             for _ in range(self.count)
         ]
-        self.random = Random(seed * 31 + 7)
+        self.random, self.often = Random(seed * 31 + 7), (0.02, 0.2)[seed % 2]
         self.all = range(self.count)
         self.of = [Process() for _ in self.all]
         self.flight: list[tuple[str, int, int, int, Rows]] = []
@@ -137,7 +137,7 @@ class Model:
                 found.append(("t", u))
             if self.reported[u] < min(own.a_done, own.t_done) or self.reported_a[u] < own.a_done:
                 found.append(("report", u))
-            if self.saved_s[u][-1] < (at := min(self.reported)):
+            if self.saved_s[u][-1] < (at := min(self.reported)) and (own.read >= at or self.without == "positions"):
                 found.append(("save s", u))
             if max(self.saved_t[u]) < at:
                 found.append(("save t", u))
@@ -268,7 +268,7 @@ class Model:
         """Times of the output that may lack something from now on."""
         ends = NEVER if self.shape.totals and self.without != "ends" else None
         for u in self.all:
-            lost = (u in dead and self.without != "state") or (a[u] < self.of[u].since and self.without != "since")
+            lost = (u in dead and self.without != "state") or a[u] < self.of[u].since
             if self.shape.lasts > 1 and a[u] > 0 and lost:
                 self.gaps.append((a[u], ends or (NEVER if self.shape.lasts == NEVER else a[u] + self.shape.lasts - 1)))
             for v in self.targets("at", u):
@@ -316,7 +316,7 @@ class Model:
             found = self.steps()
             if not found:
                 break
-            if self.faults and self.random.random() < 0.02:
+            if self.faults and self.random.random() < self.often:
                 self.faults -= 1
                 self.fail(set(self.random.sample(self.all, self.random.randint(1, self.count))))
                 continue
