@@ -50,12 +50,12 @@ def at_outputs(layout: Layout, lacking: Iterable[Gap]) -> tuple[Gap, ...]:
     for edge in layout.edges:
         behind[edge.source].add(edge.target)
     found: set[Gap] = set()
-    todo = list(lacking)
+    todo = [gap for gap in lacking if gap.begin < gap.end]
     while todo:
         gap = todo.pop()
         if layout.processors[gap.processor].remembers:
             gap = Gap(gap.processor, gap.begin)
-        if gap not in found and gap.begin < gap.end:
+        if gap not in found:
             found.add(gap)
             todo += [Gap(p, gap.begin, gap.end) for p in behind[gap.processor]]
     return merged(gap for gap in found if layout.processors[gap.processor].role in OUTPUTS)

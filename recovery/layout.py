@@ -378,7 +378,11 @@ def _info(
         region=node.region.name if node.region else None,
         policy=policy.name,
         depth=node.shift.depth,
-        chain=role in ("source", "sink", "capture") or (keeps and not empties) or saved or ahead or policy.commits_alone,
+        chain=role in ("source", "sink", "capture")
+        or (keeps and not empties)
+        or saved
+        or ahead
+        or policy.commits_alone,
         group=group,
         role=role,
         history=history,

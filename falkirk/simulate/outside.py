@@ -279,15 +279,23 @@ class RecordingSink:
     def open(self, worker: int, workers: int) -> RecordingWriter:
         """One worker's writer."""
         give = self._outside.publish if self.exactly_once else self._outside.commit
-        return RecordingWriter(give, self._around, self._name, worker)
+        return RecordingWriter(give, self._around, self._name, worker, self._outside.gaps)
 
 
 class RecordingWriter:
     """Writer of epochs to an `Outside`; uncommitted data is lost with its process."""
 
     def __init__(
-        self, give: Callable[[str, int, Time, Sequence[Any]], None], around: Around, name: str, worker: int
+        self,
+        give: Callable[[str, int, Time, Sequence[Any]], None],
+        around: Around,
+        name: str,
+        worker: int,
+        gaps: Mapping[str, Sequence[tuple[int, int]]],
     ) -> None:
+        self._gaps = gaps
+        self._told: list[tuple[int, int]] = []
+        """Epochs known to be incomplete: first and last."""
         self._give = give
         self._around = around
         self._name = name
@@ -299,9 +307,20 @@ class RecordingWriter:
         self._around.at_io(self._worker)
         self._pending.add(epoch, batch)
 
+    def incomplete(self, first: int, last: int | None) -> None:
+        """Note incomplete epochs."""
+        self._told.append((int(first), INF if last is None else last))
+
     def commit(self, epoch: int) -> None:
-        """Publish the buffered epoch."""
+        """Publish the buffered epoch.
+
+        Raises Violation if it is declared incomplete, and this sink was not told.
+        """
         self._around.at_io(self._worker)
+        if _inside(self._gaps.get(self._name, ()), (int(epoch),)) and not _inside(self._told, (int(epoch),)):
+            raise Violation(
+                f"{self._name!r} on worker {self._worker} commits epoch {epoch}, not told that it is incomplete"
+            )
         rows = [row for batch in self._pending.take(epoch) for row in rows_of(batch)]
         self._give(self._name, self._worker, (int(epoch),), rows)  # not END, which is for users
         self._around.at_io(self._worker)

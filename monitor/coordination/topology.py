@@ -52,9 +52,7 @@ class Topology:
                         self.kept[source].append((len(self.edges), ports_kept[edge.source].index(index), v))
                     self.incoming[target].append((len(self.edges), place))
                     apart = edge.kept and v != w
-                    self.edges.append(
-                        PhysicalEdge(source, target, summary, port, discarding, apart, lossy=edge.lossy)
-                    )
+                    self.edges.append(PhysicalEdge(source, target, summary, port, discarding, apart, lossy=edge.lossy))
         self.repeats: list[Bound] | None = None
         if any(self.kept):
             infos = [self.info(flat) for flat in range(self.count)]

@@ -152,9 +152,7 @@ class Reduced:
                             kept[node].append((len(edges), port))
                         apart = edge.kept and half != other
                         ends = 2 * node + half, target
-                        edges.append(
-                            PhysicalEdge(*ends, edge.summary, port, edge.discarding, apart, lossy=edge.lossy)
-                        )
+                        edges.append(PhysicalEdge(*ends, edge.summary, port, edge.discarding, apart, lossy=edge.lossy))
         return edges, into, kept
 
 

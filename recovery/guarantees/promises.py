@@ -250,7 +250,9 @@ def _leaving(node: Node, state: _State, program: _Program) -> _State:
     if node.source is None and state.twice is not None:
         state = _given_twice(node, state, state.twice, operators)
     if state.lost is not None and node.index not in program.losing and keeps_state(node, operators):
-        reason = f"what {state.lost.kind} {state.lost.name!r} loses is missing here from then on: its totals are too small"
+        reason = (
+            f"what {state.lost.kind} {state.lost.name!r} loses is missing here from then on: its totals are too small"
+        )
         lacking = _cause(Grade.GAP, node, reason, f"give {state.lost.name!r} Lazy()", declared=True)
         state = replace(state, lacking=_weightier(state.lacking, lacking))
     if (loses := program.losing.get(node.index)) is not None:

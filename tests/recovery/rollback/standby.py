@@ -214,7 +214,9 @@ class Model:
         self.rounds += 1
         empty = set(dead)
         if self.without != "unfinished":
-            empty |= {u for u, own in enumerate(self.of) if own.a_done < self.has_a[u]}  # it has not got all of its state yet
+            empty |= {
+                u for u, own in enumerate(self.of) if own.a_done < self.has_a[u]
+            }  # it has not got all of its state yet
         for edge, u, v, time, rows in self.flight:
             if v not in dead and u not in dead:  # links are drained
                 state = self.of[v].a if edge == "sa" else self.of[v].t
@@ -323,9 +325,7 @@ class Model:
             self.do(*self.random.choice(found))
         if min(self.low_t) < self.epochs:
             raise Wrong(f"it stands still at {self.low_t} of {self.epochs}")
-        return {
-            time: sorted(row for u in self.all for row in self.published[u, time]) for time in range(self.epochs)
-        }
+        return {time: sorted(row for u in self.all for row in self.published[u, time]) for time in range(self.epochs)}
 
 
 def check(shape: Shape, seed: int, without: str = "") -> int:
