@@ -1,4 +1,4 @@
-"""Incomplete times of outputs: what a failure has lost for good. Pure.
+"""Incomplete times of outputs: losses of failures, for good. Pure.
 
 A processor that comes back without its state, or that does not make again for a receiver what it had sent, leaves a *gap*: what
 follows from it may be wrong from then on. Behind what keeps state that never ends; elsewhere it ends with the lost times.
@@ -45,7 +45,7 @@ def merged(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
 
 
 def at_outputs(layout: Layout, lacking: Iterable[Gap]) -> tuple[Gap, ...]:
-    """Gaps of the outputs behind processors that lack input, or their state."""
+    """Gaps of the outputs behind processors without some input, or their state."""
     behind: list[set[int]] = [set() for _ in layout.processors]
     for edge in layout.edges:
         behind[edge.source].add(edge.target)

@@ -85,7 +85,7 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     comes_back_empty: bool = False
     """True if its state is lost with its worker: see `recovery.policy.gaps`."""
     remembers: bool = False
-    """True if what it does at a time may matter to what it does at later ones."""
+    """True if its work at a time may matter to that at later ones."""
     members: tuple[str, ...] = ()
     """Names of the operators of a fused chain, in order; none of a single operator."""
 
@@ -126,7 +126,7 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     It leads to other workers. See `recovery.memory.kept_messages`.
     """
     lossy: bool = False
-    """True if a sender that has failed makes nothing again for the receiver."""
+    """True if a failed sender makes nothing again for the receiver."""
 
     @property
     def resends(self) -> bool:

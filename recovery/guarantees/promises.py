@@ -80,7 +80,7 @@ class Cause(msgspec.Struct, frozen=True, order=True):
     reason: str
     mend: str
     declared: bool = False
-    """True if the incomplete times are named when it happens: see `recovery.incomplete`."""
+    """True if failures name the incomplete times: see `recovery.incomplete`."""
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -194,7 +194,7 @@ def promises(graph: Graph, operators: Operators | None = None) -> tuple[Promise,
 
 
 def _losing(graph: Graph, outgoing: Sequence[Sequence[Edge]], operators: Operators) -> Iterator[tuple[int, str]]:
-    """Nodes with declared losses, and what these are."""
+    """Nodes with declared losses, and their reasons."""
     for node in graph.nodes:
         if not as_policy(node.policy).gap:
             continue

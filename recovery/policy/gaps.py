@@ -1,4 +1,4 @@
-"""Rules for regions that lose their state with a worker.
+"""Rules for regions with state lost in a failure of their worker.
 
 What cannot be in one is refused with the user's line. Their times are epochs, and all that an operator remembers is in its
 state: so its loss is known, and the times that lack something can be named.
