@@ -34,6 +34,7 @@ from typing import TypeAlias
 import msgspec
 
 from recovery.epoch_ends import EpochEnds
+from recovery.incomplete import Gap
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi
 from recovery.place import Place
@@ -345,6 +346,7 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
 
     `failed` are the workers that had no memory of their own in this round. `watermarks[worker][processor]` is W.
     `held` are the bounds at which processors came back last, in this round or an earlier one: they have all before these.
+    `gaps` are the incomplete epochs of outputs, by this round and all before it.
     `ends` are those of epochs of sources that are read again as they were. Sources that are AtLeastOnce and go back go on in
     epoch `current`, or in that to which they go back, if that is later.
     With `catch_up` it is an earlier round's, to be noted in the worker's store before it joins again.
@@ -358,6 +360,7 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
     held: tuple[tuple[Bound, ...], ...] = ()
     ends: tuple[EpochEnds, ...] = ()
     current: int = 0
+    gaps: tuple[Gap, ...] = ()
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):

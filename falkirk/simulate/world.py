@@ -453,6 +453,8 @@ class World:
                     self._fence(place, incarnation, reason)
                 case TimelineEvent(kind, _, data):
                     self.note(kind, **data)
+                    if kind == "gap":
+                        self.outside.declare(data["output"], data["first"], data["last"])
                     if kind in ("round", "restored"):
                         self._troubled = kind == "round"
                 case Finished():

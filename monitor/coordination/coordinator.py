@@ -47,7 +47,7 @@ from monitor.coordination.supervision import (
     Respawn,
     Stopping,
 )
-from monitor.coordination.timeline import Timeline
+from monitor.coordination.timeline import Timeline, gap_event
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
 from monitor.explain.exposure import Danger, Fate
 from monitor.explain.rollback import NoAccount, RollbackAccount
@@ -55,6 +55,7 @@ from monitor.explain.verdict import OVER
 from monitor.explain.what_if import OpenQuestions
 from recovery.epoch_ends import KnownEnds
 from recovery.errors import NoSolutionError, ReportError
+from recovery.incomplete import merged
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound
 from recovery.place import Place
@@ -552,7 +553,9 @@ class Coordinator(JobState):
         known.decided(bounds)
         ends = tuple(each for each in known.all() if not each.alone)
         current = self.options.current_epoch(memory)
-        decision = KeptDecision(self.round, self.generation, bounds, failed, held, ends, current)
+        before = () if self.decision is None else self.decision.gaps
+        gaps = merged((*before, *self.options.gaps(bounds, memory)))
+        decision = KeptDecision(self.round, self.generation, bounds, failed, held, ends, current, gaps)
         self.phase = JobPhase.DECIDING
         self._again = False
         self._account.gathered(memory, self._now)
@@ -561,6 +564,7 @@ class Coordinator(JobState):
 
     def _decided(self, decision: KeptDecision) -> None:
         """Send the decision, now durable and so binding, whatever has happened meanwhile."""
+        known = () if self.decision is None or not self._ran_here else self.decision.gaps
         self.decision = decision
         self.generation = decision.generation
         self._expected = {}
@@ -571,6 +575,9 @@ class Coordinator(JobState):
             "decided",
             {"generation": self.generation, "failed": list(decision.failed), "rolled_back": rolled_back},
         )
+        for gap in decision.gaps:
+            if gap not in known:
+                self._note("gap", gap_event(self.layout, gap))
         for status in self.workers:
             if status.place in self._deciding:
                 status.presence = Presence.ALIVE
@@ -596,7 +603,8 @@ class Coordinator(JobState):
         decision = self.decision
         assert decision is not None
         said = decision.generation, decision.bounds, decision.failed
-        return Decision(*said, self.low_watermarks, catch_up, decision.held, decision.ends, decision.current)
+        more = decision.held, decision.ends, decision.current
+        return Decision(*said, self.low_watermarks, catch_up, *more, gaps=decision.gaps)
 
     def _on_restored(self, status: WorkerStatus, message: Restored) -> None:
         if message.generation != self.generation or status.restored:

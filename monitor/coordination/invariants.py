@@ -107,7 +107,7 @@ def watermarks_are_consistent(job: JobState) -> str | None:
         source, target = options.low(edge.source), options.low(edge.target)
         lost = next((discards[edge.port] for bound, discards in options.chains[edge.source] if bound == source), None)
         # What keeps nothing has discarded all that it sent: ↓σ(f) ⊆ f(dst), which is f ⊆ σ⁻¹(f(dst)).
-        room = inverse(edge.backwards, target) if lost is None else target
+        room = source if edge.lossy else inverse(edge.backwards, target) if lost is None else target
         if not within(source if lost is None else lost, room) or not within(target, project(edge.summary, source)):
             names = options.topology.name(edge.source), options.topology.name(edge.target)
             return f"{names[0]} at {source}, with D̄ {lost}, and {names[1]} at {target}"

@@ -421,7 +421,7 @@ def points_of(archive: Archive, since: int, until: int, most: int) -> list[dict[
 
 
 _STATES = ("began", "resumed", "stuck", "moves", "slow", "error", "failed", "stopped", "killed", "finished")
-MARKS = frozenset((*_STATES, "failure", "restored", "caught_up", "monitor"))
+MARKS = frozenset((*_STATES, "failure", "restored", "caught_up", "gap", "monitor"))
 """Kinds of events marked beside the moments."""
 
 MOST_MARKS = 2000

@@ -16,8 +16,9 @@ from recovery.protocol import Decision, Drain, Drained, InMemory, Restored
 from recovery.rollback.carry_out import carry_out
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import undone
-from timely.data.messages import Frame
+from timely.data.messages import Frame, Incomplete
 from timely.errors import FalkirkError
+from timely.time import FINITE, visible
 from timely.worker import restoring
 
 
@@ -145,6 +146,7 @@ class Rounds:
         # Before anything is collected: what W released may have to be published again.
         orders = RollbackPlanner(own.plan, own.layout, *parts, remembers=own.alive).orders(decision)
         redone = undone(own.recorder, mine, own.worked)
+        self._tell_gaps(decision)
         for worker, bounds in enumerate(decision.watermarks):
             self._collection.raise_low(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self._shut_gates(mine)
@@ -169,6 +171,15 @@ class Rounds:
         early, self.early = self.early, []
         for frame in early:
             self.on_frame(frame)
+
+    def _tell_gaps(self, decision: Decision) -> None:
+        """Tell sinks of their incomplete epochs, before anything of these is committed."""
+        own = self._own
+        for gap in decision.gaps:
+            node = own.plan.processors[gap.processor].node
+            if node.sink is not None:
+                last = None if gap.end > FINITE else gap.end - 1
+                own.worker.effects.append(Incomplete(node.index, visible((gap.begin,))[0], last))
 
     def _shut_gates(self, mine: Sequence[Bound | None]) -> None:
         """Set gates to the durable bounds of the groups before them, after a decision."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
-from monitor.coordination.supervision import Note
+from monitor.coordination.supervision import Note, TimelineEvent
 from recovery.store.address import Where
 from runtime.control import Beat, CapturedBatch, FromChild, Over, Quit, Returned, Stats, Unable
 from runtime.host_limits import check_workers
@@ -232,6 +232,8 @@ class Job:
                     self._gathered.capture(child.place.worker, message)
                 case Returned(value) if child.place is not None:
                     self._gathered.returns(child.place.worker, value)
+                case TimelineEvent("gap", _, gap):
+                    self._gathered.gap(**gap)
                 case Note(text):
                     self.note(text)
                 case Unable():

@@ -81,6 +81,17 @@ class CommitSink(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Incomplete(msgspec.Struct, frozen=True):
+    """Effect: epochs of a node's sink from `first` to `last` may lack records.
+
+    A `last` of None: for ever.
+    """
+
+    node: int
+    first: int
+    last: int | None
+
+
 class Captured(msgspec.Struct, frozen=True):
     """Effect: a batch reached a capture."""
 
@@ -104,5 +115,5 @@ class StartJob(msgspec.Struct, frozen=True):
     context: bool = False
 
 
-Effect = WriteSink | CommitSink | Captured | StartJob
+Effect = WriteSink | CommitSink | Incomplete | Captured | StartJob
 """Request of a worker to its driver; carried out in order."""

@@ -25,6 +25,7 @@ const KINDS = {
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
   restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
   caught_up: (event) => `all is as far again as before the failure, ${seconds(event.seconds)} after that`,
+  gap: (event) => `${event.output} is incomplete ${event.first === null ? "at the end" : `from epoch ${event.first}`}${event.last === null ? " on" : ` to ${event.last}`}`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,

@@ -159,6 +159,7 @@ const policies = {
   Eager: ["eager", "G"],
   Snapshot: ["snapshot", "S"],
   AtLeastOnce: ["again", "A"],
+  Amnesia: ["amnesia", "N"],
   mixed: ["mixed", "·"],
 };
 
