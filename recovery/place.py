@@ -10,8 +10,8 @@ class Place(NamedTuple):
 
     Processes follow each other at a place, as its incarnations. A worker as a share of the dataflow is an index.
 
-    >>> str(Place(3)), str(Place(3, 1))
-    ('worker 3', 'copy 1 of worker 3')
+    >>> str(Place(3)), str(Place(3, 1)), Place(3, 1).key
+    ('worker 3', 'copy 1 of worker 3', 'worker-3.1')
     """
 
     worker: int
@@ -20,3 +20,8 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"copy {self.copy} of worker {self.worker}" if self.copy else f"worker {self.worker}"
+
+    @property
+    def key(self) -> str:
+        """Name for files and addresses: worker-3, or worker-3.1 for a copy."""
+        return f"worker-{self.worker}.{self.copy}" if self.copy else f"worker-{self.worker}"

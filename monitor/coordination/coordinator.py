@@ -154,6 +154,7 @@ class Coordinator(JobState):
         self._expected: Mapping[int, tuple[Danger, Fate]] = {}
         """Expected cost and fate of the death of each worker."""
         self._words: dict[int, str] = {}
+        self._output: dict[int, str] = {}
         """Last note of each worker."""
         self._behind: list[list[Bound]] | None = None
         self._ran_here = bool(settings.instead)
@@ -203,8 +204,8 @@ class Coordinator(JobState):
                 self._on_heard(message, incarnation)
             case Ticked():
                 self._on_ticked()
-            case Lost(place, incarnation, reason):
-                self._on_lost(place.worker, incarnation, reason)
+            case Lost(place, incarnation, reason, output):
+                self._on_lost(place.worker, incarnation, reason, output)
             case ProgramFailed(worker, text, processor, trace):
                 self._note("error", {"worker": worker, "text": text, "processor": processor, "trace": trace}, -math.inf)
             case Stopping(by):
@@ -291,11 +292,11 @@ class Coordinator(JobState):
         elif isinstance(message, CurrentMemory | Cost | Unanswered) and message.generation == self.generation:
             self._effects += self._questions.hear(message)
 
-    def _on_lost(self, worker: int, incarnation: int, reason: str) -> None:
+    def _on_lost(self, worker: int, incarnation: int, reason: str, output: str = "") -> None:
         if worker not in self.workers or self.workers[worker].has_lost(incarnation):
             return  # none of the job, or an earlier process, which is accounted for
         status = self.workers[worker]
-        status.incarnation = incarnation
+        status.incarnation, self._output[worker] = incarnation, output
         self._lose([(status, reason)])
 
     def _on_ticked(self) -> None:
@@ -435,8 +436,10 @@ class Coordinator(JobState):
             self._account = RollbackAccount(self.layout, self.options.upto, self._now, self._expected)
         for status, reason in losses:
             status.failures += 1
-            self._account.failed(status.worker, reason, self._words.pop(status.worker, ""), self._now)
-            self._note("failure", {"worker": status.worker, "incarnation": status.incarnation, "reason": reason})
+            words, output = self._words.pop(status.worker, ""), self._output.pop(status.worker, "")
+            self._account.failed(status.worker, reason, words, self._now, output)
+            failure = {"worker": status.worker, "incarnation": status.incarnation, "reason": reason, "output": output}
+            self._note("failure", failure)
             if status.failures >= self.settings.attempts:
                 self._fail(
                     f"worker {status.worker} has failed {status.failures} times, and nothing more became durable meanwhile; "
