@@ -438,8 +438,10 @@ class Coordinator(JobState):
             status.failures += 1
             words, output = self._words.pop(status.worker, ""), self._output.pop(status.worker, "")
             self._account.failed(status.worker, reason, words, self._now, output)
-            failure = {"worker": status.worker, "incarnation": status.incarnation, "reason": reason, "output": output}
-            self._note("failure", failure)
+            self._note(
+                "failure",
+                {"worker": status.worker, "incarnation": status.incarnation, "reason": reason, "output": output},
+            )
             if status.failures >= self.settings.attempts:
                 self._fail(
                     f"worker {status.worker} has failed {status.failures} times, and nothing more became durable meanwhile; "

@@ -222,7 +222,7 @@ class _Pages:
         self._asked: dict[type[Question], tuple[float, asyncio.Future[bytes]]] = {}
         """Shared questions of all pages, with their times."""
 
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[BaseRoute]:
         """All addresses of a job, below its own."""
         return [
             Route("/", self.index),
