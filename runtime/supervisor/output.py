@@ -19,9 +19,11 @@ from pathlib import Path
 from runtime.page.logs import LONGEST, LogWriter
 
 _CHUNK = 1 << 16
-_MOST_WORDS = 40
+_MOST_WORDS = 60
 """Most lines of a process's standard error kept as its last words."""
-_MOST_BYTES = 4096
+_MOST_BYTES = 8192
+_IDLE_WORDS = b"Extension modules: "
+"""Beginning of a line that says nothing about a crash, at great length."""
 _LAST_SECONDS = 1.0
 """Longest wait, in seconds, until what is read is also shown, at the end of the job."""
 
@@ -163,7 +165,7 @@ class Output:
             lines, rest = [*lines, rest], b""
         streams.rest[letter] = rest
         if letter == "e":
-            streams.words.extend(lines)
+            streams.words.extend(line for line in lines if not line.startswith(_IDLE_WORDS))
         if lines:
             self._write(streams, letter, lines)
         return True
