@@ -71,9 +71,14 @@ class Stacks(msgspec.Struct, frozen=True):
     note: str = ""
 
     @property
+    def work(self) -> str:
+        """Operator at work, in words; seen from outside it is not known."""
+        return self.doing or ("its operator is not known" if self.note else "no operator is at work")
+
+    @property
     def text(self) -> str:
         """Account for a terminal."""
-        lines = [f"{self.place}, process {self.pid}: {self.doing or 'no operator is at work'}"]
+        lines = [f"{self.place}, process {self.pid}: {self.work}"]
         if self.note:
             lines.append(f"  {self.note}")
         for each in self.threads:

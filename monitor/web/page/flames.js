@@ -183,7 +183,7 @@ export class Flames {
  */
 export function stacksTable(stacks) {
   return stacks.flatMap((one) => [
-    html("p", {}, html("b", {}, `${one.place.replace("-", " ")}, process ${one.pid}`), `: ${one.doing || "no operator is at work"}`),
+    html("p", {}, html("b", {}, `${one.place.replace("-", " ")}, process ${one.pid}`), `: ${one.doing || (one.note ? "its operator is not known" : "no operator is at work")}`),
     one.note ? html("p", { class: "soft" }, `${one.note}.`) : "",
     ...one.threads.flatMap((thread) => [html("p", { class: "soft" }, `${thread.thread}, innermost first`), html("pre", { class: "trace" }, thread.lines.map((line) => `${line.name} (${line.file.split("/").slice(-2).join("/")}${line.line ? `:${line.line}` : ""})`).join("\n"))]),
   ]);
