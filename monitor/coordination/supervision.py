@@ -34,7 +34,7 @@ class ProgramFailed(msgspec.Struct, tag=True, frozen=True):
     `processor` is the one that was at work (-1: none was); `trace` is Python's, for the timeline.
     """
 
-    worker: int
+    place: Place
     text: str
     processor: int = -1
     trace: str = ""
@@ -57,7 +57,7 @@ class Busy(msgspec.Struct, tag=True, frozen=True):
     and the epoch that its sources had come to before (`newest` None: they have ended); `known`: that was ever said.
     """
 
-    worker: int
+    place: Place
     seconds: float
     processor: int = -1
     name: str = ""
@@ -77,7 +77,7 @@ class Happened(msgspec.Struct, tag=True, frozen=True):
 class Noted(msgspec.Struct, tag=True, frozen=True):
     """Event: a message of a worker to the user, for the timeline."""
 
-    worker: int
+    place: Place
     text: str
 
 

@@ -135,9 +135,9 @@ class RollbackAccount(NoAccount):
 
     def restored(self, message: Restored, now: float) -> None:
         """Take a worker's cost."""
-        self._reported[message.worker] = now - self._at
-        self._resent[message.worker] = message.resent
-        self._redone[message.worker] = message.redone
+        self._reported[message.place.worker] = now - self._at
+        self._resent[message.place.worker] = message.resent
+        self._redone[message.place.worker] = message.redone
 
     def finish(self, now: float) -> dict[str, Any]:
         """Event of the timeline: all workers run again."""

@@ -486,7 +486,7 @@ class _Pages:
             act = msgspec.json.decode(await _body(request), type=_Order)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise HTTPException(400, f'say {{"what": one of {", ".join(ACTS)}, "worker": 1}}') from error
-        return _answer(await self._ask(Act(act.what, act.worker)))
+        return _answer(await self._ask(Act(act.what, act.worker, act.copy)))
 
 
 def _layout(hub: Hub) -> Layout:
@@ -514,6 +514,7 @@ class _Order(msgspec.Struct):
 
     what: str
     worker: int = -1
+    copy: int = 0
 
 
 def _must_be_json(request: Request) -> None:

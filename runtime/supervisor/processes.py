@@ -87,11 +87,6 @@ class Child:
     def pid(self) -> int:
         return self.pulse.pid
 
-    @property
-    def worker(self) -> int:
-        """Worker by its share of the dataflow; -1 without a place."""
-        return -1 if self.place is None else self.place.worker
-
     def tell(self, message: ToChild, files: list[socket.socket] | None = None) -> None:
         """Send a message; errors of a dead process are ignored.
 

@@ -18,7 +18,7 @@ from timely.time import Time
 
 
 class Gathered:
-    """Outcome of one run so far; `stats` is by worker, over all its processes.
+    """Outcome of one run so far; `stats` is by worker, over its processes at work.
 
     `whole`: all batches of a time reach a capture as one; it may come again from a replacement process, and then
     counts once.

@@ -6,7 +6,7 @@ _VALUES = ("value", "records")
 
 COVERED: dict[str, tuple[str, ...]] = {
     "libraries.differential.packing:_widened": _VALUES,
-    "libraries.spark.engine.compatibility:_decoder": ("program on spark",),
+    "libraries.spark.engine.history:_decoder": ("program on spark",),
     "libraries.spark.files.manifest:entries_of": ("manifest entry",),
     "libraries.spark.files.pinned:_NOTED": ("files of tables",),
     "libraries.spark.files.published:_OUTCOME": ("outcome of a run",),

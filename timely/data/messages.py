@@ -45,7 +45,7 @@ Update = tuple[int, Time, int]
 class Frame:
     """Messages and progress updates from one worker to another, sent together.
 
-    `progress` is atomic; frames of one sender stay in order.
+    `progress` is atomic; frames of one process stay in order.
 
     `pressed` says that the sender holds more queued bytes than it should: sources everywhere pause.
     """
@@ -62,6 +62,8 @@ class Frame:
     """
     told: bytes = b""
     """Payload from recovery to recovery; then the rest of the frame is empty."""
+    copy: int = 0
+    """Number of the sending process among those of its worker; 0 is the one at work."""
 
 
 class WriteSink(msgspec.Struct, frozen=True):

@@ -6,12 +6,12 @@ import { Errors } from "./errors.js";
 import { Members, membersTable } from "./members.js";
 import { Processes } from "./processes.js";
 import { at_moment, choose, state } from "./state.js";
-import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
+import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, placeAt, placeOf, seconds, some, wordsOf } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error", "stuck", "killed", "monitor", "page"]);
 /** @type {{[kind: string]: (event: any) => string}} */
 const KINDS = {
-  failure: (event) => `worker ${event.worker} failed: ${event.reason}`,
+  failure: (event) => `${placeOf(event)} failed: ${event.reason}`,
   failed: (event) => `the job failed: ${event.reason}`,
   error: (event) => event.text,
   began: (event) => `the job begins, with ${some(event.workers, "worker")}`,
@@ -21,7 +21,7 @@ const KINDS = {
   killed: (event) => `the job was killed, some time after ${clock(event.last)}: nothing says why`,
   monitor: (event) => event.text,
   page: (event) => event.text,
-  note: (event) => `worker ${event.worker}: ${event.text}`,
+  note: (event) => `${placeOf(event)}: ${event.text}`,
   round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
   restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
@@ -166,8 +166,8 @@ export class Panel {
   }
 
   overview() {
-    const rows = this.workers.map(([presence, , failures, newest, rate, busy, age], worker) =>
-      html("tr", {}, html("td", {}, `worker ${worker}`), html("td", {}, this.lost ? "unknown" : presence), html("td", {}, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
+    const rows = this.workers.map(([presence, , failures, newest, rate, busy, age], at) =>
+      html("tr", {}, html("td", {}, placeAt(at, this.job.workers)), html("td", {}, this.lost ? "unknown" : presence), html("td", {}, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
     );
     const bad = this.events.filter(isBad);
     const recent = gathered(this.events);

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.explain.rollback import RollbackAccount, grouped, ranges
+from recovery.place import Place
 from recovery.protocol import Redone, Resent, Restored
 from tests.recovery.layouts import layout
 
@@ -49,8 +50,8 @@ def test_phases_costs_and_catching_up() -> None:
     account.joined(1, 10.5)
     account.gathered({}, 10.5)
     account.decided(3, (((2,), None), ((2,), (2,))), (1,), 10.75)
-    account.restored(Restored(0, 3, (Resent(0, 1, 7, 70),), (Redone(0, 20, 2, 0.5),)), 11.0)
-    account.restored(Restored(1, 3), 11.5)
+    account.restored(Restored(Place(0), 3, (Resent(0, 1, 7, 70),), (Redone(0, 20, 2, 0.5),)), 11.0)
+    account.restored(Restored(Place(1), 3), 11.5)
     told = account.finish(11.5)
     assert told["phases"] == {"drain": 0.5, "decide": 0.25, "restore": 0.75}
     cause = {"worker": 1, "reason": "was killed by SIGKILL", "words": "a last note", "after": 0.0}
