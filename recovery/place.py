@@ -11,8 +11,8 @@ class Place(NamedTuple):
     Processes follow each other at a place, as its incarnations. A worker as a share of the dataflow is an index. Encoded, a
     place is the two numbers.
 
-    >>> str(Place(3)), str(Place(3, 1))
-    ('worker 3', 'copy 1 of worker 3')
+    >>> str(Place(3)), str(Place(3, 1)), Place(3, 1).key
+    ('worker 3', 'copy 1 of worker 3', 'worker-3.1')
     """
 
     worker: int
@@ -47,6 +47,12 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"copy {self.copy} of worker {self.worker}" if self.copy else f"worker {self.worker}"
 
+<<<<<<< HEAD
+    @property
+    def key(self) -> str:
+        """Name for files and addresses: worker-3, or worker-3.1 for a copy."""
+        return f"worker-{self.worker}.{self.copy}" if self.copy else f"worker-{self.worker}"
+=======
 
 def places(workers: int, copies: int = 1) -> tuple[Place, ...]:
     """All places of a job: those at work, by worker, then each further copy.
@@ -60,3 +66,4 @@ def places(workers: int, copies: int = 1) -> tuple[Place, ...]:
 def journal_of(worker: int) -> str:
     """Owner of a worker's journal, as segments name it."""
     return f"worker-{worker:03d}"
+>>>>>>> main

@@ -17,12 +17,13 @@ from recovery.place import Place
 class Lost(msgspec.Struct, tag=True, frozen=True):
     """Event: a process is gone, or seems so.
 
-    Nothing that it still says may become an event.
+    Nothing that it still says may become an event. `output`: last lines that it wrote on standard error.
     """
 
     place: Place
     incarnation: int
     reason: str
+    output: str = ""
 
 
 class ProgramFailed(msgspec.Struct, tag=True, frozen=True):

@@ -50,6 +50,7 @@ from runtime.page.watched import SECOND, WatchedJob
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
+from runtime.processes.stack_door import open_door
 from runtime.recovery.store_client import opened_again
 from timely.data.codec.typed import Typed
 from timely.io.waiting import wait_readable
@@ -282,13 +283,14 @@ def main() -> int:
     """Entry point of the monitor process; exit code 0 unless it failed."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
+    threading.Thread(target=end_with, args=(sock, sys.argv[3]), name="falkirk-end", daemon=True).start()
     voice = SupervisorChannel(sock)
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:
         said = control.read(wait=True)
         if said and isinstance(watch := said[0], Watch):  # nothing is said if the supervisor is gone
             Heartbeat(voice, watch.beat_seconds)
+            open_door(sys.argv[3], "monitor")
             MonitorProcess(control, voice, control.files(1)[0], watch).run(said[1:])
     except BaseException as error:
         voice.confess(error)

@@ -106,7 +106,9 @@ class Monitored:
         self._stats: dict[Place, Stats] = {}
         self._store = JobStore(resources, StoreAddress.of(store), plan.workers, note)
         private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
-        self.children = resources.enter_context(Children(plan.workers, heartbeat_timeout, private))
+        self.children = resources.enter_context(
+            Children(plan.workers, heartbeat_timeout, private, self._store.folder.logs)
+        )
         files = self._store.folder.files
         Workspace(files).begin()
         self._task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)

@@ -128,8 +128,12 @@ class LocalWorkers:
 
     def __init__(self, children: Children, task: Task, note: Callable[[str], None]) -> None:
         # A connection between two workers is two files, until both have taken their ends; what else there is are a few each.
+<<<<<<< HEAD
+        check_processes(task.workers, task.workers * (task.workers + 7) + 100)
+=======
         processes = len(task.places)
         check_processes(processes, processes * (processes + 5) + 100)
+>>>>>>> main
         self._children = children
         self._task = task
         self._spares: deque[Child] = deque()
@@ -190,7 +194,7 @@ class LocalWorkers:
         elif child.place is not None and self.workers.get(child.place) is child:
             del self.workers[child.place]
             self._has_lost = True
-            return [Lost(child.place, child.incarnation, f"process {child.pid} {child.how_it_ended()}")]
+            return [Lost(child.place, child.incarnation, f"process {child.pid} {child.how_it_ended()}", child.words)]
         return []
 
     def turn(self) -> list[Lost]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import faulthandler
 import json
 import os
 import socket
@@ -77,11 +78,13 @@ from runtime.links.frames import GOODBYE, decode_frame, encode_frame
 from runtime.links.unix import SocketLink
 from runtime.links.zeromq import FAILED, FRAME, HEADER, HELLO, PART, PROTOCOL, TAKEN, ZmqLink
 from runtime.links.zeromq import GOODBYE as ZMQ_GOODBYE
-from runtime.page import bundle
+from runtime.page import bundle, doors
 from runtime.page import protocol as page
+from runtime.page.logs import read_lines
 from runtime.processes.greeting import Greeting
 from runtime.processes.monitor import LAYOUT
 from runtime.processes.monitor_journal import MonitorJournal
+from runtime.session.stacks import StackSamples, stacks_now
 from tests.fuzz.mutate import mutate, mutate_value, packed
 from tests.fuzz.targets import Read, Target, plain
 from tests.monitor.coordination import coordinators
@@ -680,6 +683,27 @@ def read_head(data: bytes) -> object:
     return bundle._manifest(Path("job.zip"), data)
 
 
+def samples_of_stacks() -> list[bytes]:
+    """Samples of this process."""
+    samples = StackSamples(lambda: None)
+    samples.sample()
+    return [msgspec.msgpack.encode(samples.profile("worker-0"))]
+
+
+def spied() -> list[bytes]:
+    """Output of `py-spy dump --json`, of one thread."""
+    frame = b'{"name":"match","filename":"re.py","module":null,"short_filename":"re.py","line":166,"locals":null}'
+    return [b'[{"pid":1,"thread_name":"MainThread","os_thread_id":1,"active":true,"frames":[%s]}]' % frame]
+
+
+def traces() -> list[bytes]:
+    """Text of faulthandler, of this process."""
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        return [file.read()]
+
+
 def bundle_heads() -> list[bytes]:
     return [msgspec.json.encode(bundle.Manifest(bundle.FORMAT, "1", 2.0, "words", {"python": "3"}))]
 
@@ -1127,6 +1151,16 @@ TARGETS = {
         Target("history options", past_options, plain(unpack_options), change=change_zipped),
         Target("job of a bundle", bundled_jobs, plain(read_bundled), msgpack=True),
         Target("head of a bundle", bundle_heads, plain(read_head)),
+        Target(
+            "stacks of a process",
+            lambda: [msgspec.msgpack.encode(stacks_now("w", None))],
+            plain(doors._STACKS.decode),
+            msgpack=True,
+        ),
+        Target("samples of a process", samples_of_stacks, plain(doors._PROFILE.decode), msgpack=True),
+        Target("answer of py-spy", spied, plain(doors.read_spy)),
+        Target("written stacks", traces, plain(lambda data: doors.read_trace(data.decode(errors="replace")))),
+        Target("lines of output", stay(b"1 1000 5 o one\n2 2000 5 e two\n"), plain(read_lines)),
         Target("history facts", past_facts, plain(FACT_OF.decode), msgpack=True),
         Target("history counters", past_counters, plain(COUNTERS_OF.decode), msgpack=True),
         Target("history file", lambda: [past_file()], plain(read_archive), change=change_archive),

@@ -2,6 +2,7 @@
 
 import { ask } from "./live.js";
 import { Checkpoints } from "./checkpoints.js";
+import { Errors } from "./errors.js";
 import { Members, membersTable } from "./members.js";
 import { Processes } from "./processes.js";
 import { at_moment, choose, state } from "./state.js";
@@ -104,6 +105,7 @@ export class Panel {
     this.members = new Members();
     this.cuts = new Checkpoints(job);
     this.processes = new Processes(job, () => this.show());
+    this.errors = new Errors(() => this.show());
     /** Called when an answer has come. */
     this.answered = () => {};
     this.lost = false;
@@ -186,8 +188,7 @@ export class Panel {
       ...this.cuts.list(this.events),
       this.verdict?.trace ? html("h3", {}, "Traceback") : "",
       this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
-      bad.length ? html("h3", {}, "Failures and errors") : "",
-      bad.length ? this.list(bad.slice(-8)) : "",
+      ...this.errors.list(bad, (name) => this.named(name)),
       html("h3", {}, "What happened"),
       recent.length ? this.list(recent.slice(-40)) : html("p", { class: "soft" }, "Nothing yet."),
     ];
