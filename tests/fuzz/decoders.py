@@ -300,6 +300,8 @@ def said_to_monitor() -> list[bytes]:
     memory = protocol.InMemory((3,), (3,), ((2,),), ((3,),), ())
     close = protocol.Closely(1, ((3,),), (protocol.ObservedHold("queue", 1, (3,), 2, True),))
     working = protocol.Working(1, 3, "tasks", 1, 2, 0.5)
+    sent = protocol.Sent(0, 1, 50, 5, 8.5), protocol.Sent(1, 0, 5, 5, None)
+    persisting = protocol.Persisting(bytes(96), 3, 999, 0.1, 0.5, 0.25, 2.5, 1e-8, sent)
     messages = [
         protocol.Join(1, 2, 3, True, plan, (xi,), False),
         protocol.Completed(0, 1, ((3,), (4,))),
@@ -309,7 +311,7 @@ def said_to_monitor() -> list[bytes]:
         protocol.Released(1),
         protocol.CurrentMemory(0, 1, 7, (memory,)),
         protocol.Cost(0, 1, 7, (protocol.Resent(1, 0, 5, 99),), (protocol.Redone(1, 5, 2, 0.5),)),
-        protocol.Observed(0, 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,), (working,)),
+        protocol.Observed(0, 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,), (working,), persisting=persisting),
     ]
     return [protocol.encode_message(message) for message in messages]
 
@@ -772,6 +774,8 @@ def read_journal(owner: str, data: bytes) -> None:
 
 class _Nowhere:
     """A writer to the store that does not write."""
+
+    spent = 0.0
 
     def put(self, name: str, parts: Any) -> None:
         """Forget it."""
