@@ -287,7 +287,7 @@ class Persisting(msgspec.Struct, frozen=True, array_like=True):
 
     written: bytes
     segments: int
-    bytes: int
+    size: int
     """Bytes of all segments."""
     durable: float
     """Seconds until each was durable, all together."""

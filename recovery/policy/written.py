@@ -62,7 +62,9 @@ def change_of_text(text: str) -> tuple[str, Policy]:
         except GraphError as found:  # a name may have the sign in it: the next one is tried, the first is blamed
             error = error or found
         at = text.find("=", at + 1)
-    raise error or GraphError(f"{text[:MOST_CHARACTERS]!r}: write REGION=POLICY, such as circles=Batch(log_outputs=True)")
+    raise error or GraphError(
+        f"{text[:MOST_CHARACTERS]!r}: write REGION=POLICY, such as circles=Batch(log_outputs=True)"
+    )
 
 
 def _parsed(text: str) -> tuple[str, dict[str, Any]]:

@@ -348,7 +348,7 @@ class Observer:
             tuple(replace(each, partitions=()) for each in self._agent.known_ends.all()),
             None if asked.sampled else process_use(self._began),
             self._persistence.report(self._counting.ports if self._counting is not None and not asked.sampled else None)
-            if self._count % _SIZES_EVERY == 1
+            if asked.sampled or self._count % _SIZES_EVERY == 1
             else None,
         )
 

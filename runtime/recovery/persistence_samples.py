@@ -73,7 +73,7 @@ class PersistenceSamples:
 
     def report(self, present: PortCounts | None) -> Persisting:
         """Estimates so far; `present`: counts of a sample that goes on."""
-        taken, sent = self._taken, {port: tuple(numbers) for port, numbers in self._sent.items()}
+        taken, sent = self._taken, {port: (records, batches) for port, (records, batches) in self._sent.items()}
         if present is not None:
             taken = taken + np.array(present.taken)
             for port, (records, batches) in present.sent.items():
@@ -83,11 +83,17 @@ class PersistenceSamples:
         rows = np.array([*self._agent.checkpoints.persisted, np.rint(taken)]).astype(np.int64)
         reports = self._agent.reports
         saving, storing = self._saving()
+        size = self._sizes.get
         return Persisting(
             rows.tobytes(),
-            *(reports.segments, reports.bytes, round(reports.durable, 6), round(saving, 6), round(storing, 6), round(time.process_time(), 3)),
+            reports.segments,
+            reports.bytes,
+            round(reports.durable, 6),
+            round(saving, 6),
+            round(storing, 6),
+            round(time.process_time(), 3),
             self._encoding,
-            tuple(Sent(*port, round(numbers[0]), round(numbers[1]), self._sizes.get(port)) for port, numbers in sent.items()),
+            tuple(Sent(*port, round(records), round(batches), size(port)) for port, (records, batches) in sent.items()),
         )
 
     def _measure(self, counts: PortCounts) -> None:

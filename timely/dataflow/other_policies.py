@@ -37,7 +37,9 @@ def with_policies(graph: Graph, policies: Mapping[str, object]) -> Graph:
         while coming is not None and coming[0].node in number and coming[1].target.node in number:
             source, edge = coming
             found.add_edge(
-                Output(number[source.node], source.port), Input(number[edge.target.node], edge.target.port), edge.channel
+                Output(number[source.node], source.port),
+                Input(number[edge.target.node], edge.target.port),
+                edge.channel,
             )
             coming = next(upcoming, None)
     for edge in reversed(found.edges):  # a gate is made where the program makes the first that follows it
