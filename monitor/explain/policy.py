@@ -16,19 +16,25 @@ import numpy as np
 from msgspec.structs import replace
 
 from monitor.coordination.options import Options, OptionsRecord
-from monitor.explain.exposure import Danger, Fate, Reduced, fate
+from monitor.explain.exposure import Danger, Fate, Reduced, danger, fate
 from monitor.explain.measured import Rates, of_all
 from monitor.explain.persistence import Persistence, cuts_a_second, lag, persistence, places
-from recovery.layout import Layout
+from recovery.layout import EdgeInfo, Layout
 from recovery.metadata import Bound, at_cut, at_epoch, image, meet, nothing
 from recovery.protocol import END, ROWS, Observed
 
 Told: TypeAlias = Mapping[int, Observed]
 
+Cuts: TypeAlias = Sequence[Sequence[Sequence[Bound]]]
+"""Cuts of a job: `[worker][group]`, ascending."""
+
 TYPICAL, WORST = 0.5, 1.0
 """Shares of an interval since the last cut."""
 
-CPU_LEAVES_OUT = "Processor time has what encoding, checkpoints and writes cost. Waiting behind gates, and smaller batches, are not in it."
+_MOST_CUTS = 64
+_EPOCH = ROWS.index("epoch")
+
+CPU_LEAVES_OUT = "Processor time has what encoding, checkpoints and writes cost, and not what waits behind gates, or smaller batches."
 
 
 class Exposure(msgspec.Struct, frozen=True):
@@ -61,28 +67,28 @@ def carried_over(
     return found
 
 
-def supposed_options(layout: Layout, done: Sequence[tuple[Bound, ...]], cuts: Sequence[Sequence[Bound]]) -> Options:
-    """Options of a job with this layout: `done[worker][group]` is complete, `cuts[worker][group]` is the last cut.
+def supposed_options(layout: Layout, done: Sequence[tuple[Bound, ...]], cuts: Cuts) -> Options:
+    """Options of a job with this layout: `done[worker][group]` is complete, `cuts[worker][group]` are its cuts, ascending.
 
     Low-watermarks are those that follow.
     """
-    count = len(layout.processors) * layout.workers
     blank = Options(layout)
     low, completed, chains = [], [], []
-    for flat in range(count):
+    for flat in range(blank.topology.count):
         p, worker = divmod(flat, layout.workers)
-        info = layout.processors[p]
-        bound = at_cut(cuts[worker][info.group], info.depth)
-        edges = [layout.edges[e] for e in blank.topology.outgoing[p]]
-        lost = tuple(
-            nothing(edge.summary.result_depth) if edge.logged else image(edge.discarding, bound) for edge in edges
-        )
+        info, edges = layout.processors[p], [layout.edges[e] for e in blank.topology.outgoing[p]]
+        bounds = [at_cut(cut, info.depth) for cut in cuts[worker][info.group] if any(cut)] if info.chain else []
         low.append(info.nothing)
-        chains.append(((bound, lost),) if info.chain and any(bound) else ())
+        chains.append(tuple((bound, tuple(_lost(edge, bound) for edge in edges)) for bound in bounds))
         completed.append(info.nothing if info.chain else at_cut(done[worker][info.group], info.depth))
     found = Options.of_record(layout, OptionsRecord(tuple(low), tuple(completed), tuple(chains), tuple(done)))
     found.raise_watermarks()
     return found
+
+
+def _lost(edge: EdgeInfo, bound: Bound) -> Bound:
+    """D̄ of an edge at a cut; that of an unlogged one is all that it may have been."""
+    return nothing(edge.summary.result_depth) if edge.logged else image(edge.discarding, bound)
 
 
 class Supposed:
@@ -104,29 +110,44 @@ class Supposed:
         self.done = carried_over(layout, self.of, measured, options)
         self._reduced = Reduced(layout)
         self._told = {worker: self._as_told(said) for worker, said in told.items()}
+        self._open = {worker: _open_epochs(said) for worker, said in told.items()}
 
-    def cuts(self, share: float) -> list[tuple[Bound, ...]]:
-        """Last cut of each group, by worker, if `share` of its interval has passed since."""
-        found = []
+    def cuts(self, share: float) -> list[tuple[tuple[Bound, ...], ...]]:
+        """Cuts of each group, by worker, if `share` of its interval has passed since the last.
+
+        They reach back to before the last cut of every group: no failure leads further.
+        """
+        last: list[list[int]] = []
+        steps: list[int] = []
         for number, group in enumerate(self.layout.groups):
             upto = [self.done[worker][number][0] for worker in range(self.layout.workers)]
-            least, row = min(upto), []
-            for worker in range(self.layout.workers):
-                rates = self.rates[worker]
-                often = cuts_a_second(group, rates)
-                behind = rates.epochs * ((share / often if often else 0.0) + lag(rates))
-                begin = upto[worker] if group.eager else least
-                row.append(at_epoch(begin if begin >= END else max(0, begin - round(behind)), group.depth))
-            found.append(row)
-        return [tuple(row[worker] for row in found) for worker in range(self.layout.workers)]
+            often = [cuts_a_second(group, self.rates[worker]) for worker in range(self.layout.workers)]
+            epochs = [self.rates[worker].epochs for worker in range(self.layout.workers)]
+            waited = [lag(self.rates[worker]) + (share / each if each else 0.0) for worker, each in enumerate(often)]
+            behind = [round(each * seconds) for each, seconds in zip(epochs, waited)]
+            step = max(1, *(round(each / cuts) if cuts else 1 for each, cuts in zip(epochs, often)))
+            if group.eager:  # each worker has its own, and whoever goes back needs one that others have
+                row = [end if end >= END else max(0, end - ago) // step * step for end, ago in zip(upto, behind)]
+            else:
+                row = [end if (end := min(upto)) >= END else max(0, end - max(behind))] * self.layout.workers
+            last.append(row)
+            steps.append(step)
+        saved = {info.group for info in self.layout.processors if info.chain}
+        least = min((min(last[number]) for number in saved), default=0)
+        return [
+            tuple(
+                tuple(at_epoch(epoch, group.depth) for epoch in _back_to(least, row[worker], step))
+                for group, row, step in zip(self.layout.groups, last, steps)
+            )
+            for worker in range(self.layout.workers)
+        ]
 
-    def fate(self, worker: int, cuts: Sequence[Sequence[Bound]]) -> Fate:
-        """Frontiers if a worker died, with these last cuts."""
-        options = supposed_options(self.layout, self.done, cuts)
-        return fate(self._reduced, options, [worker], self._told)
+    def fate(self, worker: int, cuts: Cuts) -> Fate:
+        """Frontiers if a worker died, with these cuts."""
+        return fate(self._reduced, supposed_options(self.layout, self.done, cuts), [worker], self._told)
 
-    def exposure(self, cuts: Sequence[Sequence[Bound]]) -> list[Exposure]:
-        """Cost of each worker's death, with these last cuts."""
+    def exposure(self, cuts: Cuts) -> list[Exposure]:
+        """Cost of each worker's death, with these cuts, at the rates of the job."""
         options = supposed_options(self.layout, self.done, cuts)
         found = []
         for worker in range(self.layout.workers):
@@ -135,6 +156,10 @@ class Supposed:
             each = [self._each(w) for w in range(self.layout.workers)]
             found.append(Exposure(worker, sum(undone), max(n * s for n, s in zip(undone, each))))
         return found
+
+    def danger(self, worker: int, cuts: Cuts) -> Danger:
+        """Cost of a worker's death, with these cuts, by the records of the last observations."""
+        return danger(worker, self.fate(worker, cuts), self._told, None)
 
     def persistence(self) -> dict[int, Persistence]:
         """Cost of what is written, by worker."""
@@ -146,39 +171,46 @@ class Supposed:
 
     def _undone(self, worker: int, epochs: Sequence[int]) -> float:
         """Records that a worker would handle again, of processors that go back to these epochs."""
-        said, rates = self.told[worker].exposed, self.rates[worker]
-        if said is None:
+        rates, open_ = self.rates[worker], self._open[worker]
+        if not rates.epochs:
             return 0.0
-        table = np.frombuffer(said.records, np.int64).reshape(len(said.begins), -1)
         found = 0.0
-        for epoch, q in zip(epochs, self.of):
-            if epoch >= END or q is None:
-                continue
-            low = self.options.low(self.options.topology.flat(q, worker))[0]
-            of_epoch = float(rates.taken[q]) / rates.epochs if rates.epochs else 0.0
-            found += _from(said.begins, table[:, q].tolist(), max(epoch, low), low) + of_epoch * max(0, low - epoch)
+        for info, epoch, q in zip(self.layout.processors, epochs, self.of):
+            if epoch < END and q is not None:
+                behind = max(0, self.done[worker][info.group][0] - epoch) + open_[q]
+                found += behind * float(rates.taken[q]) / rates.epochs
         return found
 
     def _as_told(self, said: Observed) -> Observed:
         """Observation with the columns of this layout."""
-        table = np.frombuffer(said.numbers, np.int64).reshape(len(ROWS), -1)
-        of = [q if q is not None else -1 for q in self.of]
-        moved = np.where(np.array(of) >= 0, table[:, of], 0)
+        of = np.array([q if q is not None else -1 for q in self.of])
+
+        def moved(table: bytes) -> bytes:
+            known = np.frombuffer(table, np.int64).reshape(-1, len(self.measured.processors))
+            return np.where(of >= 0, known[:, of], 0).astype(np.int64).tobytes()
+
         now = {q: p for p, q in enumerate(self.of) if q is not None and self.layout.processors[p].kind != "gate"}
         ends = tuple(replace(each, processor=now[each.processor]) for each in said.ends if each.processor in now)
-        return replace(said, numbers=moved.astype(np.int64).tobytes(), exposed=None, ends=ends)
+        exposed = said.exposed and replace(said.exposed, records=moved(said.exposed.records))
+        return replace(said, numbers=moved(said.numbers), exposed=exposed, ends=ends)
 
 
-def _from(begins: Sequence[int], counts: Sequence[int], epoch: int, low: int) -> float:
-    """Records from an epoch on, by a table with some epochs; what lies before `low` is kept."""
-    at = int(np.searchsorted(np.array(begins, np.int64), epoch, side="right")) - 1
-    begin, count = max(begins[at], low), counts[at]
-    if epoch <= begin:
-        return float(count)
-    if at + 1 == len(begins):
-        return 0.0
-    share = (epoch - begin) / (begins[at + 1] - begin)
-    return count - share * (count - counts[at + 1])
+def _back_to(least: int, last: int, step: int) -> list[int]:
+    """Epochs of cuts from the last one before `least` to `last`, ascending."""
+    step = max(step, (last - least) // _MOST_CUTS) if last < END else END
+    found = [last]
+    while found[0] > least:
+        found.insert(0, max(0, found[0] - step))
+    return found
+
+
+def _open_epochs(said: Observed) -> list[int]:
+    """Epochs that have been read, and are not complete at a processor."""
+    if said.newest is None and said.furthest is None:
+        return [0] * (len(said.numbers) // (8 * len(ROWS)))
+    newest = max(each for each in (said.newest, said.furthest) if each is not None)
+    epochs = np.frombuffer(said.numbers, np.int64).reshape(len(ROWS), -1)[_EPOCH]
+    return [0 if epoch >= END else max(newest - epoch, 0) for epoch in epochs.tolist()]
 
 
 def compare(
