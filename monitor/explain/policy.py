@@ -32,9 +32,9 @@ TYPICAL, WORST = 0.5, 1.0
 """Shares of an interval since the last cut."""
 
 _MOST_CUTS = 64
-_EPOCH = ROWS.index("epoch")
+_EPOCH, _KEPT_FROM = ROWS.index("epoch"), ROWS.index("kept_from")
 
-CPU_LEAVES_OUT = "Processor time has what encoding, checkpoints and writes cost, and not what waits behind gates, or smaller batches."
+CPU_LEAVES_OUT = "Processor time has what encoding, checkpoints and writes cost. Waiting behind gates is not in it."
 
 
 class Exposure(msgspec.Struct, frozen=True):
@@ -109,6 +109,8 @@ class Supposed:
         self.of = places(layout, measured)
         self.done = carried_over(layout, self.of, measured, options)
         self._reduced = Reduced(layout)
+        self._let_go = np.array([self._safe(q) for q in range(len(measured.processors))], np.int64)
+        """First epoch of each operator's output that a receiver in the job may still need."""
         self._told = {worker: self._as_told(said) for worker, said in told.items()}
         self._open = {worker: _open_epochs(said) for worker, said in told.items()}
 
@@ -165,6 +167,15 @@ class Supposed:
         """Cost of what is written, by worker."""
         return {w: persistence(self.layout, self.of, self.measured, rates) for w, rates in self.rates.items()}
 
+    def _safe(self, q: int) -> int:
+        lows = [
+            self.options.low(self.options.topology.flat(edge.target, worker))
+            for edge in self.measured.edges
+            if edge.source == q and edge.kept
+            for worker in range(self.measured.workers)
+        ]
+        return min((min(low[0] + any(low[1:]), END) for low in lows), default=0)
+
     def _each(self, worker: int) -> float:
         said = self.told[worker].exposed
         return 0.0 if said is None or said.each is None else said.each
@@ -192,7 +203,10 @@ class Supposed:
         now = {q: p for p, q in enumerate(self.of) if q is not None and self.layout.processors[p].kind != "gate"}
         ends = tuple(replace(each, processor=now[each.processor]) for each in said.ends if each.processor in now)
         exposed = said.exposed and replace(said.exposed, records=moved(said.exposed.records))
-        return replace(said, numbers=moved(said.numbers), exposed=exposed, ends=ends)
+        numbers = np.frombuffer(said.numbers, np.int64).reshape(len(ROWS), -1).copy()
+        kept_from = numbers[_KEPT_FROM]
+        kept_from[(kept_from > 0) & (kept_from <= self._let_go)] = 0  # with other cuts it would be there
+        return replace(said, numbers=moved(numbers.tobytes()), exposed=exposed, ends=ends)
 
 
 def _back_to(least: int, last: int, step: int) -> list[int]:

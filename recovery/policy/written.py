@@ -76,7 +76,9 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
         match found:
             case ast.Name(id=name):
                 return name, {}
-            case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords) if all(each.arg for each in keywords):
+            case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords) if len(
+                {each.arg for each in keywords} - {None}
+            ) == len(keywords):
                 return name, {str(each.arg): ast.literal_eval(each.value) for each in keywords}
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
