@@ -13,7 +13,7 @@ from recovery.protocol import PERSISTED, ROWS, Observed, Persisting, Sent
 
 Numbers = npt.NDArray[np.float64]
 
-MOST_SECONDS = 60.0
+MOST_SECONDS = 30.0
 """Longest time over which rates are averages."""
 LEAST_SECONDS = 3.0
 """Shortest one."""

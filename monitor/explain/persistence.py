@@ -126,21 +126,17 @@ class _Priced:
         info, q, rates = self.layout.processors[p], self.of[p], self.rates
         if q is None or info.kind == "gate":
             return 0.0
-        taken, rows, size = float(rates.taken[q]), float(rates.rows[q]), float(rates.sizes[q])
-        if info.history:  # it takes the place of so many events
-            return size * float(rates.written["batches"][q]) / MOST_EVENTS
+        taken, rows = float(rates.taken[q]), float(rates.rows[q])
         made, written = float(rates.written["checkpoints"][q]), float(rates.written["state"][q])
-        told = not self.measured.processors[q].history
-        if made and told:
-            return (
-                written
-                * _touched(1 / cuts, taken, rows, info.role)
-                * cuts
-                / (_touched(1 / made, taken, rows, info.role) * made)
-            )
-        if not info.state or info.role != "operator":
+        each = float(rates.sizes[q]) / rows if rows else 0.0
+        told = made > 0 and not self.measured.processors[q].history
+        if told:
+            each = written / (_touched(1 / made, taken, rows, info.role) * made)
+        if info.history:  # state takes the place of so many events
+            return each * rows * float(rates.written["batches"][q]) / MOST_EVENTS
+        if not told and (not info.state or info.role != "operator"):
             return 0.0
-        return _touched(1 / cuts, taken, rows, info.role) * (size / rows if rows else 0.0) * cuts
+        return each * _touched(1 / cuts, taken, rows, info.role) * cuts
 
     def _logs(self, p: int) -> float:
         """Bytes of logs a second of what a processor sends."""

@@ -193,7 +193,7 @@ class WatchedJob:
             done(found)
 
     def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
-        """What these policies would change, by rates of the last minute."""
+        """What these policies would change, by rates of the last half minute."""
         leads = self.coordinator
         told = {w: said for w, (_, said) in self._told.items() if said.generation == leads.generation}
         return compare(policies, layout, leads.options, told, self._window.rates(), self._exposure)

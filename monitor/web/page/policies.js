@@ -105,7 +105,7 @@ export class OtherPolicies {
     const option = (value, text, chosen) => html("option", { value, selected: value === chosen }, text);
     return [
       html("div", { class: "head" }, html("h2", {}, "Another policy"), html("button", { "data-keep": "close", onclick: () => choose({ policy: null }) }, "Close")),
-      html("p", { class: "soft" }, "What it would change, by rates of the last minute. Nothing happens to the job."),
+      html("p", { class: "soft" }, "What it would change, by rates of the last half minute. Nothing happens to the job."),
       html(
         "form",
         { id: "policy", class: "fields", "data-keep": `form ${this.form}`, onsubmit: (event) => { event.preventDefault(); this.submit(); } },
