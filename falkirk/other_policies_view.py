@@ -1,4 +1,4 @@
-"""`falkirk whatif --policy`: what other policies would change in a running job."""
+"""`falkirk whatif --policy`: a running job under other policies."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _check_there(store: StoreAddress) -> None:
 
 
 def show(answer: dict[str, Any], console: Console) -> None:
-    """Print what would change: groups, logs, promises, then costs."""
+    """Print the changes: groups, logs, promises, then costs."""
     names = " and ".join(
         f"{each['region'] or 'what is in no region'} were {each['policy']}" for each in answer["policies"]
     )

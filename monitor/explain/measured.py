@@ -14,7 +14,7 @@ from recovery.protocol import PERSISTED, ROWS, Observed, Persisting, Sent
 Numbers = npt.NDArray[np.float64]
 
 MOST_SECONDS = 30.0
-"""Longest time over which rates are averages."""
+"""Longest time for averages of rates, in seconds."""
 LEAST_SECONDS = 3.0
 """Shortest one."""
 
@@ -53,7 +53,7 @@ class Rates:
 
 
 class Window:
-    """Newest observations of each worker that have its persistence."""
+    """Newest observations of each worker, with its persistence."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -74,7 +74,7 @@ class Window:
                 del seen[0]
 
     def rates(self) -> dict[int, Rates]:
-        """Rates of the workers that were observed for long enough, by worker."""
+        """Rates by worker, of those observed for long enough."""
         ends = {worker: (seen[0], seen[-1]) for worker, seen in self._seen.items()}
         epochs = {
             worker: (last.newest - first.newest) / (at - since)

@@ -21,7 +21,9 @@ HEAD_BYTES = 48
 
 _CHECKPOINT_BYTES = 200.0
 _CHECKPOINT_SECONDS, _SEGMENT_SECONDS, _BYTE_SECONDS = 50e-6, 300e-6, 5e-9
-"""Costs where nothing was measured: of processor time for a checkpoint, a segment, a byte."""
+"""Processor seconds of a checkpoint, a segment and a byte, by default.
+
+They are used until some were measured."""
 _DURABLE_SECONDS = 0.02
 _MOST_CUTS = 200.0
 
@@ -47,7 +49,7 @@ class Persistence:
         return self.heads + self.state + self.logs + self.events
 
     def seconds(self, rates: Rates) -> float:
-        """Processor seconds a second, by what was measured."""
+        """Processor seconds a second, by the measured rates."""
         each = _BYTE_SECONDS if rates.encoding is None else rates.encoding
         made = float(rates.written["checkpoints"].sum())
         written = sum(float(rates.written[kind].sum()) for kind in ("state", "logs", "events"))
@@ -139,7 +141,7 @@ class _Priced:
         return each * _touched(1 / cuts, taken, rows, info.role) * cuts
 
     def _logs(self, p: int) -> float:
-        """Bytes of logs a second of what a processor sends."""
+        """Bytes of logs a second, of a processor's output."""
         q, rates = self.of[p], self.rates
         (mine, theirs) = self.logged
         if q is None or not mine[p]:
@@ -157,7 +159,7 @@ class _Priced:
         return [] if into is None else [(self.of[into.source], into.port, spread) for _, spread in ports]
 
     def _passing(self, q: int | None, port: int, spread: bool) -> float:
-        """Bytes a second of the records that a port sends, as a log or a history has them."""
+        """Bytes a second of a port's records, in the form of a log."""
         if q is None:
             return 0.0
         records, batches, size = self.rates.sent.get((q, port), (0.0, 0.0, None))

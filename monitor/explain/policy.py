@@ -1,4 +1,6 @@
-"""Other policies for a running job: exposure, bytes and processor time, by measured rates. Pure.
+"""Other policies for a running job: exposure, bytes, processor time. Pure.
+
+Costs follow from measured rates.
 
 What would be is a layout: the one that the production code makes of the program with these policies. What its cuts would be
 follows from intervals and rates, and the solver of `monitor.explain.exposure` is given options at such cuts. The policies of
@@ -68,7 +70,9 @@ def carried_over(
 
 
 def supposed_options(layout: Layout, done: Sequence[tuple[Bound, ...]], cuts: Cuts) -> Options:
-    """Options of a job with this layout: `done[worker][group]` is complete, `cuts[worker][group]` are its cuts, ascending.
+    """Options of a job with this layout.
+
+    `done[worker][group]` is complete, `cuts[worker][group]` are its cuts, ascending.
 
     Low-watermarks are those that follow.
     """
@@ -115,7 +119,7 @@ class Supposed:
         self._open = {worker: _open_epochs(said) for worker, said in told.items()}
 
     def cuts(self, share: float) -> list[tuple[tuple[Bound, ...], ...]]:
-        """Cuts of each group, by worker, if `share` of its interval has passed since the last.
+        """Cuts of each group, by worker, at a `share` of its interval after the last.
 
         They reach back to before the last cut of every group: no failure leads further.
         """
@@ -160,11 +164,13 @@ class Supposed:
         return found
 
     def danger(self, worker: int, cuts: Cuts) -> Danger:
-        """Cost of a worker's death, with these cuts, by the records of the last observations."""
+        """Cost of a worker's death, with these cuts.
+
+        Records are those of the last observations."""
         return danger(worker, self.fate(worker, cuts), self._told, None)
 
     def persistence(self) -> dict[int, Persistence]:
-        """Cost of what is written, by worker."""
+        """Cost of persistence, by worker."""
         return {w: persistence(self.layout, self.of, self.measured, rates) for w, rates in self.rates.items()}
 
     def _safe(self, q: int) -> int:
@@ -181,7 +187,9 @@ class Supposed:
         return 0.0 if said is None or said.each is None else said.each
 
     def _undone(self, worker: int, epochs: Sequence[int]) -> float:
-        """Records that a worker would handle again, of processors that go back to these epochs."""
+        """Records to be handled again by a worker whose processors go back.
+
+        They go back to these epochs."""
         rates, open_ = self.rates[worker], self._open[worker]
         if not rates.epochs:
             return 0.0
@@ -219,7 +227,7 @@ def _back_to(least: int, last: int, step: int) -> list[int]:
 
 
 def _open_epochs(said: Observed) -> list[int]:
-    """Epochs that have been read, and are not complete at a processor."""
+    """Number of epochs read, and not complete, at each processor."""
     if said.newest is None and said.furthest is None:
         return [0] * (len(said.numbers) // (8 * len(ROWS)))
     newest = max(each for each in (said.newest, said.furthest) if each is not None)
@@ -235,7 +243,7 @@ def compare(
     rates: Mapping[int, Rates],
     exposure: Sequence[Danger],
 ) -> dict[str, Any]:
-    """What other policies would change, as JSON for page and terminal.
+    """Changes by other policies, as JSON for page and terminal.
 
     Args:
         changes: policies by region, in words.

@@ -178,7 +178,7 @@ class PastJob:
         raise WrongQuestion(OVER_POLICIES, 503)
 
     def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
-        """What these policies would have changed then, by rates of the half minute before."""
+        """Changes by these policies then, by rates of the half minute before."""
         options = self.options
         assert options is not None
         told = {w: said for w, (_, said) in self.told.items()}

@@ -134,7 +134,7 @@ class JobState(Protocol):
         """
 
     def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
-        """What these policies would change, by the layout that they give."""
+        """Changes by these policies, by the layout that they give."""
 
 
 class WrongQuestion(FalkirkError):

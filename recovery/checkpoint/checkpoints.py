@@ -108,7 +108,7 @@ class Checkpoints:
         """Rows of state saved so far."""
         heads, state, checkpoints = ([0] * len(layout.processors) for _ in range(3))
         self.persisted = heads, state, self._events.logged, self._events.happened, checkpoints
-        """Numbers of each processor, as in `recovery.protocol.PERSISTED`, without what is carried."""
+        """Numbers by processor, as in `PERSISTED`, without carried sections."""
 
     @property
     def generation(self) -> int:

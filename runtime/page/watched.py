@@ -179,7 +179,7 @@ class WatchedJob:
         self._ask(Asked(self._asked_so_far, places))
 
     def if_policies(self, policies: Mapping[str, str], done: Callable[[Layout | str], None]) -> None:
-        """Ask the process that has the program; `done` gets the answer later."""
+        """Ask the process with the program; `done` gets the answer later."""
         if self._propose is None:
             raise WrongQuestion("nobody here has the program", 503)
         self._asked_so_far += 1
@@ -193,7 +193,7 @@ class WatchedJob:
             done(found)
 
     def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
-        """What these policies would change, by rates of the last half minute."""
+        """Changes by these policies, by rates of the last half minute."""
         leads = self.coordinator
         told = {w: said for w, (_, said) in self._told.items() if said.generation == leads.generation}
         return compare(policies, layout, leads.options, told, self._window.rates(), self._exposure)

@@ -1,4 +1,4 @@
-"""Samples of what persistence costs, or would cost: sizes of batches as logs have them.
+"""Samples of the cost of persistence: sizes of batches in the form of logs.
 
 A few records of a batch of each port are encoded now and then, as a log would. What a change of policy would write is
 predicted from that (`monitor.explain.policy`).
@@ -17,7 +17,7 @@ from timely.data.batch import Batch, slice_
 from timely.data.codec import encode_batch
 
 _ROWS = 256
-"""Most rows that are encoded of a batch."""
+"""Most encoded rows of a batch."""
 _AT_ONCE = 4
 """Most batches encoded at a time."""
 _NEW = 0.2
@@ -25,7 +25,9 @@ _NEW = 0.2
 
 
 class PortCounts:
-    """Counts of one sample: batches taken by processor; records and batches sent by port.
+    """Counts of one sample.
+
+    Batches taken by processor; records and batches sent by port.
 
     `seen` has one batch of each port.
     """
@@ -59,7 +61,9 @@ class PersistenceSamples:
         self._taken = np.zeros(len(agent.layout.processors))
         self._sent: dict[tuple[int, int], list[float]] = {}
         self._sizes: dict[tuple[int, int], float] = {}
-        """Bytes of a record by port, the one measured longest ago first; -1: it cannot be encoded."""
+        """Bytes of a record by port; -1: it cannot be encoded.
+
+        The one measured longest ago is first."""
         self._encoding: float | None = None
 
     def take(self, counts: PortCounts, stands_for: float) -> None:

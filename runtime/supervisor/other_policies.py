@@ -1,4 +1,4 @@
-"""Layout of the job's program with other policies, for whoever asks what they would change."""
+"""Layout of the job's program with other policies."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from typing import Any
 from timely.dataflow.graph import Graph, Input, Node, Output, Region
 
 OUTSIDE = ""
-"""Name in place of a region's for all that is in none, and has no policy of its own."""
+"""Name in place of a region's for the operators in none.
+
+Those with a policy of their own are left out."""
 
 
 def with_policies(graph: Graph, policies: Mapping[str, object]) -> Graph:
