@@ -228,13 +228,13 @@ class JsonDisplay(QuietDisplay):
         self._due = now + every
 
     def update(self, now: float) -> None:
-        """Print a line when one is due."""
+        """Print the progress of the job, unless the last line is recent."""
         if now >= self._due:
             self._due = now + self._every
             self._print(self._meter.reading(now).as_dict("progress"))
 
     def end(self, event: str, reading: ProgressReading, **more: object) -> None:
-        """Print the last line."""
+        """Print the final progress of the job."""
         self._print({**reading.as_dict(event), **more})
 
     def _print(self, entry: dict[str, Any]) -> None:
@@ -252,7 +252,7 @@ class PlainDisplay(QuietDisplay):
         self._title = title
 
     def update(self, now: float) -> None:
-        """Print a line when one is due."""
+        """Print the progress of the job, unless the last line is recent."""
         if now >= self._due:
             self._due = now + self._every
             print(plain_line(self._meter.reading(now)), file=self._stream, flush=True)

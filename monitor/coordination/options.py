@@ -136,7 +136,7 @@ class Options:
 
     @property
     def watermarks(self) -> tuple[tuple[Bound, ...], ...]:
-        """W, `[worker][processor]`."""
+        """Low-watermarks W, `[worker][processor]`."""
         return self.topology.by_worker(self._low)
 
     def low(self, flat: int) -> Bound:
@@ -150,7 +150,7 @@ class Options:
     # ------------------------------------------------------------------------------------------ reports
 
     def _read(self, worker: int, xis: Iterable[Xi]) -> dict[int, list[Option]]:
-        """Check reported checkpoints of a worker; return options by flat index, ascending."""
+        """Check reported checkpoints; return rollback options by processor, ascending."""
         found: dict[int, list[Option]] = {}
         for xi in sorted(set(xis), key=lambda xi: (xi.processor, xi.bound, xi.discards)):
             if not 0 <= xi.processor < len(self.layout.processors):

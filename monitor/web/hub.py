@@ -44,7 +44,7 @@ class Drawn:
     folding: Folding
     page: dict[str, Any]
     rows: list[RowPlace]
-    """Rows of the space-time picture."""
+    """Operators and groups of them down the space-time picture."""
 
 
 class Hub:

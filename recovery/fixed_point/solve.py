@@ -141,7 +141,7 @@ Restorable: TypeAlias = AnyFrontier | CheckpointChain | Live
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Chosen frontiers."""
+    """Rollback and notification frontiers chosen by the solver."""
 
     frontiers: list[Bound | None]
     """f(p) of every processor; LIVE for ⊤."""
