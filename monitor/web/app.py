@@ -31,6 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.history.archive import Archive, Gone
 from monitor.web.bounded import BODY_SECONDS, most_connections
+from monitor.web.graph_page import fits_better_across
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
 from monitor.web.past import PastJob, comparison, course_of, overview, points_of
@@ -304,7 +305,19 @@ class _Pages:
         hub = await self._hub_at(await self._at(request))
         drawn = await hub.drawn(*_folds(request.query_params))
         of: dict[int, int] = {member: node for node, members in enumerate(drawn.folding.nodes) for member in members}
-        return _json({**drawn.page, "of": [of[p] for p in range(len(of))], "open": sorted(drawn.folding.open)})
+        room = request.query_params.get("room")
+        sides = [_number(side, "a side of room") for side in room.split("x", 1)] if room else []
+        if len(sides) == 1:
+            raise HTTPException(400, "room is a width and a height: 1036x648")
+        across = bool(sides) and fits_better_across(drawn.page, drawn.across, *sides)
+        return _json(
+            {
+                **(drawn.across if across else drawn.page),
+                "across": across,
+                "of": [of[p] for p in range(len(of))],
+                "open": sorted(drawn.folding.open),
+            }
+        )
 
     async def events(self, request: Request) -> Response:
         layout, query = _layout(self._hub), request.query_params
