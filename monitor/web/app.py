@@ -67,7 +67,13 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+}
 _FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in _TYPES}
 _MOST_ASKED = 65_536
 _CHART_SECONDS = 180

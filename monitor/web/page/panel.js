@@ -5,7 +5,7 @@ import { Checkpoints } from "./checkpoints.js";
 import { Members, membersTable } from "./members.js";
 import { Processes } from "./processes.js";
 import { at_moment, choose, state } from "./state.js";
-import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
+import { bound, bytes, clock, count, dated, epochOr, html, linked, moment, morph, seconds, some, wordsOf, zone } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error", "stuck", "killed", "monitor", "page"]);
 /** @type {{[kind: string]: (event: any) => string}} */
@@ -105,6 +105,8 @@ export class Panel {
     this.processes = new Processes(job, () => this.show());
     /** Called when an answer has come. */
     this.answered = () => {};
+    /** Parts above all others. */
+    this.offer = () => /** @type {Node[]} */ ([]);
     this.lost = false;
   }
 
@@ -171,6 +173,7 @@ export class Panel {
     const recent = gathered(this.events);
     const every = this.job.groups.map((group) => (group.every_epochs ? `${group.every_epochs} epochs` : group.every_seconds ? `${group.every_seconds} s` : "epoch, by each worker"));
     return [
+      ...this.offer(),
       ...(this.moments?.parts() ?? []),
       html("h2", {}, this.job.name),
       html("p", { class: "soft" }, `${some(this.job.operators.length, "operator")} on ${some(this.job.workers, "worker")}; ${some(this.job.groups.length, "group")} of checkpoints, every ${[...new Set(every)].join(", ") || "–"}.`),
@@ -187,7 +190,7 @@ export class Panel {
       this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
       bad.length ? html("h3", {}, "Failures and errors") : "",
       bad.length ? this.list(bad.slice(-8)) : "",
-      html("h3", {}, "What happened"),
+      html("h3", { title: `Times are of the zone ${zone()}` }, `What happened (${zone()})`),
       recent.length ? this.list(recent.slice(-40)) : html("p", { class: "soft" }, "Nothing yet."),
     ];
   }
@@ -215,8 +218,8 @@ export class Panel {
 
   /** The time of an event, which leads to that moment if it is recorded. */
   when(event) {
-    if (!this.job.history) return html("span", { class: "soft" }, clock(event.at));
-    return html("button", { class: "jump", title: "Show that moment", onclick: () => choose({ at: String(Math.round(event.at * 1000) + 1) }) }, clock(event.at));
+    if (!this.job.history) return html("span", { class: "soft", title: dated(1000 * event.at) }, clock(event.at));
+    return html("button", { class: "jump", title: `${dated(1000 * event.at)}. Show that moment`, onclick: () => choose({ at: String(Math.round(event.at * 1000) + 1) }) }, clock(event.at));
   }
 
   group(node) {
