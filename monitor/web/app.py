@@ -33,7 +33,7 @@ from monitor.history.archive import Archive, Gone
 from monitor.web.bounded import BODY_SECONDS, most_connections
 from monitor.web.graph_page import fits_better_across
 from monitor.web.hub import Hub
-from monitor.web.metrics import CONTENT_TYPE, metrics
+from monitor.web.metrics import CONTENT_TYPE, metrics, metrics_of_all
 from monitor.web.past import PastJob, comparison, course_of, overview, points_of
 from monitor.web.questions import (
     ACTS,
@@ -151,7 +151,7 @@ def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
         if len(jobs) == 1:
             routes += pages.routes()
     if len(jobs) != 1:
-        routes += [Route("/", site.list), Route("/page/{name}", _file)]
+        routes += [Route("/", site.list), Route("/page/{name}", _file), Route("/metrics", site.metrics)]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: _refused,
         WrongQuestion: _wrong,
@@ -180,6 +180,10 @@ class _Site:
 
     async def list(self, request: Request) -> Response:
         return FileResponse(PAGE / "jobs.html")
+
+    async def metrics(self, request: Request) -> Response:
+        said = metrics_of_all({job.key: job.hub for job in self._jobs}, time.time())
+        return Response(said, media_type=CONTENT_TYPE)
 
     async def with_slash(self, request: Request) -> Response:
         return RedirectResponse(f"{request.url.path}/", 307)

@@ -116,7 +116,7 @@ export class Graph {
   /** @param {PictureBox} box */
   label(box) {
     const word = { scope: "scope ", region: "region ", frame: "region " }[box.kind] ?? "";
-    return short(box.label.startsWith(word) ? box.label : word + box.label, Math.max(4, Math.floor((box.w - (box.key ? 50 : 20)) / (7 * this.k))));
+    return short(this.far || box.label.startsWith(word) ? box.label : word + box.label, Math.max(4, Math.floor((box.w - (box.key ? 50 : 20)) / (7 * this.k))));
   }
 
   /** @param {PictureBox} box */
