@@ -1,9 +1,9 @@
 """The page in a headless Chromium: time of the first screen, share of a tab's main thread, and many tabs at once.
 
 A page's server, with a made-up job of `--size` operators on 4 workers that moves four times a second, as a monitor sends
-observations; the browser is on the same machine. `--part first`: from navigation, with nothing in the cache, until the verdict and
-all nodes of the drawing have been painted (`performance.now()`); beside it processor
-seconds of the tab's main thread and of the server until then. `--part thread`: share of the main thread's time that the tab
+observations; the browser is on the same machine. `--part first`: from navigation, with nothing in the cache, until the
+verdict and all nodes of the drawing have been painted (`performance.now()`); beside it processor seconds of the tab's main
+thread and of the server until then. `--part thread`: share of the main thread's time that the tab
 works, for 15 s, with nothing chosen, with an operator chosen, and in space-time. `--part tabs`: 20 tabs of one browser, each
 looked at in turn; the figure is the time until the last tab that is looked at follows the job, the slowest of the 20.
 """
@@ -23,10 +23,10 @@ from common import arguments, report
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.monitor.web.browser import Tab, browser, find_browser  # noqa: E402
-from tests.monitor.web.programs import wide_layout  # noqa: E402
-from tests.monitor.web.serving import MadeUp, serving_all  # noqa: E402
-from tests.monitor.web.standing import StandingJob  # noqa: E402
+from tests.monitor.web.browser import Tab, browser, find_browser
+from tests.monitor.web.programs import wide_layout
+from tests.monitor.web.serving import MadeUp, serving_all
+from tests.monitor.web.standing import StandingJob
 
 SECONDS = 15.0
 STARTS = 5
@@ -35,7 +35,8 @@ TABS = 20
 PAINTED = """
 window.firstScreen = null;
 const look = () => {
-  const verdict = document.querySelector('#phase')?.textContent, nodes = [...document.querySelectorAll('.node:not(.small) .figures:not(.lag)')];
+  const verdict = document.querySelector('#phase')?.textContent;
+  const nodes = [...document.querySelectorAll('.node:not(.small) .figures:not(.lag)')];
   if (verdict && nodes.length && nodes.every((one) => one.textContent.includes('▸'))) {
     requestAnimationFrame(() => setTimeout(() => (window.firstScreen = performance.now()), 0));
   } else requestAnimationFrame(look);
@@ -104,7 +105,8 @@ def thread(operators: int) -> None:
             tab.go(url + fragment)
             tab.wait("document.documentElement.dataset.ready === 'yes' && document.querySelector('#totals dd')")
             if name == "chosen":
-                tab.run("document.querySelector('.node[data-name]:not(.small)').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+                click = "dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+                tab.run(f"document.querySelector('.node[data-name]:not(.small)').{click}")
             time.sleep(3)
             before = metrics(tab)
             time.sleep(SECONDS)
@@ -127,7 +129,7 @@ def metrics(tab: Tab) -> dict[str, float]:
 def tabs(operators: int) -> None:
     """Many tabs of one browser, brought to the front in turn."""
     with opened(operators) as (url, tab):
-        place = tab.run("1") and tab.address.split("/devtools/")[0].replace("ws://", "http://")
+        place = tab.address.split("/devtools/")[0].replace("ws://", "http://")
         opened_tabs = []
         for _ in range(TABS):
             with urlopen(Request(f"{place}/json/new?{url}", method="PUT"), timeout=60) as answer:
@@ -142,7 +144,8 @@ def tabs(operators: int) -> None:
             one.wait(f"{newest} !== {json.dumps(seen)}", 60)
             times.append(time.monotonic() - begun)
             assert not one.problems, one.problems
-        report(max(times), system=f"tabs_{TABS}_{operators}", unit="s", median=sorted(times)[TABS // 2], load=os.getloadavg()[0])
+        load, median = os.getloadavg()[0], sorted(times)[TABS // 2]
+        report(max(times), system=f"tabs_{TABS}_{operators}", unit="s", median=median, load=load)
         for one in opened_tabs:
             one.close()
 

@@ -115,7 +115,7 @@ def fits_better_across(down: dict[str, Any], across: dict[str, Any], width: floa
     """True if the second picture is shown clearly larger in a window of that size, up to its natural size."""
 
     def scale(page: dict[str, Any]) -> float:
-        return min(1.0, width / page["width"], height / page["height"])
+        return min(1.0, width / float(page["width"]), height / float(page["height"]))
 
     return scale(across) > 1.1 * scale(down)
 

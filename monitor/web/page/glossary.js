@@ -50,6 +50,14 @@ function matching(names) {
 /** Symbols are explained wherever they stand, words in headings and labels only. */
 const isSymbol = (name) => !/^[\p{Script=Latin} -]{2,}$/u.test(name) && name !== "f";
 
+/** @param {KeyboardEvent} event */
+function shut(event) {
+  if (event.key !== "Escape") return;
+  event.preventDefault();
+  event.stopPropagation();
+  popover.hidePopover();
+}
+
 /** Ask for the texts, and explain words from then on. */
 export async function loadGlossary() {
   try {
@@ -62,6 +70,10 @@ export async function loadGlossary() {
   const everywhere = matching(names.filter(isSymbol));
   const label = matching(names.flatMap((name) => (isSymbol(name) ? [name] : [name, name[0].toUpperCase() + name.slice(1)])));
   document.body.append(popover);
+  popover.addEventListener("toggle", (event) => {
+    if (/** @type {any} */ (event).newState === "open") addEventListener("keydown", shut, { capture: true });
+    else removeEventListener("keydown", shut, { capture: true });
+  });
   explainWith((text, isLabel) => {
     const found = isLabel ? label : everywhere;
     if (!found || !text || text.search(found) < 0) return [text];
@@ -78,9 +90,4 @@ export async function loadGlossary() {
 /** All words, for the help. */
 export function wordList() {
   return html("dl", { class: "words" }, all.filter((word) => word.plain).flatMap((word) => [html("dt", {}, html("span", {}, plainly(word.word))), html("dd", {}, word.plain, html("span", { class: "soft" }, ` Exactly: ${plainly(word.meaning)}.`))]));
-}
-
-/** Whether a meaning is open: then Escape closes it, and nothing else. */
-export function isMeaningOpen() {
-  return popover.matches(":popover-open");
 }

@@ -2,7 +2,7 @@
 
 import { Camera } from "./camera.js";
 import { Exposure } from "./exposure.js";
-import { isMeaningOpen, loadGlossary } from "./glossary.js";
+import { loadGlossary } from "./glossary.js";
 import { Graph, markers } from "./graph.js";
 import { ask, Stream } from "./live.js";
 import { drawMembers } from "./members.js";
@@ -482,7 +482,7 @@ $("theme").addEventListener("click", () => choose({ theme: document.documentElem
 const arrows = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || isMeaningOpen() || document.querySelector("dialog[open]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const target = /** @type {Element} */ (event.target);
   if (target.matches("input, select, textarea")) return;
   const onButton = target.closest("button, .fold, a");

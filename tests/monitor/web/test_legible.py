@@ -70,7 +70,8 @@ FRONTIERS = """(() => {
     const text = node.querySelector('.figures');
     const box = text.getBoundingClientRect();
     const inside = box.left >= stage.left && box.right <= stage.right && box.top >= stage.top && box.bottom <= stage.bottom;
-    const covered = laid.some((one) => box.left < one.right && one.left < box.right && box.top < one.bottom && one.top < box.bottom);
+    const beside = (one) => box.left >= one.right || one.left >= box.right || box.top >= one.bottom || one.top >= box.bottom;
+    const covered = !laid.every(beside);
     const size = parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a;
     if (inside && !covered && size >= 10.95 && /^▸.*↺/.test(text.textContent)) continue;
     wrong.push([node.dataset.name, text.textContent, inside, covered, size]);
@@ -92,7 +93,9 @@ def shown(tab: Tab, url: str, width: int, dark: bool = False, fragment: str = ""
     tab.size(width, SIZES[width], dark=dark)
     go(tab, url, fragment)
     tab.wait("document.querySelector('#totals dd') && document.querySelector('#panel table')")
-    tab.wait("[...document.querySelectorAll('.node:not(.small) .figures:not(.lag)')].every((one) => one.textContent.includes('▸'))")
+    tab.wait(
+        "[...document.querySelectorAll('.node:not(.small) .figures:not(.lag)')].every((one) => one.textContent.includes('▸'))"
+    )
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -149,7 +152,8 @@ def test_nothing_is_out_of_reach_on_a_narrow_screen(tab: Tab, made: tuple[int, s
     assert outside == []
     covered = tab.run(
         "['phase', 'ask', 'times', 'help', 'fit', 'bars', 'panel'].filter((id) => {"
-        "const one = document.getElementById(id); one.scrollIntoView({block: 'start'}); const box = one.getBoundingClientRect();"
+        "const one = document.getElementById(id); one.scrollIntoView({block: 'start'});"
+        "const box = one.getBoundingClientRect();"
         "const top = document.elementFromPoint(box.left + Math.min(20, box.width / 2), box.top + Math.min(10, box.height / 2));"
         "return !one.contains(top) })"
     )
@@ -197,7 +201,8 @@ def test_the_drawing_is_gone_through_by_keys_alone(tab: Tab, made: tuple[int, st
     focused = "document.activeElement.dataset?.name ?? document.activeElement.id"
     outline = (
         "(() => { const one = document.activeElement, style = getComputedStyle(one),"
-        "card = one.querySelector?.('.card'); return style.outlineStyle !== 'none' || card && getComputedStyle(card).strokeDasharray !== 'none' })()"
+        "card = one.querySelector?.('.card');"
+        "return style.outlineStyle !== 'none' || card && getComputedStyle(card).strokeDasharray !== 'none' })()"
     )
     tab.run("document.activeElement.blur()")
     order = []
@@ -245,7 +250,7 @@ def test_who_wants_no_motion_has_none(tab: Tab, made: tuple[int, str]) -> None:
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York"])
 def test_numbers_have_units_and_times_dates_and_zones(tab: Tab, made: tuple[int, str], zone: str) -> None:
-    operators, url = made
+    _, url = made
     try:
         tab.call("Emulation.setTimezoneOverride", timezoneId=zone)
         shown(tab, url, 1440)
@@ -257,7 +262,8 @@ def test_numbers_have_units_and_times_dates_and_zones(tab: Tab, made: tuple[int,
         offset = "GMT+5:30" if zone == "Asia/Kolkata" else "GMT-5"
         assert said[0].startswith("1 Jan, 05:30:00" if zone == "Asia/Kolkata" else "31 Dec, 19:00:00")
         assert said[1:5] == ["12.3 ms", "61.5 s", "2 KiB", "1,235k"]
-        assert said[5].startswith("28 Nov 2026") and said[5].endswith(offset)
+        assert said[5].startswith("28 Nov 2026")
+        assert said[5].endswith(offset)
         panel = tab.run("document.querySelector('#panel').textContent")
         assert f"What happened ({offset})" in panel
         title = tab.run("document.querySelector('#panel ul.events [title]').title")
