@@ -13,6 +13,7 @@ from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.serving import serving
 from tests.monitor.web.standing import StandingJob
 from tests.monitor.web.test_page import READY, go
+from tests.monitor.web.test_states import STATES
 
 pytestmark = test_page.pytestmark
 
@@ -137,6 +138,21 @@ def test_frontiers_of_examples_are_visible_after_fit_and_regions_are_boxes_where
         boxes = set(tab.run("[...document.querySelectorAll('.box > text')].map((one) => one.textContent)"))
     regions = {info.region for info in layout.processors}
     assert {box for box in boxes if box.removeprefix("region ") in regions}, boxes
+
+
+@pytest.mark.parametrize("width", [1440, 1100, 800, 390])
+@pytest.mark.parametrize("state", ["hung", "failed", "killed", "ended"])
+def test_the_verdict_is_never_cut_off(tab: Tab, width: int, state: str) -> None:
+    job = StandingJob(example_layout("mixed_policies"))
+    STATES[state].make(job)
+    with serving(job, moves=False) as url:
+        tab.size(width, 900)
+        go(tab, url)
+        tab.wait("document.querySelector('#phase').textContent && document.querySelector('#totals dd')")
+        cut = "(() => { const one = document.querySelector('#phase'); return one.scrollWidth - one.clientWidth })()"
+        assert tab.run(cut) <= 0
+        assert tab.run("document.querySelector('#phase').textContent").startswith(STATES[state].says)
+        assert tab.run("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
 
 
 @pytest.mark.parametrize("width", [800, 390])
