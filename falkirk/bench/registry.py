@@ -405,6 +405,26 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "page_tab",
+        "the page of so many operators in Chromium: first screen, share of the tab's main thread, twenty tabs in turn",
+        "s",
+        221,  # operators
+        tuple(Variant(part, "page_tab.py", part, once=True, question=part) for part in ("first", "thread", "tabs")),
+        higher_is_better=False,
+    ),
+    Bench(
+        "layouts",
+        "crossings of edges in so many drawings, made-up graphs and dataflows; elkjs and dagre where NODE_PATH leads to them",
+        "crossings",
+        50,  # graphs
+        tuple(
+            Variant(f"{engine}{kind}", "layouts.py", f"{engine}{kind}", once=True, question=kind)
+            for kind in ("", "_programs")
+            for engine in ("falkirk", "elkjs", "dagre")
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
         "history",
         "share of a busy job's CPU seconds that the writer of its history takes, over so many seconds",
         "%",

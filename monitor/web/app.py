@@ -31,8 +31,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.history.archive import Archive, Gone
 from monitor.web.bounded import BODY_SECONDS, most_connections
+from monitor.web.graph_page import fits_better_across
 from monitor.web.hub import Hub
-from monitor.web.metrics import CONTENT_TYPE, metrics
+from monitor.web.metrics import CONTENT_TYPE, metrics, metrics_of_all
 from monitor.web.past import PastJob, comparison, course_of, overview, points_of
 from monitor.web.processes import Processes, ProcessPages
 from monitor.web.questions import (
@@ -68,7 +69,13 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+}
 _FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in _TYPES}
 _MOST_ASKED = 65_536
 _CHART_SECONDS = 180
@@ -147,7 +154,7 @@ def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
         if len(jobs) == 1:
             routes += pages.routes()
     if len(jobs) != 1:
-        routes += [Route("/", site.list), Route("/page/{name}", _file)]
+        routes += [Route("/", site.list), Route("/page/{name}", _file), Route("/metrics", site.metrics)]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: _refused,
         WrongQuestion: _wrong,
@@ -176,6 +183,10 @@ class _Site:
 
     async def list(self, request: Request) -> Response:
         return FileResponse(PAGE / "jobs.html")
+
+    async def metrics(self, request: Request) -> Response:
+        said = metrics_of_all({job.key: job.hub for job in self._jobs}, time.time())
+        return Response(said, media_type=CONTENT_TYPE)
 
     async def with_slash(self, request: Request) -> Response:
         return RedirectResponse(f"{request.url.path}/", 307)
@@ -310,7 +321,19 @@ class _Pages:
         hub = await self._hub_at(await self._at(request))
         drawn = await hub.drawn(*_folds(request.query_params))
         of: dict[int, int] = {member: node for node, members in enumerate(drawn.folding.nodes) for member in members}
-        return _json({**drawn.page, "of": [of[p] for p in range(len(of))], "open": sorted(drawn.folding.open)})
+        room = request.query_params.get("room")
+        sides = [_number(side, "a side of room") for side in room.split("x", 1)] if room else []
+        if len(sides) == 1:
+            raise HTTPException(400, "room is a width and a height: 1036x648")
+        across = bool(sides) and fits_better_across(drawn.page, drawn.across, *sides)
+        return _json(
+            {
+                **(drawn.across if across else drawn.page),
+                "across": across,
+                "of": [of[p] for p in range(len(of))],
+                "open": sorted(drawn.folding.open),
+            }
+        )
 
     async def events(self, request: Request) -> Response:
         layout, query = _layout(self._hub), request.query_params

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_DRAWN = 150
 """Most nodes on the page at once."""
-FIRST_DRAWN = 80
+FIRST_DRAWN = 40
 """Most nodes shown at first, in a larger program."""
 MOST_CHILDREN = 48
 """Most children of a group before it is divided further."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from monitor.web.fold import FoldGroup, Folding
-from monitor.web.layout import Curve, Tree, draw
+from monitor.web.layout import Curve, Drawing, Rect, Tree, draw
 from recovery.layout import Layout
 
 SMALL = ("enter", "leave", "feedback")
@@ -63,10 +63,10 @@ def sizes_of(layout: Layout, folding: Folding) -> list[tuple[float, float]]:
     return sizes
 
 
-def graph_page(layout: Layout, folding: Folding) -> dict[str, Any]:
-    """Nodes, boxes and edges with their places, as plain data."""
+def graph_page(layout: Layout, folding: Folding, across: bool = False) -> dict[str, Any]:
+    """Nodes, boxes and edges with their places, as plain data; top down, or `across` from left to right."""
     between = edges_of(layout, folding)
-    drawing = draw(tree_of(folding), list(between), sizes_of(layout, folding))
+    drawing = draw(tree_of(folding), list(between), sizes_of(layout, folding), across)
     kinds = {group.key: group.kind for group in folding.root.groups()}
     return {
         "width": drawing.width,
@@ -93,7 +93,8 @@ def graph_page(layout: Layout, folding: Folding) -> dict[str, Any]:
                 "h": box.rect.height,
             }
             for box in drawing.boxes
-        ],
+        ]
+        + _frames(layout, folding, drawing),
         "edges": [
             {
                 "source": curve.source,
@@ -108,6 +109,66 @@ def graph_page(layout: Layout, folding: Folding) -> dict[str, Any]:
             for curve, indices in zip(drawing.curves, between.values())
         ],
     }
+
+
+def fits_better_across(down: dict[str, Any], across: dict[str, Any], width: float, height: float) -> bool:
+    """True if the second picture is shown clearly larger in a window of that size, up to its natural size."""
+
+    def scale(page: dict[str, Any]) -> float:
+        return min(1.0, width / float(page["width"]), height / float(page["height"]))
+
+    return scale(across) > 1.1 * scale(down)
+
+
+_AROUND, _ABOVE = 9.0, 24.0
+"""Room between a frame and its nodes; at the top for its label."""
+
+
+def _frames(layout: Layout, folding: Folding, drawing: Drawing) -> list[dict[str, Any]]:
+    """Frames around regions, where nothing else stands between their nodes."""
+    members: dict[str, list[Rect]] = {}
+    regions = [_region(layout, operators) for operators in folding.nodes]
+    for region, rect in zip(regions, drawing.nodes):
+        if region is not None:
+            members.setdefault(region, []).append(rect)
+    found: list[dict[str, Any]] = []
+    taken: list[Rect] = []
+    for name, rects in sorted(members.items()):
+        frame = _around(rects)
+        others = [rect for region, rect in zip(regions, drawing.nodes) if region != name]
+        boxes = [box.rect for box in drawing.boxes if not _contains(box.rect, frame)]
+        if len(rects) < 2 or any(_meet(frame, other) for other in [*others, *boxes, *taken]):
+            continue
+        taken.append(frame)
+        place = {"x": frame.x, "y": frame.y, "w": frame.width, "h": frame.height}
+        found.append({"key": "", "label": name, "kind": "frame", "depth": 0, **place})
+    return found
+
+
+def _region(layout: Layout, operators: tuple[int, ...]) -> str | None:
+    """Region of all of some operators; None if there are several, or none."""
+    regions = {layout.processors[index].region for index in operators}
+    return regions.pop() if len(regions) == 1 else None
+
+
+def _around(rects: list[Rect]) -> Rect:
+    left, top = min(rect.x for rect in rects) - _AROUND, min(rect.y for rect in rects) - _ABOVE
+    right, bottom = max(rect.x + rect.width for rect in rects), max(rect.y + rect.height for rect in rects)
+    return Rect(left, top, round(right + _AROUND - left, 1), round(bottom + _AROUND - top, 1))
+
+
+def _meet(a: Rect, b: Rect) -> bool:
+    return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
+
+
+def _contains(outer: Rect, inner: Rect) -> bool:
+    right, bottom = outer.x + outer.width, outer.y + outer.height
+    return (
+        outer.x <= inner.x
+        and outer.y <= inner.y
+        and inner.x + inner.width <= right
+        and inner.y + inner.height <= bottom
+    )
 
 
 def _node(layout: Layout, members: tuple[int, ...], group: FoldGroup | None) -> dict[str, Any]:

@@ -39,10 +39,13 @@ _MOST_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Folding of the job, and its picture."""
+    """Folding of the job, and its picture in both directions."""
 
     folding: Folding
     page: dict[str, Any]
+    """Picture from top down."""
+    across: dict[str, Any]
+    """Picture from left to right."""
     rows: list[RowPlace]
     """Operators and groups of them down the space-time picture."""
 
@@ -142,7 +145,8 @@ class Hub:
 
             def make() -> Drawn:
                 folding = fold(layout, tree, sorted(key[0]), sorted(key[1]))
-                return Drawn(folding, graph_page(layout, folding), row_places(layout, folding))
+                down, across = (graph_page(layout, folding, across) for across in (False, True))
+                return Drawn(folding, down, across, row_places(layout, folding))
 
             task = self._drawn[key] = asyncio.create_task(asyncio.to_thread(make))
             while len(self._drawn) > _MOST_DRAWINGS:

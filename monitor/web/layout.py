@@ -97,16 +97,21 @@ class Drawing:
     curves: tuple[Curve, ...]
 
 
-def draw(tree: Tree, edges: Sequence[tuple[int, int, bool]], sizes: Sequence[tuple[float, float]]) -> Drawing:
+def draw(
+    tree: Tree, edges: Sequence[tuple[int, int, bool]], sizes: Sequence[tuple[float, float]], across: bool = False
+) -> Drawing:
     """Lay out all nodes, boxes and edges.
 
     Args:
         tree: which nodes there are, in which boxes.
         edges: (source, target, whether it leads back). No two with the same source and target; none from a node to itself.
         sizes: width and height of each node.
+        across: from left to right, in place of top down.
     """
+    if across:
+        sizes = [(height, width) for width, height in sizes]
     height = max((height for _, height in sizes), default=40.0)
-    picture = _Picture(tuple(edges), tuple(sizes), height)
+    picture = _Picture(tuple(edges), tuple(sizes), height, _ACROSS if across else _DOWN)
     level = _Level(picture, tree, 0, (), ())
     rects: dict[int, Rect] = {}
     boxes: list[Box] = []
@@ -118,13 +123,46 @@ def draw(tree: Tree, edges: Sequence[tuple[int, int, bool]], sizes: Sequence[tup
         for _, piece in sorted(pieces[number], key=lambda entry: entry[0]):
             segments += piece[1:] if segments else piece
         curves.append(Curve(source, target, back, tuple(segments)))
-    return Drawing(
+    drawing = Drawing(
         level.width + 2 * MARGIN,
         level.height + 2 * MARGIN,
         tuple(rects[node] for node in range(len(sizes))),
         tuple(boxes),
         tuple(curves),
     )
+    return turned_over(drawing) if across else drawing
+
+
+def turned_over(drawing: Drawing) -> Drawing:
+    """Mirror a drawing at its diagonal: what went down goes to the right."""
+
+    def over(rect: Rect) -> Rect:
+        return Rect(rect.y, rect.x, rect.height, rect.width)
+
+    def swapped(segment: Segment) -> Segment:
+        return tuple(segment[i ^ 1] for i in range(len(segment)))
+
+    return Drawing(
+        drawing.height,
+        drawing.width,
+        tuple(over(rect) for rect in drawing.nodes),
+        tuple(replace(box, rect=over(box.rect)) for box in drawing.boxes),
+        tuple(replace(curve, segments=tuple(map(swapped, curve.segments))) for curve in drawing.curves),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Padding:
+    """Room in a box: before and behind its layers, and at the two sides of each."""
+
+    before: float
+    behind: float
+    near: float
+    far: float
+
+
+_DOWN = _Padding(HEADER, FOOTER, SIDE, SIDE)
+_ACROSS = _Padding(FOOTER, FOOTER, HEADER, SIDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +171,11 @@ class _Picture:
     sizes: tuple[tuple[float, float], ...]
     layer: float
     """Height of a layer."""
+    padding: _Padding
+
+    def label(self, text: str, across: bool) -> float:
+        """Least extent of a box for its label, in one of both directions."""
+        return 8.0 * len(text) + 70 if across == (self.padding is _ACROSS) else 0.0
 
 
 class _Level:
@@ -207,20 +250,22 @@ class _Level:
         self._layers, self._rows = _layered(spans, widths, turned(total, links), first, last)
         points = len(self._layers.top) - total
         middles = columns(self._layers, self._rows, [*widths, *[_POINT] * points], BESIDE)
-        inset = SIDE if self._depth else 0.0
+        pad = picture.padding if self._depth else _Padding(0.0, 0.0, 0.0, 0.0)
         content = max(
             (middle + width / 2 for middle, width in zip(middles, [*widths, *[_POINT] * points])), default=0.0
         )
-        label = 8.0 * len(self._tree.label) + 70 if self._depth else 0.0
-        self.width = max(content + 2 * inset, label)
-        shift = (self.width - content) / 2
+        label = self._tree.label if self._depth else None
+        least = content + pad.near + pad.far
+        self.width = least if label is None else max(least, picture.label(label, across=False))
+        shift = pad.near + (self.width - least) / 2
         self._middle = [middle + shift for middle in middles]
         self._widths = widths
-        head = HEADER if self._depth else 0.0
+        head = pad.before
         begin = 1 if first else 0
         self._tops = [0.0] * begin + [head + pitch * at for at in range(self._layers.count - begin - bool(last))]
-        foot = FOOTER if self._depth else 0.0
-        self.height = (self._tops[-1] + picture.layer if len(self._tops) > begin else head) + foot
+        self.height = (self._tops[-1] + picture.layer if len(self._tops) > begin else head) + pad.behind
+        if label is not None:
+            self.height = max(self.height, picture.label(label, across=True))
         self._thick = [0.0] * begin + [picture.layer] * (len(self._tops) - begin)
         if last:
             self._tops.append(self.height)

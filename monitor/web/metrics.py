@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -26,6 +26,27 @@ def metrics(hub: Hub, now: float) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Job(hub, now))
     return generate_latest(registry)
+
+
+def metrics_of_all(hubs: Mapping[str, Hub], now: float) -> bytes:
+    """Metrics of several jobs, each with its key as label `job`."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Jobs(hubs, now))
+    return generate_latest(registry)
+
+
+class _Jobs:
+    def __init__(self, hubs: Mapping[str, Hub], now: float) -> None:
+        self._jobs = {key: _Job(hub, now) for key, hub in hubs.items()}
+
+    def collect(self) -> Iterator[Metric]:
+        """Metrics for the registry: a family once, with the samples of all jobs."""
+        families: dict[str, Metric] = {}
+        for key, job in self._jobs.items():
+            for family in job.collect():
+                known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                known.samples += [sample._replace(labels={"job": key, **sample.labels}) for sample in family.samples]
+        yield from families.values()
 
 
 _TOTALS: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (

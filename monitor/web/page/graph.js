@@ -1,5 +1,6 @@
 // The drawing: built when the layout or what is folded changes, then only touched where rows differ.
 
+import { magnified } from "./camera.js";
 import { bytes, count, epoch, lag, policy, some, svg } from "./words.js";
 
 const MANY = 60;
@@ -10,6 +11,22 @@ const ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz";
 
 function short(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+/**
+ * Both frontiers and the lag of a node, in `room` letters: what does not fit is said shorter, and the lag last of all.
+ * @param {Row} row
+ * @param {number} behind
+ * @param {number} room
+ * @returns {[string, string, string]}
+ */
+export function figures([progress, inner, low, lowInner], behind, room) {
+  const first = `▸ ${epoch(progress, inner)}`;
+  const kept = low < 0 ? "↺ all" : `↺ ${epoch(low, lowInner)}`;
+  const less = low >= 0 && progress >= low ? `↺ −${count(progress - low)}` : kept;
+  const end = progress === -1 ? "✓ end" : progress < 0 ? "?" : behind ? `−${count(behind)}` : "";
+  const tries = /** @type {[string, string, string][]} */ ([[first, kept, end], [first, less, end], [first, kept, ""], [first, less, ""]]);
+  return tries.find((parts) => parts.reduce((sum, part) => sum + part.length + (part ? 2 : 0), -2) <= room) ?? tries[3];
 }
 
 export class Graph {
@@ -40,6 +57,8 @@ export class Graph {
     this.scale = { top: 1, from: 0 };
     /** @type {Set<number>} */
     this.late = new Set();
+    this.k = 1;
+    this.far = false;
     /** @type {number | undefined} */
     this.timer = undefined;
     this.touched = 0;
@@ -67,8 +86,42 @@ export class Graph {
     this.mark();
   }
 
+  /**
+   * Another scale: what is written in nodes is as large on the screen as before, so that less or more of it fits.
+   * @param {number} scale
+   * @param {boolean} far
+   */
+  scaled(scale, far) {
+    const k = magnified(scale);
+    if (Math.abs(k - this.k) < 0.04 * this.k && far === this.far) return;
+    this.k = k;
+    this.far = far;
+    this.parts.forEach((_, index) => this.name(index));
+    this.rows.forEach((_, index) => this.touch(index));
+    this.layer.querySelectorAll(".box > text").forEach((text, at) => set(text, this.label(this.page.boxes[at])));
+  }
+
+  /** Write the name of a node, as much as there is room for. */
+  name(index) {
+    const node = this.page.nodes[index];
+    const parts = this.parts[index];
+    const { letter } = policy(node.policy);
+    const most = this.far && !node.small ? node.w - 12 : node.w - 26;
+    const several = node.count > 1 ? (this.k > 1.1 ? `×${node.count} ${letter}` : `${node.count} operators  ${letter}`) : letter;
+    const beside = node.small || this.far ? 0 : several.length * 6.6 * this.k + 8;
+    set(parts.name, short(node.name, Math.max(3, Math.floor((most - beside) / (6.8 * this.k)))));
+    if (parts.letter) set(parts.letter, several);
+  }
+
+  /** @param {PictureBox} box */
+  label(box) {
+    const word = { scope: "scope ", region: "region ", frame: "region " }[box.kind] ?? "";
+    return short(this.far || box.label.startsWith(word) ? box.label : word + box.label, Math.max(4, Math.floor((box.w - (box.key ? 50 : 20)) / (7 * this.k))));
+  }
+
   /** @param {PictureBox} box */
   box(box) {
+    if (!box.key) return svg("g", { class: `box ${box.kind}` }, svg("rect", { x: box.x, y: box.y, width: box.w, height: box.h, rx: 10 }), svg("text", { x: box.x + 10, y: box.y + 16 }, this.label(box)));
     const fold = svg(
       "g",
       { class: "fold", role: "button", tabindex: 0, "aria-label": `Fold ${box.label}`, transform: `translate(${box.x + box.w - 26} ${box.y + 7})` },
@@ -84,12 +137,11 @@ export class Graph {
     };
     fold.addEventListener("click", act);
     fold.addEventListener("keydown", act);
-    const word = { scope: "scope ", region: "region " }[box.kind] ?? "";
     return svg(
       "g",
       { class: `box ${box.kind}`, "data-key": box.key },
       svg("rect", { x: box.x, y: box.y, width: box.w, height: box.h, rx: 10 }),
-      svg("text", { x: box.x + 13, y: box.y + 21 }, short(word + box.label, Math.max(8, Math.floor((box.w - 50) / 7)))),
+      svg("text", { x: box.x + 13, y: box.y + 21 }, this.label(box)),
       fold,
     );
   }
@@ -99,7 +151,7 @@ export class Graph {
    * @param {number} index
    */
   node(node, index) {
-    const { hue, letter } = policy(node.policy);
+    const { hue } = policy(node.policy);
     const group = svg("g", {
       class: `node ${node.small ? "small" : ""}`,
       hue,
@@ -119,15 +171,16 @@ export class Graph {
     );
     parts.title = svg("title", {}, node.name);
     group.append(parts.title);
-    const room = node.small ? 12 : Math.floor((node.w - (node.count > 1 ? 120 : 44)) / 6.8);
-    group.append(svg("text", { class: "name", x: node.small ? 12 : 13, y: 20 }, short(node.name, room)));
+    parts.name = svg("text", { class: "name", x: node.small ? 12 : 13, y: 20 }, "");
+    group.append(parts.name);
     parts.progress = svg("tspan", {}, "");
     parts.low = svg("tspan", { class: "soft", dx: 8 }, "");
     parts.lag = svg("text", { class: "figures lag", x: node.w - (node.small ? 12 : 10), y: node.small ? 20 : 37, "text-anchor": "end" }, "");
     if (node.small) {
       group.append(parts.lag);
     } else {
-      group.append(svg("text", { class: "letter", x: node.w - 10, y: 19 }, node.count > 1 ? `${node.count} operators  ${letter}` : letter));
+      parts.letter = svg("text", { class: "letter", x: node.w - 10, y: 19 }, "");
+      group.append(parts.letter);
       group.append(svg("text", { class: "figures", x: 13, y: 37 }, parts.progress, parts.low), parts.lag);
       const wide = node.w - 23;
       parts.done = svg("rect", { class: "done", x: 13, y: 43, width: 0, height: 4, rx: 2 });
@@ -143,6 +196,7 @@ export class Graph {
     for (const name of ["pointerleave", "blur"]) group.addEventListener(name, () => (parts.told = false));
     group.addEventListener("dblclick", () => this.events.open(index));
     this.parts.push(parts);
+    this.name(index);
     return group;
   }
 
@@ -186,14 +240,15 @@ export class Graph {
     const parts = this.parts[index];
     const row = this.rows[index];
     if (!row) return;
-    const [progress, inner, low, lowInner, , , , , , , , , , , bars] = row;
+    const [progress, inner, low, , , , , , , , , , , , bars] = row;
     const behind = lag(progress, this.newest);
-    set(parts.lag, progress === -1 ? "✓ end" : progress < 0 ? "?" : node.small ? epoch(progress, inner) : behind ? `−${count(behind)}` : "");
+    const [first, kept, end] = figures(row, behind, Math.floor((node.w - 23) / (6.1 * this.k)));
+    set(parts.lag, node.small ? (this.far ? "" : progress < 0 ? end : epoch(progress, inner)) : end);
     if (parts.far !== behind > 8) parts.group.classList.toggle("behind-others", (parts.far = behind > 8));
     if (parts.told) this.tell(index);
     if (node.small) return;
-    set(parts.progress, `▸ ${epoch(progress, inner)}`);
-    set(parts.low, low < 0 ? "↺ all" : `↺ ${epoch(low, lowInner)}`);
+    set(parts.progress, first);
+    set(parts.low, kept);
     const wide = node.w - 23;
     const { from, top } = this.scale;
     const at = (value) => (value < 0 ? wide : Math.max(0, Math.min(wide, ((value - from) / (top - from)) * wide)));

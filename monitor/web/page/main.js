@@ -2,6 +2,7 @@
 
 import { Camera } from "./camera.js";
 import { Exposure } from "./exposure.js";
+import { loadGlossary } from "./glossary.js";
 import { Graph, markers } from "./graph.js";
 import { ask, Stream } from "./live.js";
 import { drawMembers } from "./members.js";
@@ -13,6 +14,7 @@ import { SpaceTime } from "./spacetime.js";
 import { at_moment, choose, folds, onChoice, state } from "./state.js";
 import { Timeline } from "./timeline.js";
 import { OtherPolicies } from "./policies.js";
+import { Tour } from "./tour.js";
 import { WhatIf } from "./whatif.js";
 import { bytes, clock, count, epochOr, html, lag, policy, seconds, some, wordsOf } from "./words.js";
 import { showWork } from "./work.js";
@@ -67,6 +69,8 @@ dress();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dress);
 
 const stage = $("graph");
+/** Who was sent to a place of the page is not offered a tour. */
+const offers = location.hash.length < 2;
 $("defs").replaceChildren(...markers());
 /** @type {string | null} */
 let gone = null;
@@ -78,8 +82,14 @@ if (state.at !== null) {
     choose({ at: null, with: null });
   }
 }
-/** @type {[Job, Picture]} */
-const [job, drawnFirst] = await Promise.all([whenReady(at_moment("api/job")), whenReady(at_moment(`api/graph?${folds()}`))]);
+/** The address of the drawing, for the room that there is. */
+function picture() {
+  const { width, height } = stage.getBoundingClientRect();
+  return at_moment(`api/graph?${[folds(), `room=${Math.max(1, Math.round(width))}x${Math.max(1, Math.round(height))}`].filter((each) => String(each)).join("&")}`);
+}
+
+/** @type {[Job, Picture, void]} */
+const [job, drawnFirst] = await Promise.all([whenReady(at_moment("api/job")), whenReady(picture()), loadGlossary()]);
 let page = drawnFirst;
 banner(null);
 document.title = `${job.name} · Falkirk`;
@@ -111,6 +121,8 @@ const timeline = new Timeline($("time"));
 const moments = new Moments($("moments"), job, marked);
 panel.moments = moments;
 const policies = (panel.policies = new OtherPolicies(job, () => panel.show()));
+const tour = new Tour($("help"));
+panel.offer = () => (offers ? tour.offer(() => panel.show()) : []);
 const search = new Search($("search"), (operator, member) => choose({ sel: job.operators[operator].name, worker: null, member }));
 search.operators = job.operators;
 
@@ -410,12 +422,12 @@ let drawing = 0;
 
 async function redraw() {
   const number = (drawing += 1);
-  const next = await whenReady(at_moment(`api/graph?${folds()}`));
+  const next = await whenReady(picture());
   if (number !== drawing) return;
   banner(null);
   page = next;
   graph.draw(page);
-  camera.frame(page.width, page.height);
+  camera.frame(page);
   if (moments.past) travel();
   else stream.connect();
   select(false);
@@ -478,7 +490,7 @@ $("theme").addEventListener("click", () => choose({ theme: document.documentElem
 const arrows = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const target = /** @type {Element} */ (event.target);
   if (target.matches("input, select, textarea")) return;
   const onButton = target.closest("button, .fold, a");
@@ -503,14 +515,16 @@ addEventListener("keydown", (event) => {
   else if (event.key === "w") choose({ ask: whatif.on ? null : "" });
   else if (event.key === "s") $("times").click();
   else if (event.key === "d") $("theme").click();
+  else if (event.key === "?") tour.help();
 });
 
 legend();
 viewed();
 showWork($("stage"), job);
+camera.scaled = (scale) => graph.scaled(scale, stage.classList.contains("far"));
 graph.draw(page);
 graph.only(state.region);
-camera.frame(page.width, page.height);
+camera.frame(page);
 $("ask").setAttribute("aria-pressed", whatif.on);
 select(Boolean(state.sel) && !state.camera);
 reveal();

@@ -3,23 +3,13 @@
 import { ask } from "./live.js";
 import { describe, isBad } from "./panel.js";
 import { choose, state } from "./state.js";
-import { bytes, count, epochOr, html, morph, placeAt, seconds, some, svg, wordsOf } from "./words.js";
+import { bytes, count, dated, epochOr, html, morph, placeAt, seconds, some, svg, wordsOf } from "./words.js";
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const PAUSE = 120;
 const MOST_ROWS = 200;
 const WINDOWS = { all: Infinity, "24 hours": 24 * 60 * MINUTE, "1 hour": 60 * MINUTE, "10 minutes": 10 * MINUTE };
-
-const FORMAT = /** @type {const} */ ({ day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
-
-/**
- * A moment with its date and zone.
- * @param {number} at milliseconds since 1970
- */
-export function dated(at) {
-  return new Date(at).toLocaleString("en-GB", FORMAT);
-}
 
 /**
  * The first moment that has an event in it: times of events are rounded to milliseconds.

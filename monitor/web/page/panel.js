@@ -6,7 +6,7 @@ import { Errors } from "./errors.js";
 import { Members, membersTable } from "./members.js";
 import { Processes } from "./processes.js";
 import { at_moment, choose, state } from "./state.js";
-import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, placeAt, placeOf, seconds, some, wordsOf } from "./words.js";
+import { bound, bytes, clock, count, dated, epochOr, html, linked, moment, morph, placeAt, placeOf, seconds, some, wordsOf, zone } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error", "stuck", "killed", "monitor", "page"]);
 /** @type {{[kind: string]: (event: any) => string}} */
@@ -110,6 +110,8 @@ export class Panel {
     this.errors = new Errors(() => this.show());
     /** Called when an answer has come. */
     this.answered = () => {};
+    /** Parts above all others. */
+    this.offer = () => /** @type {Node[]} */ ([]);
     this.lost = false;
   }
 
@@ -177,6 +179,7 @@ export class Panel {
     const recent = gathered(this.events);
     const every = this.job.groups.map((group) => (group.every_epochs ? `${group.every_epochs} epochs` : group.every_seconds ? `${group.every_seconds} s` : "epoch, by each worker"));
     return [
+      ...this.offer(),
       ...(this.moments?.parts() ?? []),
       html("h2", {}, this.job.name),
       html("p", { class: "soft" }, `${some(this.job.operators.length, "operator")} on ${some(this.job.workers, "worker")}; ${some(this.job.groups.length, "group")} of checkpoints, every ${[...new Set(every)].join(", ") || "–"}.`),
@@ -194,7 +197,7 @@ export class Panel {
       this.verdict?.trace ? html("h3", {}, "Traceback") : "",
       this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
       ...this.errors.list(bad, (name) => this.named(name)),
-      html("h3", {}, "What happened"),
+      html("h3", { title: `Times are of the zone ${zone()}` }, `What happened (${zone()})`),
       recent.length ? this.list(recent.slice(-40)) : html("p", { class: "soft" }, "Nothing yet."),
     ];
   }
@@ -222,8 +225,8 @@ export class Panel {
 
   /** The time of an event, which leads to that moment if it is recorded. */
   when(event) {
-    if (!this.job.history) return html("span", { class: "soft" }, clock(event.at));
-    return html("button", { class: "jump", title: "Show that moment", onclick: () => choose({ at: String(Math.round(event.at * 1000) + 1) }) }, clock(event.at));
+    if (!this.job.history) return html("span", { class: "soft", title: dated(1000 * event.at) }, clock(event.at));
+    return html("button", { class: "jump", title: `${dated(1000 * event.at)}. Show that moment`, onclick: () => choose({ at: String(Math.round(event.at * 1000) + 1) }) }, clock(event.at));
   }
 
   group(node) {

@@ -1,7 +1,7 @@
 // The strip below: frontiers over time with what happened, throughput, latency, what is kept.
 
 import { describe, isBad } from "./panel.js";
-import { bytes, clock, count, html, morph, seconds, some, svg } from "./words.js";
+import { bytes, clock, count, dated, html, morph, seconds, some, svg } from "./words.js";
 
 const WINDOW = 180;
 const WIDE = 600;
@@ -86,7 +86,8 @@ export class Timeline {
       else if (event.kind === "restored" || event.kind === "resumed") parts.push(svg("path", { d: `M${at} 68v12`, style: "stroke: var(--good); stroke-width: 3" }, title));
     }
     morph(drawing, [svg("path", { class: "axis", d: `M0 80.5H${WIDE}M0 88.8H${WIDE}` }), ...parts]);
-    value.textContent = `${clock(from)} – ${clock(now)}`;
+    value.textContent = `${clock(from)} – ${clock(now).split(", ").at(-1)}`;
+    value.title = `${dated(1000 * from)} – ${dated(1000 * now)}`;
   }
 
   curves(figure, points, x, lines, text) {

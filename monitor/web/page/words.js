@@ -45,12 +45,29 @@ export function seconds(value) {
   return `${Math.round(value * 1e6)} µs`;
 }
 
+const FORMAT = /** @type {const} */ ({ day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
+
 /**
- * The time of day.
+ * A moment with its date and zone.
+ * @param {number} at milliseconds since 1970
+ */
+export function dated(at) {
+  return new Date(at).toLocaleString("en-GB", FORMAT);
+}
+
+/**
+ * The time of day; with its date, if that is not today.
  * @param {number} at seconds since 1970
  */
 export function clock(at) {
-  return new Date(at * 1000).toLocaleTimeString("en-GB");
+  const then = new Date(at * 1000);
+  const time = then.toLocaleTimeString("en-GB");
+  return then.toDateString() === new Date().toDateString() ? time : `${then.toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${time}`;
+}
+
+/** The time zone of all times of day. */
+export function zone() {
+  return new Date().toLocaleTimeString("en-GB", { timeZoneName: "short" }).split(" ").slice(1).join(" ");
 }
 
 /** An epoch of a frontier: everything before it is done. -1: all is; -2: nobody knows. */
@@ -180,6 +197,20 @@ export function wordsOf(problem) {
   return problem instanceof Error ? problem.message : String(problem);
 }
 
+const LABELS = new Set(["th", "dt", "h3", "h4"]);
+const PROSE = new Set(["p", "li", "b", "code", "summary"]);
+
+/** @type {(text: string, isLabel: boolean) => (string | Node)[]} */
+let explain = (text) => [text];
+
+/**
+ * Have words explained: all that are known in labels, symbols in prose.
+ * @param {typeof explain} how
+ */
+export function explainWith(how) {
+  explain = how;
+}
+
 /**
  * An element, with attributes, and children or text.
  * @template {keyof HTMLElementTagNameMap} Tag
@@ -189,7 +220,9 @@ export function wordsOf(problem) {
  * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function html(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+  const isLabel = LABELS.has(tag) || attributes.class === "key";
+  const parts = isLabel || PROSE.has(tag) ? children.flat().flatMap((child) => (typeof child === "string" ? explain(child, isLabel) : [child])) : children;
+  return fill(document.createElement(tag), attributes, parts);
 }
 
 /**

@@ -29,6 +29,7 @@ class Tab:
     """One page."""
 
     def __init__(self, address: str) -> None:
+        self.address = address
         self._resources = ExitStack()
         self._socket = self._resources.enter_context(
             connect(address, max_size=None, max_queue=None, ping_interval=None)

@@ -35,7 +35,13 @@ def test_the_job_and_its_picture_are_there_as_json() -> None:
         assert [cause["name"] for each in job["promises"] for cause in each["causes"]] == ["news"]
         graph = ask(url, "/api/graph")
         assert len(graph["nodes"]) == len(layout.processors)
-        assert [box["key"] for box in graph["boxes"]] == ["circle"]
+        assert [box["key"] for box in graph["boxes"] if box["kind"] != "frame"] == ["circle"]
+        tall, flat = (ask(url, f"/api/graph?room={room}") for room in ("300x3000", "3000x300"))
+        assert (tall["across"], flat["across"]) == (False, True)
+        assert tall["nodes"] == graph["nodes"] != flat["nodes"]
+        assert flat["width"] > flat["height"]
+        for wrong in ("3000", "3000x", "axb", "1x2x3"):
+            assert get(url, f"/api/graph?room={wrong}")[0] == 400
         folded = ask(url, "/api/graph?close=circle")
         assert len(folded["nodes"]) < len(graph["nodes"])
         assert {folded["of"][p] for p, info in enumerate(layout.processors) if info.scope} == {

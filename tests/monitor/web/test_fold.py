@@ -30,7 +30,9 @@ def test_never_more_is_drawn_than_can_be_read(operators: int, width: int) -> Non
     folding = fold(layout, group_tree(layout))
     assert is_a_partition(layout, folding)
     assert len(folding.nodes) <= MOST_DRAWN
-    assert len(folding.nodes) > 20 or operators < 100
+    assert len(folding.nodes) > 10 or operators < 100
+    regions = {group.key for group in group_tree(layout).groups() if group.kind == "region"}
+    assert operators < 200 or not regions & folding.open, "of 200 operators on regions begin folded"
 
 
 @pytest.mark.parametrize("name", ["flights", "mixed_policies"])
@@ -111,7 +113,7 @@ def test_groups_are_few_enough_to_read_and_each_is_what_its_kind_says(operators:
     [
         (40, 6, (40, 1, 0, 0, 0, 0)),
         (100, 6, (100, 8, 2, 5, 0, 0)),
-        (400, 3, (65, 11, 9, 5, 64, 0)),
+        (400, 3, (14, 1, 9, 5, 64, 0)),
         (1000, 6, (29, 1, 24, 5, 106, 82)),
         (1000, 200, (25, 1, 20, 5, 0, 216)),
         (1500, 1, (42, 1, 37, 5, 40, 0)),
@@ -135,10 +137,10 @@ def test_a_reader_folds_what_was_open_and_opens_what_is_within_what_was_folded()
     }
     deep = max(parents, key=lambda key: sum(1 for _ in around(key, parents)))
     assert len(list(around(deep, parents))) > 1
-    folding = fold(layout, root, opened=[deep])
+    folding = fold(layout, root, opened=[deep], most=80)
     assert {deep, *around(deep, parents)} <= folding.open
     first = next(key for key in sorted(folding.open) if key and key != deep and key not in set(around(deep, parents)))
-    assert first not in fold(layout, root, closed=[first]).open
+    assert first not in fold(layout, root, closed=[first], most=80).open
     assert all(
         (group is None) == (len(members) == 1 and not isinstance(group, FoldGroup))
         and (group is None or members == tuple(group.members()))

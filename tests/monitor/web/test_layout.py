@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.web.layout import Box, Curve, Drawing, Rect, Tree, draw
+from monitor.web.layout import HEADER, Box, Curve, Drawing, Rect, Tree, draw, turned_over
 from tests.monitor.web.programs import drawn, example_layout, wide_layout
 
 Edges = list[tuple[int, int, bool]]
@@ -136,6 +136,20 @@ def check(tree: Tree, edges: Edges, drawing: Drawing) -> None:
 def test_nothing_overlaps_and_no_edge_crosses_a_node(picture: tuple[Tree, Edges, list[tuple[float, float]]]) -> None:
     tree, edges, sizes = picture
     check(tree, edges, draw(tree, edges, sizes))
+
+
+@given(pictures())
+def test_from_left_to_right_it_is_the_same_at_another_angle(
+    picture: tuple[Tree, Edges, list[tuple[float, float]]],
+) -> None:
+    tree, edges, sizes = picture
+    drawing = draw(tree, edges, sizes, across=True)
+    assert [(rect.width, rect.height) for rect in drawing.nodes] == sizes
+    check(tree, edges, turned_over(drawing))
+    for box in drawing.boxes:  # the label stands above all that is inside
+        assert box.rect.width >= 8.0 * len(box.label) + 70
+        inner = [rect for rect in drawing.nodes if contains(box.rect, rect)]
+        assert all(rect.y >= box.rect.y + HEADER for rect in inner)
 
 
 @given(pictures())

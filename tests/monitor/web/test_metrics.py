@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.coordination.supervision import TimelineEvent
 from monitor.web.hub import Hub
-from monitor.web.metrics import metrics
+from monitor.web.metrics import metrics, metrics_of_all
 from monitor.web.view import WorkerView
 from recovery.metadata import NEVER
 from recovery.protocol import ROWS
@@ -93,3 +93,25 @@ def test_cuts_are_counted_by_how_long_they_took_and_by_group() -> None:
     reached = "falkirk_cut_to_low_watermark_seconds"
     assert [found[f"{reached}_count", group] for group in "01"] == [2, 2]
     assert [found[f"{reached}_sum", group] for group in "01"] == [pytest.approx(0.6), pytest.approx(0.25)]
+
+
+def test_several_jobs_are_told_apart_by_a_label() -> None:
+    hubs = {}
+    for key in ("one", "other"):
+        job, hubs[key] = StandingJob(example_layout("flights")), Hub()
+        hubs[key].know(job.layout)
+        hubs[key].publish(job.step())
+    text = metrics_of_all(hubs, 2000.0).decode()
+    assert text.count("# TYPE falkirk_alarm ") == 1
+    families = list(text_string_to_metric_families(text))
+    for key, hub in hubs.items():
+        own = text_string_to_metric_families(metrics(hub, 2000.0).decode())
+        alone = {(s.name, tuple(sorted(s.labels.items()))): s.value for family in own for s in family.samples}
+        together = {
+            (s.name, tuple(sorted((name, value) for name, value in s.labels.items() if name != "job"))): s.value
+            for family in families
+            for s in family.samples
+            if s.labels["job"] == key
+        }
+        assert together == alone
+        assert len(alone) > 50
