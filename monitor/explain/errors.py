@@ -63,7 +63,7 @@ def _error(event: TimelineEvent, layout: Layout) -> dict[str, Any]:
 
 
 def without_process(reason: str) -> str:
-    """Reason of a death without the number of the process, which is another one each time.
+    """Reason of a death without the process number, to group equal ones.
 
     >>> without_process("process 123 was killed by SIGKILL"), without_process("gave no sign of life")
     ('was killed by SIGKILL', 'gave no sign of life')
@@ -73,7 +73,7 @@ def without_process(reason: str) -> str:
 
 
 def users_line(trace: str, site: str) -> str:
-    """Innermost line of a traceback in the file of the operator's site, else its innermost line at all; empty for none.
+    """Innermost line of a traceback in the operator's file, else of all; may be empty.
 
     >>> trace = 'File "/a/app.py", line 3, in f\\n  g()\\nFile "/b/lib.py", line 7, in g\\n  1 / 0\\nZeroDivisionError: ...'
     >>> users_line(trace, "/a/app.py:9"), users_line(trace, ""), users_line("", "")

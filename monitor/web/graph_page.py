@@ -64,7 +64,7 @@ def sizes_of(layout: Layout, folding: Folding) -> list[tuple[float, float]]:
 
 
 def graph_page(layout: Layout, folding: Folding, across: bool = False) -> dict[str, Any]:
-    """Nodes, boxes and edges with their places, as plain data; top down, or `across` from left to right."""
+    """Placed nodes, boxes and edges as plain data; top down, or `across`."""
     between = edges_of(layout, folding)
     drawing = draw(tree_of(folding), list(between), sizes_of(layout, folding), across)
     kinds = {group.key: group.kind for group in folding.root.groups()}
@@ -112,7 +112,7 @@ def graph_page(layout: Layout, folding: Folding, across: bool = False) -> dict[s
 
 
 def fits_better_across(down: dict[str, Any], across: dict[str, Any], width: float, height: float) -> bool:
-    """True if the second picture is shown clearly larger in a window of that size, up to its natural size."""
+    """True if a window shows the second picture clearly larger."""
 
     def scale(page: dict[str, Any]) -> float:
         return min(1.0, width / float(page["width"]), height / float(page["height"]))
@@ -125,7 +125,7 @@ _AROUND, _ABOVE = 9.0, 24.0
 
 
 def _frames(layout: Layout, folding: Folding, drawing: Drawing) -> list[dict[str, Any]]:
-    """Frames around regions, where nothing else stands between their nodes."""
+    """Frames around regions without foreign nodes between their own."""
     members: dict[str, list[Rect]] = {}
     regions = [_region(layout, operators) for operators in folding.nodes]
     for region, rect in zip(regions, drawing.nodes):

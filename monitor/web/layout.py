@@ -134,7 +134,7 @@ def draw(
 
 
 def turned_over(drawing: Drawing) -> Drawing:
-    """Mirror a drawing at its diagonal: what went down goes to the right."""
+    """Mirror a drawing at its diagonal: from top down to left to right."""
 
     def over(rect: Rect) -> Rect:
         return Rect(rect.y, rect.x, rect.height, rect.width)

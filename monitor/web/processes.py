@@ -1,4 +1,4 @@
-"""HTTP addresses about processes of a job: stacks, samples, lines that they wrote, and errors.
+"""HTTP addresses of a job's processes: stacks, samples, output and errors.
 
 Stacks are for pages with a token, as orders are: to make them takes a moment of the process.
 """
@@ -34,7 +34,7 @@ _NONE = "a job that is not followed here has no processes, and no output of them
 
 
 class Processes(Protocol):
-    """Processes of a job, on this host; asked in any thread. Methods raise FalkirkError in words."""
+    """Processes of a job on this host, for any thread; raises FalkirkError."""
 
     def stacks(self, place: str) -> Sequence[Any]:
         """Stacks of the processes at a place, such as worker-1 or monitor."""
@@ -58,7 +58,7 @@ class ProcessPages:
         self._samples: tuple[float, asyncio.Future[Any]] | None = None
 
     def routes(self) -> Sequence[BaseRoute]:
-        """Addresses below that of the job."""
+        """Addresses below the job's own."""
         return [
             Route("/api/stacks/{place}", self.stacks, methods=["POST"]),
             Route("/api/samples", self.samples),

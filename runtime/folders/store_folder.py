@@ -59,7 +59,7 @@ class StoreFolder:
 
     @property
     def logs(self) -> Path:
-        """Folder of what processes of the job wrote (`runtime.page.logs`)."""
+        """Folder of the output of processes (`runtime.page.logs`)."""
         return self.path / ".logs"
 
     @property

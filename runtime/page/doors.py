@@ -35,18 +35,18 @@ STACKS, PROFILE = b"s", b"p"
 """Requests at a door."""
 
 TRACE_SIGNAL: int | None = signal.SIGRTMIN + 9 if hasattr(signal, "SIGRTMIN") else None
-"""Signal on which a process writes its stacks; no program has a use for it."""
+"""Signal for writing stacks; unused by programs."""
 
 _STACKS: Typed[Stacks] = Typed("the stacks of a process", Stacks)
 _PROFILE: Typed[Profile] = Typed("the samples of a process", Profile)
 
 _DOOR = re.compile(r"stacks-(monitor|worker-[0-9]{1,9}(?:\.[0-9]{1,9})?)-([0-9]{1,9})")
 _ANSWER_SECONDS = 3.0
-"""Longest wait for a process's own answer, in seconds: its lock is passed on every 5 ms."""
+"""Longest wait for a process's own answer, in seconds."""
 _SPY_SECONDS = 10.0
 _TRACE_SECONDS = 3.0
 _QUIET_SECONDS = 0.2
-"""Time without growth, in seconds, after which written stacks are whole."""
+"""Seconds without growth until written stacks count as whole."""
 _MOST_BYTES = 16 << 20
 
 _HELD = f"the process did not answer in {_ANSWER_SECONDS:.0f} s: native code holds Python's lock, or the process does not run"
@@ -71,7 +71,7 @@ def door_path(private: str, place: str) -> str:
 
 
 def trace_file(private: str, pid: int) -> str:
-    """Path of the file for stacks that process `pid` writes from a signal."""
+    """Path of the file with the stacks of process `pid` after a signal."""
     return os.path.join(private, f"trace-{pid}")
 
 
@@ -124,7 +124,7 @@ def stacks_of(door: Door) -> Stacks | None:
 
 
 def stacks_from_outside(door: Door) -> Stacks:
-    """Stacks of a process that does not answer: by py-spy, else from a signal."""
+    """Stacks of an unresponsive process: by py-spy, else from a signal."""
     spy = find_spy()
     why = "py-spy is not installed"
     if spy is not None:
@@ -201,7 +201,7 @@ def read_trace(text: str) -> tuple[ThreadStack, ...]:
 
 
 def traced(private: str, pid: int, seconds: float = _TRACE_SECONDS) -> str:
-    """Text of the stacks that a process writes on a signal, in so many seconds; empty if it does not.
+    """Stacks written by a process on a signal, within `seconds`; empty if none.
 
     `private` is the folder of its supervisor.
     """
@@ -228,7 +228,7 @@ def traced(private: str, pid: int, seconds: float = _TRACE_SECONDS) -> str:
 
 
 def _ask(door: Door, what: bytes) -> tuple[bytes | None, int]:
-    """Answer at a door, None if nobody is there any more, and the process that listens (0: unknown).
+    """Answer at a door, or None, and the number of its process (0: unknown).
 
     Raises TimeoutError.
     """
@@ -256,7 +256,7 @@ def _ask(door: Door, what: bytes) -> tuple[bytes | None, int]:
 
 
 def _listener_of(sock: socket.socket) -> int:
-    """Process that listens at the other end; 0 where the system does not say."""
+    """Process listening at the other end; 0 if unknown."""
     if not hasattr(socket, "SO_PEERCRED"):
         return 0
     size = struct.calcsize("3i")

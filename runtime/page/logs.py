@@ -1,4 +1,4 @@
-"""Files with the last lines that each process of a job wrote, beside its store.
+"""Files of the last output lines of each process, beside a job's store.
 
 Two files a place, the older one replaced when the newer is full. A line of a file is: its number, milliseconds since 1970,
 process id, stream (o, e: its standard output and error; s: what its supervisor says), and the text. What cannot be read is
@@ -32,7 +32,7 @@ _LINE = re.compile(rb"([0-9]{1,15}) ([0-9]{1,15}) ([0-9]{1,10}) ([oes]) (.*)")
 
 
 class Written(msgspec.Struct, frozen=True):
-    """Line that a process wrote: number, seconds since 1970, process id, stream, text."""
+    """Output line: number, seconds since 1970, process id, stream, text."""
 
     n: int
     at: float
@@ -42,7 +42,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class LogWriter:
-    """Writer of the lines of one place. Errors of the disk are ignored: the job goes on, and lines are missing."""
+    """Writer of the lines of one place; errors of the disk lose lines only."""
 
     def __init__(self, folder: Path, place: str) -> None:
         self._path = folder / f"{place}.log"

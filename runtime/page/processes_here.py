@@ -1,4 +1,4 @@
-"""Processes of a store's job on this host, for its page: stacks, samples, and output."""
+"""Processes of a job on this host, for its page: stacks, samples, output."""
 
 from __future__ import annotations
 

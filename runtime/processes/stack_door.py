@@ -1,4 +1,4 @@
-"""Door of a process for questions about its stacks: a thread that samples them, and answers.
+"""Door of a process for questions about its stacks, with a sampling thread.
 
 See `runtime.page.doors` for who asks. Nothing that is asked has an influence on the job.
 """
@@ -23,13 +23,13 @@ SAMPLE_SECONDS = 0.05
 """Distance of samples, in seconds."""
 
 _TALK_SECONDS = 1.0
-"""Longest wait for one who asks, in seconds; nobody is sampled meanwhile."""
+"""Longest wait for a client, in seconds; sampling pauses meanwhile."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class StackDoor:
-    """Door of the process at `place`, in the folder `private`; `at_work` gives its operator."""
+    """Door of the process at `place`, in the folder `private`."""
 
     def __init__(self, private: str, place: str, at_work: Callable[[], Node | None] = lambda: None) -> None:
         self._place, self._at_work = place, at_work
@@ -69,7 +69,7 @@ def open_door(private: str, place: str, at_work: Callable[[], Node | None] = lam
 
 
 def _write_on_signal(private: str) -> None:
-    """Write all stacks to a file on `TRACE_SIGNAL`, even while native code holds Python's lock."""
+    """Write all stacks to a file on `TRACE_SIGNAL`, even during native code."""
     if TRACE_SIGNAL is not None:
         file = os.open(trace_file(private, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         faulthandler.register(TRACE_SIGNAL, file, all_threads=True)

@@ -86,7 +86,7 @@ def report(worker: Worker) -> str:
 
 
 def print_report(worker: Worker) -> None:
-    """Print the report and the stacks of all threads on standard error, as Ctrl-\\ does."""
+    """Print the report and stacks of all threads on standard error, as Ctrl-\\ does."""
     stacks = stacks_now(f"worker {worker.index}", worker.acting)
     print(report(worker), stacks.text, sep="\n", file=sys.stderr, flush=True)
 

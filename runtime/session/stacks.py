@@ -1,4 +1,4 @@
-"""Python stacks of this process: its operator at work, its threads now, and the last minute.
+"""Python stacks of this process: operator at work, threads, the last minute.
 
 One account for Ctrl-\\, for heartbeats of a long turn, for `falkirk stacks` and for the page.
 """
@@ -19,13 +19,13 @@ from timely.dataflow.graph import Node
 from timely.operators.stateless import Stage, Stateless
 
 MINUTE = 60
-"""Seconds of samples that are kept."""
+"""Kept samples, in seconds."""
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _ENGINE = tuple(
     os.path.join(_ROOT, name, "") for name in ("runtime", "falkirk", "recovery", os.path.join("timely", "worker"))
 )
-"""Folders whose frames lead to an operator, and say nothing about it."""
+"""Folders of frames between the worker's loop and an operator."""
 
 _START = (os.path.join(_ROOT, "runtime", "processes", "fork_server.py"), threading.__file__, "<frozen")
 """Files with the first functions of each stack."""
@@ -36,7 +36,7 @@ _WAITING = (
     *(os.path.join(os.sep, name) for name in ("selectors.py", "threading.py", "queue.py")),
 )
 _OF_SERVICE = ("falkirk-heartbeat", "falkirk-stacks", "falkirk-end")
-"""Names of threads that always wait, for others."""
+"""Names of threads always waiting for others."""
 
 _MOST_FRAMES = 200
 """Most frames of one stack, innermost ones."""
@@ -157,7 +157,7 @@ class StackSamples:
         self._codes: dict[int, CodeType] = {}
 
     def sample(self) -> None:
-        """Take one sample of each thread that does not wait for work."""
+        """Take one sample of each busy thread."""
         now = self._clock()
         spent, self._last = now - self._last, now
         if not self._ring or self._ring[-1][0] != int(now):
@@ -195,7 +195,7 @@ class StackSamples:
             self._codes = {code: self._codes[code] for code in used}
 
     def _key(self, ident: int, frame: FrameType) -> _Key | None:
-        """Root and functions of a stack, outermost first; None for a thread that waits for others."""
+        """Root and functions of a stack, outermost first; None for a waiting thread."""
         waits = frame.f_code.co_filename.endswith(_WAITING)
         if ident != self._main:
             if waits or ident == threading.get_ident():
@@ -211,7 +211,7 @@ class StackSamples:
         return "operator", node.name if stage is None else stage.name, self._inside(frame, _ENGINE)
 
     def _inside(self, frame: FrameType, outer: tuple[str, ...] = ()) -> tuple[int, ...]:
-        """Functions of a stack, outermost first, without those that lead to it: of Python's start, and of `outer`."""
+        """Functions of a stack, outermost first, without Python's start and `outer`."""
         codes = [each.f_code for each in _outwards(frame)][::-1]
         first = 0
         while first < len(codes) and codes[first].co_filename.startswith((*_START, *outer)):
@@ -227,7 +227,7 @@ class StackSamples:
 
 
 _Key = tuple[str, str, tuple[int, ...]]
-"""Kind and name of a root, and functions by the identity of their code, which samples keep alive."""
+"""Kind and name of a root, and functions by the identity of their code."""
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

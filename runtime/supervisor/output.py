@@ -1,4 +1,4 @@
-"""Output of a job's processes: it goes on to where it went before, and its last lines are kept.
+"""Output of a job's processes: passed on as before, with last lines kept.
 
 Each process has a pipe of its own for each stream, or a pseudo-terminal where this process has a terminal, so that programs
 print line by line and in colour as before. The pipes end here, not in the process, so the last words of one that is killed
@@ -23,13 +23,13 @@ _MOST_WORDS = 60
 """Most lines of a process's standard error kept as its last words."""
 _MOST_BYTES = 8192
 _IDLE_WORDS = b"Extension modules: "
-"""Beginning of a line that says nothing about a crash, at great length."""
+"""Beginning of a long line without information about a crash."""
 _LAST_SECONDS = 1.0
-"""Longest wait, in seconds, until what is read is also shown, at the end of the job."""
+"""Longest wait for showing the rest of the output at the end, in seconds."""
 
 
 class Streams:
-    """Output of one process: `files` are the descriptors for its standard output and error."""
+    """Output of one process; `files`: descriptors of its standard output and error."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -68,10 +68,10 @@ class Output:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        """Held while something is read, and never while it is shown: a terminal may be paused."""
+        """Lock for reading, never held while showing: a terminal may be paused."""
         self._selector = selectors.DefaultSelector()
         self._waiting: deque[tuple[int, bytes]] = deque()
-        """Output that is read, and not shown yet: descriptor and bytes."""
+        """Output not shown yet: descriptor and bytes."""
         self._taken = self._shown = 0
         """Number of pieces read, and shown, so far."""
         self._closing = False
@@ -84,7 +84,7 @@ class Output:
                 folder.mkdir(0o700, parents=True, exist_ok=True)
 
     def open(self) -> Streams | None:
-        """Streams for a process to be started; None if nothing is kept, or there can be no more files."""
+        """Streams for a new process; None if nothing is kept, or files have run out."""
         if self._folder is None:
             return None
         streams = Streams()
@@ -109,7 +109,7 @@ class Output:
         return streams
 
     def end(self, streams: Streams, how: str) -> str:
-        """Take all that an ended process has written; returns its last words.
+        """Read the rest of an ended process's output; returns its last words.
 
         `how` it ended. Processes that it has left behind may go on to write.
         """
@@ -123,7 +123,7 @@ class Output:
         return streams.last_words
 
     def close(self) -> None:
-        """Show all that was written until now."""
+        """Show all output until now."""
         self._closing = True
         self._nudge()
         until = time.monotonic() + _LAST_SECONDS

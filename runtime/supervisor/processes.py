@@ -79,9 +79,9 @@ class Child:
     hung: str = ""
     """Description of its silence, if it was killed as hung."""
     streams: Streams | None = None
-    """Its output, if that is kept."""
+    """Output of the process, if kept."""
     words: str = ""
-    """Last lines that it wrote on standard error, once it has ended; of a hung one its stacks, too."""
+    """Last lines on standard error of an ended process; of a hung one also its stacks."""
 
     @property
     def pid(self) -> int:
