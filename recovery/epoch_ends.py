@@ -82,7 +82,7 @@ class KnownEnds:
         return self._known.get(key)
 
     def all(self) -> tuple[EpochEnds, ...]:
-        """All known ends, by worker and source."""
+        """All known ends of epochs, by worker and source."""
         return tuple(self._known[key] for key in sorted(self._known))
 
     def collect(self, key: Key, epoch: int) -> None:

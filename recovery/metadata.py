@@ -77,7 +77,7 @@ def steps(bound: Bound) -> list[Bound]:
 
 
 def of_steps(made: Sequence[Bound]) -> Bound:
-    """Bound of these steps.
+    """Join bounds of one step each into one bound; the inverse of `steps`.
 
     They are of one epoch after the other, none further than the one before.
     """

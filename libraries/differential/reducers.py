@@ -72,7 +72,7 @@ def _ones(before: Columns, new: Columns) -> I64:
 
 
 class Distinct(Reducer):
-    """Distinct values."""
+    """Reducer to the distinct values of a key."""
 
     on_codes = True
 

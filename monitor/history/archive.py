@@ -171,7 +171,7 @@ class Archive:
         return (spans[0].first, max(span.last for span in spans)) if spans else None
 
     def frames(self, since: int, until: int, most: int = 1000) -> list[Frame]:
-        """Frames of a time, at most about `most` of them, evenly."""
+        """Frames of a period, thinned evenly to about `most` of them."""
         spans = [span for span in self._all(self._frames) if span.last >= since and span.first <= until]
         every = max(1, -(-(min(until, spans[-1].last) - max(since, spans[0].first)) // (1000 * most))) if spans else 1
         found: list[Frame] = []

@@ -207,6 +207,30 @@ interface Supposed {
   note?: string;
 }
 
+/** Exposure of a worker, by the model. */
+interface ModelledCost {
+  typical: { records: number; seconds: number };
+  worst: { records: number; seconds: number };
+}
+
+/** Groups and logs of a layout. */
+interface PlanInBrief {
+  groups: { operators: string[]; saved: boolean; epochs: number | null; seconds: number | null; eager: boolean }[];
+  logs: [string, string][];
+}
+
+/** POST api/policies; null where rates are not known yet. */
+interface OtherPolicy {
+  policies: { region: string; policy: string }[];
+  before: PlanInBrief;
+  after: PlanInBrief;
+  promises: { output: string; before: { one: string; any: string }; after: { one: string; any: string } }[];
+  workers: { worker: number; now: { records: number | null; seconds: number | null } | null; before: ModelledCost; after: ModelledCost }[] | null;
+  bytes: { measured: number; before: number; after: number } | null;
+  cpu: { measured: number; before: number; after: number } | null;
+  unknown: string[];
+}
+
 /** GET api/history; times in milliseconds since 1970, but for `at` of a mark, in seconds. */
 interface Extent {
   first: number | null;
@@ -260,7 +284,7 @@ interface Rollback {
   generation: number;
   failed: number[];
   since: number;
-  causes: { worker: number; reason: string; words: string; after: number }[];
+  causes: { worker: number; reason: string; words: string; after: number; output?: string }[];
   rounds: number;
   phases: { drain: number; decide: number; restore: number };
   drained: [number, number][];
@@ -327,4 +351,53 @@ interface CutShown {
   workers: Happening[];
   durable: number | null;
   safe: number | null;
+}
+
+/** A line of a function in a stack. */
+interface LineOf {
+  name: string;
+  file: string;
+  line: number;
+}
+
+/** POST api/stacks/PLACE: stacks of one process, innermost lines first. */
+interface StackOf {
+  place: string;
+  pid: number;
+  threads: { thread: string; lines: LineOf[] }[];
+  operator: string;
+  doing: string;
+  note: string;
+}
+
+/** GET api/samples: time by stack of one process in the last minute, functions outermost first. */
+interface Samples {
+  place: string;
+  pid: number;
+  seconds: number;
+  frames: LineOf[];
+  stacks: { kind: string; root: string; frames: number[]; milliseconds: number }[];
+}
+
+/** GET api/logs/PLACE: a line that a process wrote; stream o, e or s. */
+interface Line {
+  n: number;
+  at: number;
+  pid: number;
+  stream: string;
+  text: string;
+}
+
+/** GET api/errors: equal errors of the job, once. */
+interface JobError {
+  kind: string;
+  text: string;
+  trace: string;
+  operator: string;
+  site: string;
+  line: string;
+  workers: number[];
+  count: number;
+  first: number;
+  last: number;
 }

@@ -35,10 +35,12 @@ from monitor.web.graph_page import fits_better_across
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics, metrics_of_all
 from monitor.web.past import PastJob, comparison, course_of, overview, points_of
+from monitor.web.processes import Processes, ProcessPages
 from monitor.web.questions import (
     ACTS,
     Act,
     Ask,
+    IfPolicies,
     OfJob,
     OfOperator,
     OfProcesses,
@@ -126,7 +128,7 @@ class Shown:
     """Job on a page.
 
     `key` is its name in addresses, `store` that of its store for people. `ask(question)` answers a question about the job
-    where the job's state is; `history` has its past.
+    where the job's state is; `history` has its past, `processes` its processes.
     """
 
     key: str
@@ -135,6 +137,7 @@ class Shown:
     hub: Hub
     ask: Ask
     history: History | None = None
+    processes: Processes | None = None
 
 
 def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
@@ -224,13 +227,14 @@ class _Pages:
         self._title = job.title
         self._site = site
         self._history = job.history
+        self._processes = ProcessPages(job.hub, job.processes, site.acts)
         self._earlier = Hub()
         """Drawings of the last plan of the past that is not the present one."""
         self._reading = asyncio.Semaphore(_MOST_READING)
         self._asked: dict[type[Question], tuple[float, asyncio.Future[bytes]]] = {}
         """Shared questions of all pages, with their times."""
 
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[BaseRoute]:
         """All addresses of a job, below its own."""
         return [
             Route("/", self.index),
@@ -245,6 +249,7 @@ class _Pages:
             Route("/api/processor/{operator}/{worker}", self.processor),
             Route("/api/why/{operator}/{worker}", self.why),
             Route("/api/whatif", self.whatif, methods=["POST"]),
+            Route("/api/policies", self.policies, methods=["POST"]),
             Route("/api/spacetime", self.spacetime),
             Route("/api/processes", self.processes),
             Route("/api/act", self.act, methods=["POST"]),
@@ -253,6 +258,7 @@ class _Pages:
             Route("/api/compare", self.compare),
             Route("/api/epoch/{epoch}", self.epoch),
             Route("/metrics", self.metrics),
+            *self._processes.routes(),
         ]
 
     # Files
@@ -305,7 +311,7 @@ class _Pages:
                 "tree": hub.tree,
                 "bars": BARS,
                 "several": self._site.several,
-                "acts": ACTS if self._site.acts else (),
+                "acts": (*ACTS, "stacks") if self._site.acts else (),
                 "plan": hub.plan,
                 "history": self._history is not None,
             }
@@ -494,6 +500,20 @@ class _Pages:
             raise HTTPException(400, f"ask for at most {_MOST_NAMES} names at a time")
         return await self._answered(request, WhatIf(tuple(failed)))
 
+    async def policies(self, request: Request) -> Response:
+        _must_be_json(request)
+        try:
+            policies = msgspec.json.decode(await _body(request), type=dict[str, dict[str, str]])["policies"]
+        except (msgspec.DecodeError, KeyError, RecursionError, UnicodeDecodeError) as error:
+            raise HTTPException(400, 'ask {"policies": {"REGION": "Batch(log_outputs=True)"}}') from error
+        if not 0 < len(policies) <= _MOST_NAMES:
+            raise HTTPException(400, f"ask for the policies of at least one region, and at most {_MOST_NAMES}")
+        past = await self._at(request)
+        if past is None:
+            return _answer(await self._ask(IfPolicies(policies)))
+        layout = msgspec.msgpack.decode(await self._ask(IfPolicies(policies, plan=True)), type=Layout)
+        return _json(await asyncio.to_thread(past.compared, policies, layout))
+
     async def processes(self, request: Request) -> Response:
         return _answer(await self._ask(OfProcesses()))
 
@@ -505,7 +525,7 @@ class _Pages:
             act = msgspec.json.decode(await _body(request), type=_Order)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise HTTPException(400, f'say {{"what": one of {", ".join(ACTS)}, "worker": 1}}') from error
-        return _answer(await self._ask(Act(act.what, act.worker)))
+        return _answer(await self._ask(Act(act.what, act.worker, act.copy)))
 
 
 def _layout(hub: Hub) -> Layout:
@@ -533,6 +553,7 @@ class _Order(msgspec.Struct):
 
     what: str
     worker: int = -1
+    copy: int = 0
 
 
 def _must_be_json(request: Request) -> None:

@@ -34,7 +34,7 @@ class CutTimes:
                 self._sums[each.field, each.group] = each.sum
 
     def kept(self) -> tuple[Histogram, ...]:
-        """All of it, for the history."""
+        """All times of cuts, for the history."""
         return tuple(Histogram(*key, tuple(counts), self._sums[key]) for key, counts in sorted(self._counts.items()))
 
     def happened(self, event: TimelineEvent) -> None:

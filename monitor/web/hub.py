@@ -47,7 +47,7 @@ class Drawn:
     across: dict[str, Any]
     """Picture from left to right."""
     rows: list[RowPlace]
-    """Rows of the space-time picture."""
+    """Operators and groups of them down the space-time picture."""
 
 
 class Hub:

@@ -8,7 +8,7 @@ Whatever neither has is None: unknown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -17,18 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 from monitor.coordination.options import Options
+from monitor.explain.measured import Window
+from monitor.explain.policy import compare
 from monitor.explain.verdict import OVER, Occurrence
 from monitor.explain.what_if import restart, targets
 from monitor.history.archive import NEAR, Archive, Gone, Moment
 from monitor.history.frames import OPERATOR, PRESENCES, WORKER, Frame
 from monitor.history.scales import COUNT, ENDED, RATE, SHARE, SIZE, UNKNOWN
 from monitor.web.fold import Folding
-from monitor.web.questions import Done, Question, WhatIf, Why, WrongQuestion, answer_at_once, why
+from monitor.web.questions import OVER_POLICIES, Done, Question, WhatIf, Why, WrongQuestion, answer_at_once, why
 from monitor.web.recent_events import MOST_EVENTS, ROUTINE
 from monitor.web.view import Observation, Row, View
 from recovery.errors import NoSolutionError
 from recovery.layout import Layout
 from recovery.metadata import NEVER
+from recovery.place import Place
 from recovery.protocol import END, Observed
 
 Table = npt.NDArray[np.int64]
@@ -133,6 +136,9 @@ class PastJob:
         self.frame = moment.frame
         self.verdict = moment.verdict()
         self._view: View | None = None
+        self._window = Window(self.layout)
+        for each in seen:
+            self._window.take(each.told)
         if seen and abs(seen[-1].at * 1000 - self.frame.at) < NEAR:
             self._view = View(self.layout)
             for each in seen:
@@ -168,6 +174,18 @@ class PastJob:
         except NoSolutionError as error:
             raise WrongQuestion(str(error), 409) from error
 
+    def if_policies(self, policies: Mapping[str, str], done: Callable[[Layout | str], None]) -> None:
+        """Refuse the question: the page asks the running job for the layout."""
+        raise WrongQuestion(OVER_POLICIES, 503)
+
+    def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
+        """Changes by these policies then, by rates of the half minute before."""
+        options = self.options
+        assert options is not None
+        told = {w: said for w, (_, said) in self.told.items()}
+        seen = self.observe()
+        return compare(policies, layout, options, told, self._window.rates(), seen.exposure if seen is not None else ())
+
     # ------------------------------------------------------------------------------------------ what is shown
 
     @property
@@ -187,7 +205,7 @@ class PastJob:
         return found
 
     def workers(self) -> list[list[Any]]:
-        """Row for each worker; see `View.workers`."""
+        """Row for each place; see `View.workers`."""
         if self._view is not None and self.moment.running:
             return self._view.workers()
         of, top = self.frame.workers, self.frame.number("top") or 0
@@ -197,15 +215,16 @@ class PastJob:
         for w in range(of.shape[1]):
             presence, code = int(of[_OF_WORKER["presence"], w]), int(of[_OF_WORKER["lag"], w])
             running = self.moment.running
+            known = running and w < self.layout.workers  # copies have no numbers of their own
             found.append(
                 [
                     "gone" if not running else PRESENCES[presence] if presence < len(PRESENCES) else "unknown",
                     int(of[_OF_WORKER["incarnation"], w]) + 256 * int(of[_OF_WORKER["incarnation_high"], w]),
                     int(of[_OF_WORKER["failures"], w]),
                     -1 if code == ENDED else None if code == UNKNOWN else max(0, top - int(lag[w])),
-                    _number(rate[w]) if running else None,
-                    _number(busy[w], 2) if running else None,
-                    _number(age[w]) if running else None,
+                    _number(rate[w]) if known else None,
+                    _number(busy[w], 2) if known else None,
+                    _number(age[w]) if known else None,
                 ]
             )
         return found
@@ -318,7 +337,7 @@ class PastJob:
             for n, event in events
         ]
 
-    def act(self, what: str, worker: int) -> str:
+    def act(self, what: str, place: Place) -> str:
         """Refuse an order."""
         raise WrongQuestion("a moment of the past takes no orders", 400)
 
@@ -419,7 +438,7 @@ def points_of(archive: Archive, since: int, until: int, most: int) -> list[dict[
 
 
 _STATES = ("began", "resumed", "stuck", "moves", "slow", "error", "failed", "stopped", "killed", "finished")
-MARKS = frozenset((*_STATES, "failure", "restored", "caught_up", "monitor"))
+MARKS = frozenset((*_STATES, "failure", "restored", "caught_up", "gap", "monitor"))
 """Kinds of events marked beside the moments."""
 
 MOST_MARKS = 2000

@@ -33,6 +33,10 @@ class Reports:
         """Time of each group's last made cut."""
         self._size = 0
         """Bytes of the segment last written."""
+        self.segments = self.bytes = 0
+        """Segments written, and their bytes."""
+        self.durable = self._put_at = 0.0
+        """Seconds until these were durable, all together, and the time of the last put."""
         self._joins_when_noted = False
         self._kept_here: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """Channels within this worker, by group and depth of the receiver.
@@ -59,13 +63,13 @@ class Reports:
         own.report(self.joining(own.alive, own.phase in (WorkerPhase.DRAINING, WorkerPhase.DRAINED)))
         self._reported_at = float("-inf")  # it has not heard how far this worker is; what was complete stays so
         if own.phase == WorkerPhase.RELEASED:
-            own.report(Released(own.index))
+            own.report(Released(own.place))
 
     def joining(self, alive: bool, paused: bool) -> Join:
         """Announcement of this worker, with the options of its store."""
         own = self._own
         generation, durable = own.checkpoints.generation, own.checkpoints.durable()
-        return Join(own.index, own.incarnation, generation, alive, own.layout, durable, paused)
+        return Join(own.place, own.incarnation, generation, alive, own.layout, durable, paused)
 
     # ------------------------------------------------------------------------------------------ completion
 
@@ -90,7 +94,7 @@ class Reports:
         if upto != own.completion.reported or own.now - self._reported_at >= HEARTBEAT_SECONDS:
             own.completion.reported = upto
             self._reported_at = own.now
-            own.report(Completed(own.index, own.worker.generation, upto))
+            own.report(Completed(own.place, own.worker.generation, upto))
 
     # ------------------------------------------------------------------------------------------ the store
 
@@ -117,6 +121,8 @@ class Reports:
         if segment is not None:
             self.sealed = gathered
             self._size = sum(memoryview(part).nbytes for part in segment[1])
+            self.segments, self.bytes = self.segments + 1, self.bytes + self._size
+            self._put_at = self._own.now
             self._own.effects.append(Put(*segment))
         else:  # what they tell of was durable before
             self._send(gathered)
@@ -124,6 +130,7 @@ class Reports:
     def stored(self, name: str) -> list[Durable]:
         """Record a durable segment; return its cuts, to release before `send_sealed`."""
         self._own.effects += map(Delete, self._own.journal.stored(name))
+        self.durable += self._own.now - self._put_at
         self._own.checkpoints.forget_decisions()
         return [report for report in self.sealed if isinstance(report, Durable)]
 

@@ -236,6 +236,8 @@ class Forest:
         """Largest bound up to `most` admitted for p by an edge and its neighbour's bound."""
         edge = self._edges[index]
         at = self._value[neighbour]
+        if out and edge.lossy:
+            return most
         if not self._chains[p]:
             if self._identity[index]:
                 return min(prefix(at), most)

@@ -173,7 +173,7 @@ class WatermarkSolver:
         return self._forest.value(processor)
 
     def values(self) -> list[Bound]:
-        """All low-watermarks."""
+        """Low-watermarks of all processors."""
         return [self._forest.value(p) for p in range(len(self._kinds))]
 
     @property

@@ -17,7 +17,7 @@ memory (`Live.kept`). And f(q) may be ahead of φ(d)(f(src)) on an edge that is 
 the same as before: `repeats`. Then f_n(p) ⊆ f(p) ∪ repeats(p), and is another bound than f(p).
 
 Where what is done again is sent `anew`, at times that its receivers have not completed, φ of the edge is ⊤ at every bound:
-only D̄ binds both ends, so that nothing is lost.
+only D̄ binds both ends, so that nothing is lost. On a `lossy` edge φ binds them, and D̄ only a living sender.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from recovery.metadata import (
     Bound,
     depth_of,
     everything,
+    image,
     inverse,
     meet,
     nothing,
@@ -72,6 +73,11 @@ class PhysicalEdge:
     """True if the source sends redone work at times new to the target.
 
     So the target keeps whatever it has.
+    """
+    lossy: bool = False
+    """True if D̄ = ∅ on it: a failed source makes nothing again for the target.
+
+    A living one does, as far as its memory reaches.
     """
 
     @property
@@ -135,7 +141,7 @@ Restorable: TypeAlias = AnyFrontier | CheckpointChain | Live
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Chosen frontiers."""
+    """Rollback and notification frontiers chosen by the solver."""
 
     frontiers: list[Bound | None]
     """f(p) of every processor; LIVE for ⊤."""
@@ -289,6 +295,11 @@ class _Descent:
                 held = processors[p].upto  # type: ignore[union-attr]  # only Live is live
             else:
                 held = bound
+            if edge.lossy:
+                if not isinstance(sender, Live):
+                    continue
+                if sender.floor is not None:
+                    held = union(held, image(edge.summary, sender.floor))
             if self.live[r]:
                 assert isinstance(sender, Live)
                 if not within(sender.discards[edge.port], held) and not _remembers(sender, index, held):

@@ -93,13 +93,13 @@ class Followers:
                 each.publish(observation)
 
     def finish(self, last: Observation) -> None:
-        """Show all the end of the job, then leave them."""
+        """Send the end of the job to all pages, then close their connections."""
         for each in tuple(self._all):
             each.finish(last)
         self.close()
 
     def close(self) -> None:
-        """Leave all."""
+        """Close the connections of all pages, and the door for further ones."""
         for each in tuple(self._all):
             each.close()
         if self._listener.fileno() >= 0:
@@ -123,7 +123,7 @@ class Followers:
 
 
 class _Follower:
-    """One connection."""
+    """Connection of one page."""
 
     def __init__(self, all_of_them: Followers, selector: selectors.BaseSelector, sock: socket.socket) -> None:
         self.looking = Looking(0, ())
@@ -161,7 +161,7 @@ class _Follower:
         self.close()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection of this page."""
         sock, self._sock = self._sock, None
         if sock is not None:
             self._selector.unregister(sock)

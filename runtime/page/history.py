@@ -61,7 +61,7 @@ class HistoryFiles:
             return job
 
     def _read(self) -> Archive:
-        """Archive of all present files."""
+        """Recorded history of the job, from the files of its folder."""
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
@@ -114,7 +114,7 @@ def _wanted(names: Collection[str]) -> list[str]:
 
 
 def observations(archive: Archive, moment: int) -> list[Observation]:
-    """Full observations until a moment; none if one of them cannot be read."""
+    """Recorded observations until a moment, whole; none if one is unreadable."""
     reader = DifferenceReader()
     found = []
     try:

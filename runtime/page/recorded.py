@@ -6,8 +6,8 @@ The journals stay as they are.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from monitor.coordination.records import OWNER, KeptEvent, Record, SavedJob, dec
 from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.verdict import Judge, Verdict
 from monitor.explain.what_if import restart
-from monitor.web.questions import Done, WrongQuestion
+from monitor.web.questions import OVER_POLICIES, Done, WrongQuestion
 from monitor.web.view import Observation, WorkerView
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.records import key_of, record_of
@@ -24,6 +24,7 @@ from recovery.errors import NoSolutionError
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import NEVER, Xi
+from recovery.place import Place, journal_of, places
 from recovery.protocol import END, ROWS, Observed
 from recovery.store.identity import store_id
 from recovery.store.interface import Store
@@ -60,7 +61,7 @@ class KeptJob:
                 tuple(min(cuts[worker][0], NEVER) for cuts in self.options.last_cuts())
                 for worker in range(self.layout.workers)
             ),
-            workers=tuple(WorkerView("not running", -1, 0) for _ in range(self.layout.workers)),
+            workers=tuple(WorkerView("not running", -1, 0) for _ in places(self.layout.workers)),
             told=dict(self.told),
             verdict=self.verdict,
             live=False,
@@ -68,7 +69,7 @@ class KeptJob:
 
     settings: ClassVar[dict[str, str]] = {}
 
-    def act(self, what: str, worker: int) -> str:
+    def act(self, what: str, place: Place) -> str:
         """Refuse an order: nothing runs."""
         raise WrongQuestion("the job is over: there is nothing to carry out an order", 503)
 
@@ -81,6 +82,14 @@ class KeptJob:
             done(restart(self.options))
         except NoSolutionError as error:
             raise WrongQuestion(str(error), 409) from error
+
+    def if_policies(self, policies: Mapping[str, str], done: Callable[[Layout | str], None]) -> None:
+        """Refuse the question: nobody has the program."""
+        raise WrongQuestion(OVER_POLICIES, 503)
+
+    def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
+        """Refuse the question: nothing is measured."""
+        raise WrongQuestion(OVER_POLICIES, 503)
 
 
 class RecordedJob(KeptJob):
@@ -120,7 +129,7 @@ class RecordedJob(KeptJob):
             table[_AT["logged"], sender[edge]] += len(entries)
             table[_AT["logged_bytes"], sender[edge]] += sum(memoryview(entry.payload).nbytes for entry in entries)
         generation = self.saved.decision.generation if self.saved.decision is not None else 0
-        return Observed(worker, generation, table.tobytes(), 0, 0, None)
+        return Observed(Place(worker), generation, table.tobytes(), 0, 0, None)
 
 
 def judge_of(saved: SavedJob) -> Judge:
@@ -145,7 +154,7 @@ def _persisted(store: Store, identity: bytes, layout: Layout, worker: int, recor
 
     As `recovery.agent.Agent.open` reads them.
     """
-    owner = f"worker-{worker:03d}"
+    owner = journal_of(worker)
     found = survey(store, owner, identity)
     read = [(meta, [(record_of(each.head), each.payload) for each in sections]) for meta, sections in found.read()]
     last = {key_of(record): meta.number for meta, records in read for record, _ in records}

@@ -6,6 +6,7 @@ Part of the monitor, beside the coordinator. While no page is open workers are a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +18,14 @@ from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import Busy
 from monitor.coordination.workers import JobPhase
 from monitor.explain.exposure import Danger
+from monitor.explain.measured import Window
+from monitor.explain.policy import compare
 from monitor.explain.verdict import OVER
 from monitor.explain.what_if import targets
 from monitor.web.questions import ACTS, Done, WrongQuestion
 from monitor.web.view import Gone, Observation, WorkerView, counted
+from recovery.layout import Layout
+from recovery.place import Place
 from recovery.protocol import Observe, Observed, ToWorker
 from runtime.page.exposing import Exposing
 
@@ -41,25 +46,30 @@ class WatchedJob:
     Args:
         coordinator: of the job.
         ask: passes a question on to it.
-        send: passes a message on to a worker.
+        send: passes a message on to the process at a place.
         clock: gives seconds since 1970, and does not go back.
         before: events that earlier monitors have noted.
         settings: effective options of the job.
         acts: carries out an order, by its name, and says so in words.
+        propose: asks for the layout of the program with other policies, by number; `proposed` gets it.
     """
 
     def __init__(
         self,
         coordinator: Coordinator,
         ask: Callable[[Asked], None],
-        send: Callable[[int, ToWorker], None],
+        send: Callable[[Place, ToWorker], None],
         clock: Callable[[], float],
         before: Iterable[KeptEvent] = (),
         settings: dict[str, str] | None = None,
-        acts: Mapping[str, Callable[[int], str]] | None = None,
+        acts: Mapping[str, Callable[[Place], str]] | None = None,
+        propose: Callable[[int, dict[str, str]], None] | None = None,
     ) -> None:
         self.settings = settings or {}
         self._acts = acts or {}
+        self._propose = propose
+        self._proposals: dict[int, Callable[[Layout | str], None]] = {}
+        self._window = Window(coordinator.layout)
         self.coordinator = coordinator
         self.clock = clock
         self._ask = ask
@@ -78,11 +88,11 @@ class WatchedJob:
     def hear(self, message: Observed) -> None:
         """Store a worker's observation, unless its process was replaced.
 
-        One with tables of other sizes is left out.
+        One with tables of other sizes is left out, and that of a copy, which does the same work once more.
         """
-        if not message.fits(len(self.coordinator.layout.processors)):
+        if not message.fits(len(self.coordinator.layout.processors)) or not message.place.at_work:
             return
-        worker, before = message.worker, self._told.get(message.worker)
+        worker, before = message.place.worker, self._told.get(message.place.worker)
         if before is not None and message.incarnation < before[1].incarnation:
             return
         if before is not None and message.incarnation > before[1].incarnation:
@@ -90,6 +100,7 @@ class WatchedJob:
             records = np.frombuffer(gone.records, np.int64) + counted(last.numbers).ravel()
             self._gone[worker] = Gone(gone.read + last.read, gone.written + last.written, records.tobytes())
         self._told[worker] = self.clock(), message
+        self._window.take({worker: self._told[worker]})
 
     def expose(self) -> tuple[Danger, ...]:
         """Compute the exposure anew."""
@@ -100,7 +111,8 @@ class WatchedJob:
 
     def hear_busy(self, message: Busy) -> None:
         """Take the last known numbers of a worker in a long turn."""
-        self._busy[message.worker] = message
+        if message.place.at_work:
+            self._busy[message.place.worker] = message
 
     def look(self, now: float, sampled: bool, closely: Sequence[int] = ()) -> None:
         """Ask workers for observations, in detail for those in `closely`.
@@ -111,8 +123,8 @@ class WatchedJob:
         if now >= self._ask_due or wanted != self._asked:
             self._ask_due, self._asked = now + _ASK_SECONDS, wanted
             every = SECOND if sampled else EVERY_SECONDS
-            for status in self.coordinator.workers:
-                self._send(status.worker, Observe(every, _LEASE_SECONDS, wanted[1], sampled))
+            for status in self.coordinator.workers.at_work():
+                self._send(status.place, Observe(every, _LEASE_SECONDS, wanted[1], sampled))
 
     def answered(self, effect: Answered) -> None:
         """Deliver the coordinator's answer to a question."""
@@ -154,12 +166,12 @@ class WatchedJob:
             gone=dict(self._gone),
         )
 
-    def act(self, what: str, worker: int) -> str:
+    def act(self, what: str, place: Place) -> str:
         """Carry out an order of a reader."""
         act = self._acts.get(what)
         if act is None:
             raise WrongQuestion(f"an order is one of {', '.join(ACTS)}", 400)
-        return act(worker)
+        return act(place)
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         """Ask for the consequences of failures; `done` gets the answer later."""
@@ -167,3 +179,23 @@ class WatchedJob:
         self._asked_so_far += 1
         self._questions[self._asked_so_far] = done
         self._ask(Asked(self._asked_so_far, places))
+
+    def if_policies(self, policies: Mapping[str, str], done: Callable[[Layout | str], None]) -> None:
+        """Ask the process with the program; `done` gets the answer later."""
+        if self._propose is None:
+            raise WrongQuestion("nobody here has the program", 503)
+        self._asked_so_far += 1
+        self._proposals[self._asked_so_far] = done
+        self._propose(self._asked_so_far, dict(policies))
+
+    def proposed(self, number: int, found: Layout | str) -> None:
+        """Deliver a layout, or why there is none."""
+        done = self._proposals.pop(number, None)
+        if done is not None:
+            done(found)
+
+    def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
+        """Changes by these policies, by rates of the last half minute."""
+        leads = self.coordinator
+        told = {w: said for w, (_, said) in self._told.items() if said.generation == leads.generation}
+        return compare(policies, layout, leads.options, told, self._window.rates(), self._exposure)

@@ -21,7 +21,7 @@ from timely.worker.worker import Worker
 
 
 class PreparedRecovery:
-    """Recovery prepared in a process before its worker is known."""
+    """Recovery prepared in a process before its place is known."""
 
     def __init__(self, plan: Plan, where: StoreTask, limits: Limits) -> None:
         self._plan, self._where, self._limits = plan, where, limits
@@ -34,22 +34,23 @@ class PreparedRecovery:
         obey: Callable[[list[ToChild]], None],
         tell: Callable[[FromChild], None],
     ) -> tuple[Worker, Callable[[Session], RecoveryDriver]]:
-        """Take over the journal of a worker; returns the worker and a driver factory.
+        """Take over the journal of a place; returns its worker and a driver factory.
 
         What earlier incarnations left half done is removed. `obey` gets the supervisor's messages, before the worker
         acts on those the monitor has sent meanwhile. Raises StoreGone.
         """
-        where = self._where
+        where, owner = self._where, begin.place.journal
+        assert owner is not None, f"{begin.place} has no journal to take over"
         store, _ = opened_again(where.address, where.id)
-        journal, found, warnings = take_over(store, f"worker-{begin.place.worker:03d}", where.id, begin.incarnation)
+        journal, found, warnings = take_over(store, owner, where.id, begin.incarnation)
         for warning in warnings:
             tell(Note(warning))
         client = ThreadedStore(store)
         for name in found.leftovers:
             client.delete(name)
         monitor = SocketMonitorLink(where.monitor, lambda: obey(control.read()), (control.sock.fileno(),), where.token)
-        of = self._plan, self._layout, begin.place.worker, begin.incarnation
-        agent = Agent(*of, journal, found.read(), self._limits.bytes, where.patience)
+        of = self._plan, self._layout, begin.place, begin.incarnation
+        agent = Agent(*of, journal, found.read(), self._limits.bytes, where.patience, where.copies)
         return agent.worker, partial(
             RecoveryDriver,
             agent=agent,

@@ -27,6 +27,8 @@ class StoreTask:
     They do so where much waits for the monitor.
     """
     token: bytes = b""
+    copies: int = 1
+    """Processes of each worker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from monitor.coordination.records import OWNER
+from recovery.place import journal_of
 from recovery.store.address import StoreAddress
 from recovery.store.identity import NAME, make_store_id
 from recovery.store.interface import StoreError
@@ -50,7 +51,7 @@ class JobStore:
             raise StoreError(
                 f"the store {address} has a job that runs on {kinds[not alone]}: run it so, or choose another store"
             )
-        surveys = [survey(store, owner, self.id) for owner in (OWNER, *(f"worker-{w:03d}" for w in range(workers)))]
+        surveys = [survey(store, owner, self.id) for owner in (OWNER, *map(journal_of, range(workers)))]
         self._incarnation = max((found.newest.incarnation for found in surveys if found.newest is not None), default=0)
         self._stop_request = self.folder.stop_request
         self._stop_request.unlink(missing_ok=True)

@@ -46,7 +46,7 @@ class Recorder(Protocol):
         """
 
     def resulted(self, processor: int, time: Time, result: Any) -> None:
-        """Called before the result of a job started at `time` is handled."""
+        """Called with the result of an operator's job, before the operator gets it."""
 
     def held(self, processor: int, event: Time, time: Time, diff: int) -> None:
         """Called for each capability retained (+1) or released (-1) by an event."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from libraries.spark.daemon import sail_server
-from libraries.spark.daemon.output import Output
+from libraries.spark.daemon.output import ProcessOutput
 from libraries.spark.protocol import (
     FOLDER,
     FromDaemon,
@@ -43,7 +43,7 @@ class Owned:
     """Spark owned by the daemon, with the output of its processes."""
 
     def __init__(self) -> None:
-        self.printed = Output()
+        self.printed = ProcessOutput()
         self._output, self.input = os.pipe()
         os.set_blocking(self._output, False)
         with suppress(OSError, AttributeError):
@@ -86,13 +86,13 @@ class Owned:
                 self.printed.add(data)
 
     def end(self) -> None:
-        """End it, unless it has ended."""
+        """End the process, unless it has ended."""
         if not self.ended:
             self.ended = True
             self.let_go()
 
     def let_go(self) -> None:
-        """Close its pipes."""
+        """Close the pipes of the process."""
         os.close(self._output)
         os.close(self.input)
 
@@ -186,7 +186,7 @@ class OwnedProcess(Owned):
             super().end()
 
     def end(self) -> None:
-        """Kill it unless it has ended, and remove its files."""
+        """Kill the process unless it has ended, and remove its files."""
         if not self.ended:
             self.process.kill()
             self.process.wait()

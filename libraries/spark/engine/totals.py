@@ -166,7 +166,7 @@ class _Part:
         return [quoted(half + self._name) for half in halves]
 
     def of_rows(self) -> Iterator[tuple[str, str]]:
-        """Its columns, with SQL to compute them from rows."""
+        """Columns of an aggregate, with SQL to compute them from rows."""
         match self.kind:
             case "rows":
                 values = ["count(1)"]
@@ -184,7 +184,7 @@ class _Part:
         return zip(self.names, values, strict=True)
 
     def combined(self, over: str) -> Iterator[tuple[str, str]]:
-        """Its columns, with SQL to combine them over epochs, by group or in window `over`."""
+        """Columns of an aggregate, with SQL to combine them over epochs or in `over`."""
         for name in self.names:
             yield name, self._least_or_greatest(name, over) if self.kind in ("min", "max") else f"sum({name}){over}"
 

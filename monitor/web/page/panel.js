@@ -2,15 +2,16 @@
 
 import { ask } from "./live.js";
 import { Checkpoints } from "./checkpoints.js";
+import { Errors } from "./errors.js";
 import { Members, membersTable } from "./members.js";
 import { Processes } from "./processes.js";
 import { at_moment, choose, state } from "./state.js";
-import { bound, bytes, clock, count, dated, epochOr, html, linked, moment, morph, seconds, some, wordsOf, zone } from "./words.js";
+import { bound, bytes, clock, count, dated, epochOr, html, linked, moment, morph, placeAt, placeOf, seconds, some, wordsOf, zone } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error", "stuck", "killed", "monitor", "page"]);
 /** @type {{[kind: string]: (event: any) => string}} */
 const KINDS = {
-  failure: (event) => `worker ${event.worker} failed: ${event.reason}`,
+  failure: (event) => `${placeOf(event)} failed: ${event.reason}`,
   failed: (event) => `the job failed: ${event.reason}`,
   error: (event) => event.text,
   began: (event) => `the job begins, with ${some(event.workers, "worker")}`,
@@ -20,11 +21,12 @@ const KINDS = {
   killed: (event) => `the job was killed, some time after ${clock(event.last)}: nothing says why`,
   monitor: (event) => event.text,
   page: (event) => event.text,
-  note: (event) => `worker ${event.worker}: ${event.text}`,
+  note: (event) => `${placeOf(event)}: ${event.text}`,
   round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
   restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
   caught_up: (event) => `all is as far again as before the failure, ${seconds(event.seconds)} after that`,
+  gap: (event) => `${event.output} is incomplete ${event.first === null ? "at the end" : `from epoch ${event.first}`}${event.last === null ? " on" : ` to ${event.last}`}`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
@@ -82,6 +84,8 @@ export class Panel {
     this.rollbacks = rollbacks;
     /** @type {import("./moments.js").Moments | null} */
     this.moments = null;
+    /** @type {import("./policies.js").OtherPolicies | null} */
+    this.policies = null;
     this.root = root;
     this.job = job;
     this.whatif = whatif;
@@ -103,6 +107,7 @@ export class Panel {
     this.members = new Members();
     this.cuts = new Checkpoints(job);
     this.processes = new Processes(job, () => this.show());
+    this.errors = new Errors(() => this.show());
     /** Called when an answer has come. */
     this.answered = () => {};
     /** Parts above all others. */
@@ -123,7 +128,8 @@ export class Panel {
 
   /** Show what is chosen now. */
   show() {
-    if (this.whatif.on) this.put(this.whatif.panel(this.job));
+    if (this.policies?.on) this.put(this.policies.panel());
+    else if (this.whatif.on) this.put(this.whatif.panel(this.job));
     else if (this.rollbacks.on) this.put(this.rollbacks.panel());
     else if (state.cut !== null) this.put(this.cuts.panel(this.events));
     else if (this.node && this.node.operator === null) this.put(this.group(this.node));
@@ -162,12 +168,12 @@ export class Panel {
       this.show();
       return;
     }
-    if (!this.whatif.on && !this.rollbacks.on && this.operator === operator) this.put(this.details());
+    if (!this.whatif.on && !this.policies?.on && !this.rollbacks.on && this.operator === operator) this.put(this.details());
   }
 
   overview() {
-    const rows = this.workers.map(([presence, , failures, newest, rate, busy, age], worker) =>
-      html("tr", {}, html("td", {}, `worker ${worker}`), html("td", {}, this.lost ? "unknown" : presence), html("td", {}, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
+    const rows = this.workers.map(([presence, , failures, newest, rate, busy, age], at) =>
+      html("tr", {}, html("td", {}, placeAt(at, this.job.workers)), html("td", {}, this.lost ? "unknown" : presence), html("td", {}, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
     );
     const bad = this.events.filter(isBad);
     const recent = gathered(this.events);
@@ -181,6 +187,8 @@ export class Panel {
       html("table", { class: "tight" }, html("tr", {}, ["", "", "epoch", "records/s", "busy", "failed", "heard"].map((text) => html("th", {}, text))), rows),
       this.job.promises.length ? html("h3", {}, "Outputs under failures") : "",
       this.promises(),
+      html("h3", {}, "Policies"),
+      html("table", { class: "tight" }, [...this.job.regions, { name: "", policy: "" }].map((each) => html("tr", {}, html("td", {}, each.name || "in no region"), html("td", {}, each.policy), html("td", {}, this.policies?.button(each.name) ?? "")))),
       html("h3", {}, "Held"),
       html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, this.totals.kept === null ? "–" : `${bytes(this.totals.kept)}, ${Math.round(100 * (this.totals.covered ?? 0))} % of the epochs since the last cut`)),
       ...this.processes.list(),
@@ -188,8 +196,7 @@ export class Panel {
       ...this.cuts.list(this.events),
       this.verdict?.trace ? html("h3", {}, "Traceback") : "",
       this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
-      bad.length ? html("h3", {}, "Failures and errors") : "",
-      bad.length ? this.list(bad.slice(-8)) : "",
+      ...this.errors.list(bad, (name) => this.named(name)),
       html("h3", { title: `Times are of the zone ${zone()}` }, `What happened (${zone()})`),
       recent.length ? this.list(recent.slice(-40)) : html("p", { class: "soft" }, "Nothing yet."),
     ];
@@ -257,7 +264,7 @@ export class Panel {
     const kept = info.history ? "every event that is delivered" : info.chain ? "checkpoints" : "nothing: it is made again from its input";
     const pairs = [
       ["policy", info.policy],
-      ["region", info.region ?? "–"],
+      ["region", [info.region ?? "–", " ", this.policies?.button(info.region) ?? ""]],
       ["scope", info.scope.join(" / ") || "–"],
       ["persists", kept],
       ...this.job.promises.filter((promise) => promise.output === info.name).map((promise) => ["under failures", grades(promise)]),
