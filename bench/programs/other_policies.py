@@ -136,7 +136,8 @@ def main(seconds: float, folder: Path) -> None:
     found = {}
     for number, choice in enumerate(CHOICES):
         found[choice] = measure(choice, folder / str(number), seconds)
-        print(json.dumps({"choice": choice, **found[choice][0]}), flush=True)
+        measured, predicted = found[choice]
+        print(json.dumps({"choice": choice, "measured": measured, "predicts": predicted}), flush=True)
     for before, after in PAIRS:
         predicted, measured = found[before][1][after], found[after][0]
         errors = {name: predicted[name] / measured[name] - 1 for name in measured if measured[name]}
