@@ -47,12 +47,11 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"copy {self.copy} of worker {self.worker}" if self.copy else f"worker {self.worker}"
 
-<<<<<<< HEAD
     @property
     def key(self) -> str:
         """Name for files and addresses: worker-3, or worker-3.1 for a copy."""
         return f"worker-{self.worker}.{self.copy}" if self.copy else f"worker-{self.worker}"
-=======
+
 
 def places(workers: int, copies: int = 1) -> tuple[Place, ...]:
     """All places of a job: those at work, by worker, then each further copy.
@@ -66,4 +65,3 @@ def places(workers: int, copies: int = 1) -> tuple[Place, ...]:
 def journal_of(worker: int) -> str:
     """Owner of a worker's journal, as segments name it."""
     return f"worker-{worker:03d}"
->>>>>>> main

@@ -156,14 +156,10 @@ class Coordinator(JobState):
         """Account of the present rollback, until all have caught up."""
         self._expected: Mapping[int, tuple[Danger, Fate]] = {}
         """Expected cost and fate of the death of each worker."""
-<<<<<<< HEAD
-        self._words: dict[int, str] = {}
-        self._output: dict[int, str] = {}
-        """Last note of each worker."""
-=======
         self._words: dict[Place, str] = {}
         """Last note of the process at each place."""
->>>>>>> main
+        self._output: dict[Place, str] = {}
+        """Last lines of output of the lost process at each place."""
         self._behind: list[list[Bound]] | None = None
         self._ran_here = bool(settings.instead)
         """True if the job has run before in this run, so that a round is no start."""
@@ -212,17 +208,10 @@ class Coordinator(JobState):
                 self._on_heard(message, incarnation)
             case Ticked():
                 self._on_ticked()
-<<<<<<< HEAD
             case Lost(place, incarnation, reason, output):
-                self._on_lost(place.worker, incarnation, reason, output)
-            case ProgramFailed(worker, text, processor, trace):
-                self._note("error", {"worker": worker, "text": text, "processor": processor, "trace": trace}, -math.inf)
-=======
-            case Lost(place, incarnation, reason):
-                self._on_lost(place, incarnation, reason)
+                self._on_lost(place, incarnation, reason, output)
             case ProgramFailed(place, text, processor, trace):
                 self._note("error", {**place.fields, "text": text, "processor": processor, "trace": trace}, -math.inf)
->>>>>>> main
             case Stopping(by):
                 self._note("stopped", {"by": by}, -math.inf)
             case Busy():
@@ -311,19 +300,11 @@ class Coordinator(JobState):
         elif isinstance(message, CurrentMemory | Cost | Unanswered) and message.generation == self.generation:
             self._effects += self._questions.hear(message)
 
-<<<<<<< HEAD
-    def _on_lost(self, worker: int, incarnation: int, reason: str, output: str = "") -> None:
-        if worker not in self.workers or self.workers[worker].has_lost(incarnation):
-            return  # none of the job, or an earlier process, which is accounted for
-        status = self.workers[worker]
-        status.incarnation, self._output[worker] = incarnation, output
-=======
-    def _on_lost(self, place: Place, incarnation: int, reason: str) -> None:
+    def _on_lost(self, place: Place, incarnation: int, reason: str, output: str = "") -> None:
         if place not in self.workers or self.workers[place].has_lost(incarnation):
             return  # none of the job, or an earlier process, which is accounted for
         status = self.workers[place]
-        status.incarnation = incarnation
->>>>>>> main
+        status.incarnation, self._output[place] = incarnation, output
         self._lose([(status, reason)])
 
     def _on_ticked(self) -> None:
@@ -473,19 +454,11 @@ class Coordinator(JobState):
             self._account = RollbackAccount(self.layout, self.options.upto, self._now, self._expected)
         for status, reason in losses:
             status.failures += 1
-<<<<<<< HEAD
-            words, output = self._words.pop(status.worker, ""), self._output.pop(status.worker, "")
-            self._account.failed(status.worker, reason, words, self._now, output)
-            self._note(
-                "failure",
-                {"worker": status.worker, "incarnation": status.incarnation, "reason": reason, "output": output},
-            )
-=======
-            words = self._words.pop(status.place, "")
+            words, output = self._words.pop(status.place, ""), self._output.pop(status.place, "")
             if status.place.at_work:
-                self._account.failed(status.worker, reason, words, self._now)
-            self._note("failure", {**status.place.fields, "incarnation": status.incarnation, "reason": reason})
->>>>>>> main
+                self._account.failed(status.worker, reason, words, self._now, output)
+            failed: dict[str, Value] = {"incarnation": status.incarnation, "reason": reason, "output": output}
+            self._note("failure", {**status.place.fields, **failed})
             if status.failures >= self.settings.attempts:
                 self._fail(
                     f"{status.place} has failed {status.failures} times, and nothing more became durable meanwhile; "

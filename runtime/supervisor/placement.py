@@ -128,12 +128,8 @@ class LocalWorkers:
 
     def __init__(self, children: Children, task: Task, note: Callable[[str], None]) -> None:
         # A connection between two workers is two files, until both have taken their ends; what else there is are a few each.
-<<<<<<< HEAD
-        check_processes(task.workers, task.workers * (task.workers + 7) + 100)
-=======
         processes = len(task.places)
-        check_processes(processes, processes * (processes + 5) + 100)
->>>>>>> main
+        check_processes(processes, processes * (processes + 7) + 100)
         self._children = children
         self._task = task
         self._spares: deque[Child] = deque()
