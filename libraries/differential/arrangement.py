@@ -72,7 +72,7 @@ class SharedTrace:
     # Reading
 
     def history(self, keys: I64, values: I64 | None = None) -> History:
-        """See `Trace.history`. `values` are of integers, as their keys are then."""
+        """Changes of `keys`, or of pairs with integers as `values`: `Trace.history`."""
         if are_integers(keys):
             found = self._of.trace.history(keys, values)
             of = found.key

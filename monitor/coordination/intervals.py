@@ -19,7 +19,7 @@ MISSED = 2.0
 OFTEN = 3
 """Late cuts in a row before a note."""
 NOTE_SECONDS = 60.0
-"""Shortest time between two such notes."""
+"""Shortest time between two notes about late cuts, in seconds."""
 
 
 @dataclass(slots=True)

@@ -50,7 +50,7 @@ class PortCounts:
 
 
 class PersistenceSamples:
-    """Estimates for one worker.
+    """Estimates of one worker's bytes, records and processor time for recovery.
 
     `saving`: processor seconds for pieces of cuts, and for writes.
     """

@@ -105,7 +105,7 @@ class Event(Protocol):
 
 
 Rows = Callable[[], int]
-"""Wanted number of rows of the next piece.
+"""Function for the wanted size, in rows, of a snapshot's next piece.
 
 Asked anew for each, so that it can follow the duration of the last ones.
 """
