@@ -377,7 +377,7 @@ class Options:
         if self._solver is None:
             infos = [self.topology.info(flat) for flat in range(self.topology.count)]
             kinds = [(info.depth, info.chain) for info in infos]
-            self._solver = WatermarkSolver(kinds, self.topology.edges, self._low)
+            self._solver = WatermarkSolver(kinds, [*self.topology.edges, *self._one_bound()], self._low)
             reports: list[Report] = []
             for flat, info in enumerate(infos):
                 if info.chain:
@@ -395,6 +395,30 @@ class Options:
         for flat, bound in risen:
             self._low[flat] = bound
         return bool(risen)
+
+    def _one_bound(self) -> Iterable[PhysicalEdge]:
+        """Edges by which W of an operator is one on all workers, so that its state can change workers.
+
+        Stores of earlier versions may have several: these stay, and rise each by itself.
+        """
+        for processor, edges in enumerate(self.topology.same):
+            first = self.topology.flat(processor, 0)
+            if len({*self._low[first : first + self.layout.workers]}) == 1:
+                yield from edges
+
+    def common(self) -> tuple[Bound, ...]:
+        """Largest consistent bound of each operator, the same on all workers, with no worker alive.
+
+        Raises NoSolutionError where what is safe differs between workers.
+        """
+        processors = [
+            CheckpointChain(self._options(flat), info.depth) if info.chain else AnyFrontier(self._completed[flat])
+            for flat in range(self.topology.count)
+            for info in (self.topology.info(flat),)
+        ]
+        edges = [*self.topology.edges, *(edge for edges in self.topology.same for edge in edges)]
+        bounds = [bound for bound in self._solve(edges, processors, None) if bound is not None]
+        return tuple(bounds[:: self.layout.workers])
 
     def decide(
         self,

@@ -5,7 +5,7 @@ Processor p of worker w has the flat index p * workers + w.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
@@ -14,6 +14,7 @@ from recovery.fixed_point.solve import PhysicalEdge
 from recovery.layout import Layout, ProcessorInfo
 from recovery.metadata import Bound
 from recovery.reachability import behind
+from timely.time import Summary
 
 T = TypeVar("T")
 
@@ -28,6 +29,8 @@ class Topology:
         repeats: how far each processor does the same again; None where nothing is kept.
         renewed: `edges` for a round in which processors that are AtLeastOnce send anew.
         after_anew: the flat indices of all that they lead to.
+        same: edges both ways between the processors of one operator on all workers, by operator: they come back to one bound
+            where its state changes workers. None for operators that each worker commits by itself.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -57,10 +60,21 @@ class Topology:
             infos = [self.info(flat) for flat in range(self.count)]
             self.repeats = [info.everything if info.repeats else info.nothing for info in infos]
 
+        self.same: list[list[PhysicalEdge]] = [
+            [] if layout.groups[info.group].eager else [*self._one_bound(p, info.depth)]
+            for p, info in enumerate(layout.processors)
+        ]
         anew = [p for p, info in enumerate(layout.processors) if info.anew]
         self.renewed = [replace(edge, anew=True) if self.info(edge.source).anew else edge for edge in self.edges]
         after = sorted(behind(((edge.source, edge.target) for edge in layout.edges), anew))
         self.after_anew = [self.flat(p, w) for p in after for w in range(self.workers)]
+
+    def _one_bound(self, processor: int, depth: int) -> Iterable[PhysicalEdge]:
+        first, summary = self.flat(processor, 0), Summary.identity(depth)
+        for w in range(1, self.workers):
+            other = self.flat(processor, w)
+            yield PhysicalEdge(first, other, summary, same=True)
+            yield PhysicalEdge(other, first, summary, same=True)
 
     @cached_property
     def leaving(self) -> list[list[int]]:

@@ -37,6 +37,7 @@ from timely.time import INF, Summary, Time
 
 SENDER = "M̄(d, f) ⊆ φ(d)(f(src))"
 RECEIVER = "D̄(e, f) ⊆ f(dst)"
+SAME = "f(p) is one on all workers"
 OWN = "f ∈ F*(p)"
 
 _MOST_EDGES = 20_000
@@ -147,10 +148,19 @@ def why_rollback(options: Options, flat: int, epoch: int | None = None) -> Rollb
                 asked = least_target(edge.backwards, bound, options.layout.groups[topology.info(p).group].depth)
             if not within(asked, options.low(edge.target)):
                 todo.append(Need(edge.target, asked, RECEIVER, need))
+        for other in _alike(topology, p):
+            if not within(bound, options.low(other)):
+                todo.append(Need(other, bound, SAME, need))
         looked += len(topology.incoming[p]) + len(topology.leaving[p])
     found = tuple(culprits.values())
     complete = bool(found) and _has_completed(options, found[0])
     return RollbackCauses(flat, low, first, found, _in_words(options, flat, first, found, not todo), complete, not todo)
+
+
+def _alike(topology: Topology, flat: int) -> range:
+    """Processors of one operator at one bound with `flat`, itself included."""
+    first = topology.flat(flat // topology.workers, 0)
+    return range(first, first + topology.workers) if topology.same[flat // topology.workers] else range(0)
 
 
 def least_source(summary: Summary, bound: Bound) -> Bound:

@@ -38,7 +38,9 @@ class EpochForest:
         self._chains = np.array(chains, np.bool_)
         source = np.fromiter((edge.source for edge in edges), np.int64, len(edges))
         target = np.fromiter((edge.target for edge in edges), np.int64, len(edges))
-        port = np.fromiter((edge.port for edge in edges), np.int64, len(edges))
+        unused = 1 + max((edge.port for edge in edges if not edge.same), default=-1)
+        # On a port that nobody reports nothing is ever discarded.
+        port = np.fromiter((unused if edge.same else edge.port for edge in edges), np.int64, len(edges))
         into, out = np.argsort(target, kind="stable"), np.argsort(source, kind="stable")
         self._graph = (
             *(_starts(target, size), source[into], port[into]),

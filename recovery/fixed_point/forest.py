@@ -235,6 +235,8 @@ class Forest:
     def _fit(self, p: int, index: int, neighbour: int, out: bool, most: Bound) -> Bound:
         """Largest bound up to `most` admitted for p by an edge and its neighbour's bound."""
         edge = self._edges[index]
+        if out and edge.same:
+            return most
         at = self._value[neighbour]
         if not self._chains[p]:
             if self._identity[index]:

@@ -60,7 +60,8 @@ class WatermarkSolver:
         # D̄ = ∅ for every output port that has an edge, in the receiver's time domain.
         none: list[dict[int, Bound]] = [{} for _ in kinds]
         for edge in edges:
-            none[edge.source][edge.port] = nothing(edge.summary.result_depth)
+            if not edge.same:
+                none[edge.source][edge.port] = nothing(edge.summary.result_depth)
         self._nothing = [tuple(ports.get(port, (0,)) for port in range(max(ports, default=-1) + 1)) for ports in none]
         first = [nothing(depth) for depth, _ in kinds] if start is None else start
         chains = [chain for _, chain in kinds]

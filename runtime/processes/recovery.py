@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from msgspec.structs import replace
+
 from monitor.coordination.supervision import Note
 from recovery.agent.agent import Agent
 from recovery.layout import lay_out
 from recovery.store.reading import take_over
+from recovery.store.segments import worker_owner
 from runtime.control import Begin, Control, FromChild, ToChild
 from runtime.processes.monitor_link import SocketMonitorLink
 from runtime.processes.task import StoreTask
@@ -25,7 +28,7 @@ class PreparedRecovery:
 
     def __init__(self, plan: Plan, where: StoreTask, limits: Limits) -> None:
         self._plan, self._where, self._limits = plan, where, limits
-        self._layout = lay_out(plan)
+        self._layout = replace(lay_out(plan), number=where.layout)
 
     def open(
         self,
@@ -41,7 +44,8 @@ class PreparedRecovery:
         """
         where = self._where
         store, _ = opened_again(where.address, where.id)
-        journal, found, warnings = take_over(store, f"worker-{begin.place.worker:03d}", where.id, begin.incarnation)
+        owner = worker_owner(begin.place.worker, where.layout)
+        journal, found, warnings = take_over(store, owner, where.id, begin.incarnation)
         for warning in warnings:
             tell(Note(warning))
         client = ThreadedStore(store)

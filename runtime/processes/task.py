@@ -27,6 +27,8 @@ class StoreTask:
     They do so where much waits for the monitor.
     """
     token: bytes = b""
+    layout: int = 0
+    """Number of the layout that the workers' journals are of."""
 
 
 @dataclass(frozen=True, slots=True)

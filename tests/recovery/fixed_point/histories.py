@@ -9,7 +9,15 @@ from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Restorable,
 from recovery.metadata import nothing
 from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.ceilings import check
-from tests.recovery.fixed_point.systems import Graph, as_bounds, ascending, graph, literal_system, options
+from tests.recovery.fixed_point.systems import (
+    Graph,
+    as_bounds,
+    ascending,
+    changing_owners,
+    graph,
+    literal_system,
+    options,
+)
 
 
 def reports_of(random: Random, g: Graph, chains: list[bool], largest: int) -> list[list[Report]]:
@@ -33,13 +41,18 @@ def restorables(g: Graph, chains: list[bool], done: list[list[Report]]) -> list[
     ]
 
 
-def run_history(seed: int, compiled: bool, with_literal: bool, fewest: int = 1, most: int = 6) -> None:
+def run_history(
+    seed: int, compiled: bool, with_literal: bool, fewest: int = 1, most: int = 6, moving: bool = False
+) -> None:
     """Report in any order, some twice, alone or in batches, and start anew from what is known in between.
 
-    `fewest`, `most`: processors. Only among more than ten does a single report look for another witness first.
+    `fewest`, `most`: processors. Only among more than ten does a single report look for another witness first. `moving`:
+    some are those of one operator on several workers.
     """
     random = Random(seed)
     g = graph(random, random.randrange(fewest, most + 1), epochs_only=compiled)
+    if moving:
+        g = changing_owners(random, g)
     chains = [random.random() < 0.6 for _ in g.depths]
     kinds = list(zip(g.depths, chains))
     to_come = reports_of(random, g, chains, 3 if with_literal else random.choice([3, 8, 40]))
