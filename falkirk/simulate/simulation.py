@@ -56,6 +56,8 @@ class Tally:
     """Number of workers keeping epochs lost by others."""
     repeated: int = 0
     """Number of outputs published again, unchanged."""
+    moves: int = 0
+    """Number of changes of the number of workers."""
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World) -> None:
@@ -66,6 +68,7 @@ class Tally:
         self.survivors += world.checks.survivors
         self.spared += world.checks.spared
         self.repeated += world.outside.repeated
+        self.moves += world.moves
         self.faults.update(fault.what for fault in world.injector.happened)
 
     def __str__(self) -> str:

@@ -6,16 +6,34 @@ always been so many. What cannot be shown to have one is refused, with the opera
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from recovery.guarantees.classes import Operators
 from recovery.layout import Layout, ProcessorInfo
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan
+from timely.errors import FalkirkError
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Broadcast, Exchange, Gather
 from timely.state import Parts, State, is_transient
 from timely.state.moving import Mergeable, Split, is_everywhere
+
+MOST_REASONS = 8
+"""Most reasons in an error."""
+
+
+class CannotMove(FalkirkError):
+    """Job that cannot go on with another number of workers, with the reasons."""
+
+    def __init__(self, before: int, after: int, reasons: Sequence[str]) -> None:
+        lines = [*reasons[:MOST_REASONS]]
+        if len(reasons) > len(lines):
+            lines.append(f"and {len(reasons) - len(lines)} more")
+        super().__init__(
+            "\n  ".join([f"the store is of {before} worker(s), and the job cannot go on with {after}:", *lines])
+            + f"\nRun it with {before} worker(s) (-w {before}), or choose another store"
+        )
+
 
 _PLACES = ("name", "kind", "region", "policy", "depth", "chain", "group", "role", "history", "state", "bare")
 

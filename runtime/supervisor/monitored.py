@@ -44,9 +44,12 @@ from runtime.supervisor.placement import LocalWorkers, Open, Task
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import error_of
 from runtime.supervisor.store import JobStore, told
+from timely.data.batch import Batch
+from timely.data.codec import encode_batch
 from timely.dataflow.functions import functions_of
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError, WorkerLost
+from timely.time import Time
 
 _TICK_SECONDS = 0.25
 
@@ -115,7 +118,13 @@ class Monitored:
         around = Around(
             lambda plan: replace(lay_out(plan), functions=functions_of(plan.graph)),
             self._store.incarnation,
-            partial(publish, on_capture=on_capture, files=Workspace(files, note=note), job=self._store.id.hex()),
+            lambda worker, effects: publish(
+                worker,
+                effects,
+                partial(_captured, on_capture, worker.index),
+                Workspace(files, note=note),
+                self._store.id.hex(),
+            ),
             Workspace(files, durable=True, note=note),
             time.time(),
             self._accept,
@@ -320,3 +329,8 @@ class Monitored:
             instead,
         )
         monitor.tell(watch, [self.place.listener, self._door])
+
+
+def _captured(on_capture: Callable[[int, CapturedBatch], None], worker: int, node: int, at: Time, batch: Batch) -> None:
+    header, payload = encode_batch(batch)
+    on_capture(worker, CapturedBatch(node, at, header, b"".join(payload)))

@@ -33,26 +33,22 @@ from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound
 from recovery.moving.former import FormerWorker
-from recovery.moving.refusals import check_alike, refusals
+from recovery.moving.refusals import CannotMove, check_alike, refusals
 from recovery.moving.successors import Successors
 from recovery.protocol import Join
 from recovery.store.interface import Buffer, Store
 from recovery.store.reading import take_over
 from recovery.store.segments import layout_of, worker_owner
-from runtime.control import CapturedBatch
 from runtime.folders.workspace import Workspace
 from runtime.page.recorded import read_saved
 from runtime.processes.monitor_journal import MonitorJournal
-from runtime.session.outputs import OutputDriver
-from timely.data.batch import Batch
-from timely.data.codec import encode_batch
+from runtime.session.outputs import OnCapture, OutputDriver
 from timely.data.messages import Effect
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan, compile_plan
-from timely.errors import FalkirkError
+from timely.errors import FalkirkError, OperatorError
 from timely.io.descriptors import with_descriptors
 from timely.io.interface import Files, Partition
-from timely.time import Time
 from timely.worker.worker import Worker
 
 Publish = Callable[[Worker, list[Effect]], None]
@@ -83,20 +79,12 @@ class Around:
 
 
 def publish(
-    worker: Worker, effects: list[Effect], on_capture: Callable[[int, CapturedBatch], None], files: Workspace, job: str
+    worker: Worker, effects: list[Effect], on_capture: OnCapture, files: Workspace, job: str | None = None
 ) -> None:
-    """Publish outputs of a former worker, as its own process would: what is out already stays as it is.
-
-    `on_capture` gets captured batches, with the worker.
-    """
+    """Publish outputs of a former worker, as its own process would: what is out already stays as it is."""
     if not effects:
         return
-
-    def captured(node: int, at: Time, batch: Batch) -> None:
-        header, payload = encode_batch(batch)
-        on_capture(worker.index, CapturedBatch(node, at, header, b"".join(payload)))
-
-    outputs = OutputDriver(worker, captured, lambda: None, files, time.monotonic, job)
+    outputs = OutputDriver(worker, on_capture, lambda: None, files, time.monotonic, job)
     outputs.open()
     try:
         outputs.carry_out(effects)
@@ -170,7 +158,7 @@ def move(
         take_over(store, worker_owner(worker, before.number), store_id, around.incarnation())[:2]
         for worker in range(before.workers)
     ]
-    bounds = _common(store, store_id, saved, before)
+    bounds = _common(store, store_id, saved, before, layout.workers)
     generation = 1 + max(saved.rounds, saved.decision.generation if saved.decision is not None else 0)
     journal = MonitorJournal(store, store_id, around.incarnation(), WritesAtOnce(store))
     # What is safe is known before anything of it is published.
@@ -180,7 +168,10 @@ def move(
     for worker, (old, found) in enumerate(journals):
         known = FormerWorker(former, was, worker, old.incarnation, old, found.read(), bounds, generation)
         around.publish(known.worker, known.outputs())
-        successors.take(known)
+        try:
+            successors.take(known)
+        except OperatorError as error:
+            raise CannotMove(before.workers, layout.workers, [str(error)]) from error
     for worker in range(layout.workers):
         owner = worker_owner(worker, number)
         new, _, _ = take_over(store, owner, store_id, around.incarnation())
@@ -213,7 +204,7 @@ def _check(before: Layout, former: Plan, plan: Plan, layout: Layout, around: Aro
     wrong = another_program(before, around.lay_out(former), around.accept)
     if wrong is not None:
         raise FalkirkError(wrong)
-    reasons = [f"{text[0].lower()}{text[1:]}" for text in refusals(plan, layout, operators_of(plan.graph))]
+    reasons = refusals(plan, layout, operators_of(plan.graph))
     different = check_alike(around.lay_out(former), layout)
     if different is not None:
         reasons.append(different)
@@ -226,14 +217,10 @@ def _check(before: Layout, former: Plan, plan: Plan, layout: Layout, around: Aro
                         "layout_free = True in its class"
                     )
     if reasons:
-        lines = "\n  ".join(reasons)
-        raise FalkirkError(
-            f"the store is of {before.workers} worker(s), and the job cannot go on with {layout.workers}:\n  {lines}\n"
-            f"Run it with {before.workers} worker(s) (-w {before.workers}), or choose another store"
-        )
+        raise CannotMove(before.workers, layout.workers, reasons)
 
 
-def _common(store: Store, store_id: bytes, saved: SavedJob, before: Layout) -> tuple[Bound, ...]:
+def _common(store: Store, store_id: bytes, saved: SavedJob, before: Layout, workers: int) -> tuple[Bound, ...]:
     """Bound of each operator, the same on all former workers. Raises FalkirkError if there is none."""
     decision = saved.decision
     options = Options(before, saved.watermarks, decision.bounds if decision is not None else None)
@@ -252,10 +239,10 @@ def _common(store: Store, store_id: bytes, saved: SavedJob, before: Layout) -> t
     try:
         return options.common()
     except NoSolutionError as error:
-        raise FalkirkError(
-            f"what is safe is not one epoch on all workers yet ({error}), so the job cannot go on with another number of them. "
-            f"Run it once with {before.workers} worker(s) (-w {before.workers}), and stop it when an epoch is done"
-        ) from error
+        reason = (
+            f"what is safe is not one epoch on all workers yet ({error}): run it once as it was until an epoch is done"
+        )
+        raise CannotMove(before.workers, workers, [reason]) from error
 
 
 def _commit(

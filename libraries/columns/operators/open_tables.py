@@ -68,7 +68,10 @@ class OpenTables(KeyedState):
         """
         parts: list[list[tuple[int, tuple[int, int], Columns]]] = [[] for _ in range(former.workers)]
         assert isinstance(run.batch, list)
-        for shard, (start, number), table in run.batch:
+        for record in run.batch:
+            if len(record) == 2:  # taken out
+                continue
+            shard, (start, number), table = record
             for worker, part in enumerate(former.columns(table)):
                 if part is not None and len(part):
                     parts[worker].append((shard, (start, number * former.former + former.index), part))

@@ -25,7 +25,7 @@ def test_where_an_operator_stands_and_how_often_it_is_saved_may_change() -> None
 
 def test_another_number_of_workers_is_named() -> None:
     (line,) = layout_changes(layout(*LINE, 2), layout(*LINE, 3))
-    assert "another -w is not possible" in line
+    assert "its state moves to another number only" in line
 
 
 def test_another_policy_operator_or_log_is_named() -> None:

@@ -23,8 +23,9 @@ from tests.support.profile import tries
 
 def from_scratch(options: Options) -> list[Bound | None]:
     topology = options.topology
+    one_bound = [edge for edges in topology.same for edge in edges]
     return solve(
-        topology.edges,
+        [*topology.edges, *one_bound],
         [
             CheckpointChain(options.chains[flat], topology.info(flat).depth)
             if topology.info(flat).chain

@@ -142,8 +142,9 @@ def test_w_is_told_where_it_has_risen() -> None:
         coordinator.hear(Durable(worker, 1, 0, (3,), checkpoint(plan, 0, (3,))), 1.5)
     effects = settled(coordinator)
     told = [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Watermarks)]
-    assert told == [Send(to, Watermarks(((0, w, (3,)),))) for w in range(2) for to in range(2)]
-    assert [data for kind, _, data in timeline(effects) if kind == "watermarks"] == [{"risen": 1}] * 2
+    # W of an operator rises on all workers at once.
+    assert told == [Send(to, Watermarks(((0, 0, (3,)), (0, 1, (3,))))) for to in range(2)]
+    assert [data for kind, _, data in timeline(effects) if kind == "watermarks"] == [{"risen": 2}]
 
 
 def test_slow_cuts_are_told_when_the_user_hears_of_them() -> None:
