@@ -185,7 +185,7 @@ class Layout(msgspec.Struct, frozen=True):
     None in those of earlier versions, and among workers.
     """
     number: int = 0
-    """Number among the layouts of a store, which has another one for each number of workers that it went on with."""
+    """Number among the layouts of a store; each change of workers adds one."""
 
     def outgoing(self) -> list[list[int]]:
         """Indexes in `edges` of each processor's out-edges: the order of `Xi.discards`."""

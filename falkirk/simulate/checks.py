@@ -199,7 +199,7 @@ class Checks:
         """Published outputs at the time of sealing each segment."""
 
     def resized(self, bounds: Sequence[Bound]) -> None:
-        """Begin anew after a move to another number of workers, each of which has all before `bounds`.
+        """Begin anew after a move to another number of workers, at `bounds`.
 
         Raises Violation where less is safe than was on any former worker.
         """

@@ -26,7 +26,7 @@ KINDS = {
 """Fault kinds with descriptions."""
 
 CHANGES = {"workers": "the death of all processes at once, and a new start with another number of workers"}
-"""Fault kinds only drawn where they are asked for, with descriptions."""
+"""Fault kinds drawn on request only, with descriptions."""
 
 MOST_WORKERS = 4
 """Most workers after a change of their number."""

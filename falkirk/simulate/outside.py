@@ -95,7 +95,7 @@ class Outside:
         """Number of publications and acknowledgements."""
         self._partitions: dict[tuple[str, str], _Watched] = {}
         self._shares: dict[tuple[str, str], Position] = {}
-        """Positions of shares of epochs for another number of workers, by source and partition."""
+        """Starts of shares for another number of workers, by source and partition."""
 
     def isolated(self, graph: Graph, around: Around) -> Graph:
         """The graph with recording sinks and watched sources.
@@ -221,11 +221,11 @@ class Outside:
         watched.last = there
 
     def shared_anew(self, source: str, partition: str, position: Position) -> None:
-        """Record the position of a share of epochs for another number of workers, should there be one."""
+        """Record the start of a share of epochs for another number of workers."""
         self._shares[source, partition] = position
 
     def forget_shares(self) -> None:
-        """Forget the shares of a move that did not come to its end."""
+        """Forget the shares of an interrupted move."""
         self._shares.clear()
 
     def resized(self) -> None:

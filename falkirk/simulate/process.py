@@ -191,7 +191,7 @@ class SimulatedStore:
 
 
 class WritesAtIO:
-    """Store in which each write is a possible crash point, before it and after it."""
+    """Store with a possible crash point before and after each write."""
 
     def __init__(self, disk: SimulatedDisk, at_io: Callable[[], None]) -> None:
         self._disk = disk

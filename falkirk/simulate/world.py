@@ -340,7 +340,7 @@ class World:
         return self._layout(self._plan())
 
     def _move(self, workers: int) -> None:
-        """Move the job at rest to another number of workers, in a process that may die at any write.
+        """Move the job at rest to another number of workers; any write may be the last.
 
         Raises Killed.
         """

@@ -397,7 +397,9 @@ class Options:
         return bool(risen)
 
     def _one_bound(self) -> Iterable[PhysicalEdge]:
-        """Edges by which W of an operator is one on all workers, so that its state can change workers.
+        """Edges between the processors of an operator: W is one on all workers.
+
+        So its state can change workers.
 
         Stores of earlier versions may have several: these stay, and rise each by itself.
         """
@@ -407,7 +409,7 @@ class Options:
                 yield from edges
 
     def common(self) -> tuple[Bound, ...]:
-        """Largest consistent bound of each operator, the same on all workers, with no worker alive.
+        """Largest consistent bound of each operator, one for all workers, none alive.
 
         Raises NoSolutionError where what is safe differs between workers.
         """

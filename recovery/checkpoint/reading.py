@@ -1,4 +1,4 @@
-"""Content of a worker's journal without a worker: what is saved, and what is logged."""
+"""Checkpoints and logs of a worker's journal, read without a worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from recovery.store.segments import worker_owner
 def read_checkpoints(
     store: Store, store_id: bytes, layout: Layout, worker: int, recorder: WorkerRecorder
 ) -> Checkpoints:
-    """Checkpoints of a worker of `layout`; its logs are loaded into `recorder`. Nothing is changed.
+    """Checkpoints of a worker of `layout`; its logs are loaded into `recorder`.
+
+    Nothing is changed.
 
     As `recovery.agent.Agent` reads them, without the content of histories.
     """

@@ -77,7 +77,7 @@ class PhysicalEdge:
     So the target keeps whatever it has.
     """
     same: bool = False
-    """True between one operator's processors on two workers: they come back to one bound.
+    """True between processors of one operator, restored to one bound.
 
     It carries no messages, so nothing is discarded on it. An edge leads the other way as well.
     """

@@ -60,7 +60,7 @@ class FormerWorker:
         return self._agent.worker
 
     def outputs(self) -> list[Effect]:
-        """Outputs within the bounds that may not have been published yet."""
+        """Outputs within the bounds, published or not."""
         for p, info in enumerate(self.layout.processors):
             if info.role in ("sink", "capture"):
                 self.operator(p).on_watermark(to_frontier(self.bounds[p]))
@@ -80,13 +80,15 @@ class FormerWorker:
         return [] if state is None else state.snapshot(to_frontier(self.bounds[p]), Frontier.empty(info.depth))
 
     def has_more_than_state(self, p: int) -> bool:
-        """True if an operator that was replayed keeps anything beside its `state`."""
+        """True if a replayed operator keeps anything beside its `state`."""
         agent, info = self._agent, self.layout.processors[p]
         watched = info.history and p in agent.operator_memory.of
         return watched and not agent.recorder.only_state(p, self.bounds[p])
 
     def messages(self) -> list[LogEntry]:
-        """Messages sent ahead: by events within the bounds, for times beyond those of their receivers."""
+        """Messages sent ahead: by events within the bounds, for later times.
+
+        Those lie outside the bounds of their receivers."""
         targets = {edge.edge: edge.target for edge in self.layout.edges}
         return [
             entry

@@ -1,4 +1,4 @@
-"""Reasons against another number of workers, known before anything is read or written.
+"""Reasons against another number of workers, from the program alone.
 
 What is in flight, and each entry of state, has to have a place among the new workers that would be the right one had there
 always been so many. What cannot be shown to have one is refused, with the operator and its line.
@@ -23,7 +23,7 @@ MOST_REASONS = 8
 
 
 class CannotMove(FalkirkError):
-    """Job that cannot go on with another number of workers, with the reasons."""
+    """Refusal of another number of workers, with the reasons."""
 
     def __init__(self, before: int, after: int, reasons: Sequence[str]) -> None:
         lines = [*reasons[:MOST_REASONS]]
@@ -39,7 +39,7 @@ _PLACES = ("name", "kind", "region", "policy", "depth", "chain", "group", "role"
 
 
 def check_alike(before: Layout, after: Layout) -> str | None:
-    """Reason against a move between two layouts of one program: their plans differ in more than workers."""
+    """Reason against a move between layouts of one program: other plans."""
     for old, new in zip(before.processors, after.processors):
         if any(getattr(old, field) != getattr(new, field) for field in _PLACES):
             return f"{_named(new)} is laid out in another way for {after.workers} worker(s) than for {before.workers}"
@@ -50,7 +50,7 @@ def check_alike(before: Layout, after: Layout) -> str | None:
 
 
 def refusals(plan: Plan, layout: Layout, operators: Operators) -> list[str]:
-    """Reasons against another number of workers for this program, in order of its operators."""
+    """Reasons against another number of workers, in order of the operators."""
     found: list[str] = []
     for processor, info in zip(plan.processors, layout.processors):
         operator = operators.get(processor.node.index)
@@ -112,7 +112,9 @@ def parts_of(state: State | None) -> dict[int | str, State]:
 
 
 def split_of(plan: Plan, node: Node) -> Split | None:
-    """Division of columns by the exchanges in front of an operator; None if they do not go by columns, or differ."""
+    """Division of columns by the exchanges in front of an operator, or None.
+
+    None if they do not go by columns, or differ."""
     channels = [edge.channel for edge in plan.graph.incoming()[node.index]]
     found = {channel.columns: channel for channel in channels if isinstance(channel, Exchange) and channel.columns}
     if len(found) != 1:
@@ -122,7 +124,7 @@ def split_of(plan: Plan, node: Node) -> Split | None:
 
 
 def may_go_anywhere(plan: Plan, processor: int) -> str | None:
-    """Operator for which it matters on which worker a message to `processor` arrives; None if there is none.
+    """Operator behind `processor` in need of messages at a certain worker, or None.
 
     What only passes by, up to the next exchange, may go to any worker.
     """

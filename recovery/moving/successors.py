@@ -1,4 +1,4 @@
-"""First content of the journals of a new layout: one checkpoint a processor, at the common bounds, and messages sent ahead.
+"""First content of the journals of a new layout: checkpoints and messages.
 
 It is what so many workers would have had, had they cut all groups at these bounds. So nothing else needs to know of the move:
 the job goes on as after any failure, and there is no time without a cut of its layout.
@@ -50,11 +50,13 @@ Keyed = tuple[tuple[Any, ...], Section]
 """Section of a journal, and its key."""
 
 PositionsAt = Callable[[Node, int, int, Mapping[str, SourcePosition]], tuple[SourcePosition, ...]]
-"""Positions of a new worker's partitions of a source: (node, epoch, worker, former positions by partition)."""
+"""Positions of a worker's partitions of a source.
+
+Arguments: node, epoch, worker, former positions by partition."""
 
 
 class Successors:
-    """Holdings of the workers of `layout`, gathered from the former ones in their order.
+    """Holdings of the workers of `layout`, gathered from the former ones.
 
     Args:
         former: plan of the former layout.
@@ -76,9 +78,9 @@ class Successors:
         self._runs: list[list[list[Run]]] = [[[] for _ in range(count)] for _ in workers]
         """Runs of state, by new worker and processor."""
         self._merged: list[dict[int | str, list[list[Run]]]] = [{} for _ in range(count)]
-        """Runs of states put together by their own rules, by processor and part, of each former worker."""
+        """Runs of mergeable states, by processor, part and former worker."""
         self._everywhere: list[dict[int | str, list[Run]]] = [{} for _ in range(count)]
-        """Runs of states that are equal everywhere, by processor and part, of the first former worker."""
+        """Runs of states equal everywhere, by processor and part."""
         self._requests: list[list[dict[Time, Time]]] = [[{} for _ in range(count)] for _ in workers]
         """Event of each requested notification, by its time, by new worker and processor."""
         self._discards: list[list[Bound]] = [
@@ -92,7 +94,7 @@ class Successors:
     # Gathering
 
     def take(self, worker: FormerWorker) -> None:
-        """Take over what a former worker has.
+        """Take over the holdings of a former worker.
 
         Raises OperatorError, with the operator, for what has no place among the new workers.
         """

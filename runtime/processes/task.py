@@ -28,7 +28,7 @@ class StoreTask:
     """
     token: bytes = b""
     layout: int = 0
-    """Number of the layout that the workers' journals are of."""
+    """Number of the layout of the workers' journals."""
 
 
 @dataclass(frozen=True, slots=True)

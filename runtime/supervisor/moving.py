@@ -81,7 +81,7 @@ class Around:
 def publish(
     worker: Worker, effects: list[Effect], on_capture: OnCapture, files: Workspace, job: str | None = None
 ) -> None:
-    """Publish outputs of a former worker, as its own process would: what is out already stays as it is."""
+    """Publish outputs of a former worker, as its own process would."""
     if not effects:
         return
     outputs = OutputDriver(worker, on_capture, lambda: None, files, time.monotonic, job)
@@ -95,7 +95,7 @@ def publish(
 
 
 class WritesAtOnce:
-    """Store client of a process with nothing else to do: each operation is over when it returns."""
+    """Store client with synchronous operations."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -124,7 +124,9 @@ class WritesAtOnce:
 
 
 def settle(store: Store, store_id: bytes, plan: Plan, layout: Layout, around: Around, may_move: bool) -> Layout:
-    """`layout`, of `plan`, as that of a job at rest: its journals are moved if they are of another number of workers.
+    """Layout of a job at rest, with its journals moved if necessary.
+
+    They are moved if they are of another number of workers than `plan`.
 
     The store must be locked. Where the state may not move, the layout is as it was, and the monitor refuses the job.
 
@@ -143,7 +145,7 @@ def settle(store: Store, store_id: bytes, plan: Plan, layout: Layout, around: Ar
 def move(
     store: Store, store_id: bytes, saved: SavedJob, former: Plan, plan: Plan, layout: Layout, around: Around
 ) -> Layout:
-    """Move a job at rest from the workers of `former` to those of `plan`; returns its new layout.
+    """Move a job at rest from `former` to `plan`; returns its new layout.
 
     The store must be locked. A move that is interrupted is done again from the beginning.
 
@@ -189,7 +191,9 @@ def move(
 
 
 def sweep(store: Store, number: int) -> None:
-    """Delete the journals of workers of all layouts but `number`: of former ones, and of moves that were interrupted."""
+    """Delete the journals of all layouts but `number`.
+
+    They are of former ones, and of interrupted moves."""
     for name in store.names("worker-"):
         if layout_of(name.partition("/")[0]) not in (None, number):
             store.delete(name)
@@ -200,7 +204,7 @@ def _owners(store: Store) -> set[str]:
 
 
 def _check(before: Layout, former: Plan, plan: Plan, layout: Layout, around: Around) -> None:
-    """Raise FalkirkError for a program that is another one, or cannot move."""
+    """Raise FalkirkError for a changed program, or an unmovable one."""
     wrong = another_program(before, around.lay_out(former), around.accept)
     if wrong is not None:
         raise FalkirkError(wrong)
@@ -221,7 +225,9 @@ def _check(before: Layout, former: Plan, plan: Plan, layout: Layout, around: Aro
 
 
 def _common(store: Store, store_id: bytes, saved: SavedJob, before: Layout, workers: int) -> tuple[Bound, ...]:
-    """Bound of each operator, the same on all former workers. Raises FalkirkError if there is none."""
+    """Bound of each operator, one for all former workers.
+
+    Raises FalkirkError if there is none."""
     decision = saved.decision
     options = Options(before, saved.watermarks, decision.bounds if decision is not None else None)
     for worker in range(before.workers):
@@ -248,7 +254,7 @@ def _common(store: Store, store_id: bytes, saved: SavedJob, before: Layout, work
 def _commit(
     saved: SavedJob, before: Layout, layout: Layout, bounds: tuple[Bound, ...], generation: int, now: float
 ) -> tuple[Record, ...]:
-    """Records by which the new layout is the job's, written as one."""
+    """Records of the new layout as the job's, written as one."""
     everyone = (bounds,) * layout.workers
     held = Options(layout, everyone, everyone).held(everyone, ())
     previous = saved.decision.generation if saved.decision is not None else 0
@@ -292,7 +298,9 @@ def _positions(
     def positions(
         node: Node, epoch: int, worker: int, former: Mapping[str, SourcePosition]
     ) -> tuple[SourcePosition, ...]:
-        """Partitions are where they were; shares of epochs go on from `epoch`. What is gone is missed by worker 0."""
+        """Positions of partitions as they were, and of shares of epochs at `epoch`.
+
+        What is gone is missed by worker 0."""
         found = []
         missing = dict(former)
         free = getattr(node.source, "layout_free", False)

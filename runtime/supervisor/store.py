@@ -39,7 +39,7 @@ class JobStore:
         self.blobs = store = resources.enter_context(address.open(make=True))
         """The store, opened and locked."""
         self.layout = 0
-        """Number of the layout that the workers' journals are of."""
+        """Number of the layout of the workers' journals."""
         note = store.make_private()
         if note is not None:
             on_note(note)

@@ -98,10 +98,10 @@ class TellingPartition(Partition, Protocol):
 
 
 class SharePartition(Partition, Protocol):
-    """Partition with a worker's share of every epoch, and epochs alike for any number of workers."""
+    """Partition with a worker's share of each epoch, for any number of workers."""
 
     def at_epoch(self, epoch: int) -> Position:
-        """Position to `seek`, so that this share is read from `epoch` on."""
+        """Position of the first record of this share from `epoch` on."""
 
 
 class ChecksummedPartition(Partition, Protocol):

@@ -78,7 +78,7 @@ class Operator:
     one_batch: bool = False
     """True if each time gives at most one batch, in an order set by its records."""
     moves_by_key: bool = False
-    """True if the exchange in front of it sends each key to the worker that keeps the key's state.
+    """True if state is kept by the key of the exchange in front.
 
     Then its state goes with the keys when a job has another number of workers. It may be notified of a time that other
     keys asked for.

@@ -95,7 +95,7 @@ class Exchange(Channel):
         return self.route(batch, workers)
 
     def route(self, batch: Batch, workers: int) -> list[Batch | None]:
-        """Parts of a batch that is prepared and combined already, one for each worker."""
+        """Parts of a prepared and combined batch, one for each worker."""
         if not is_columns(batch):
             assert isinstance(batch, list)
             return list(partition_records(batch, self.key, workers))

@@ -1,4 +1,4 @@
-"""Division of state among another number of workers: each entry goes to the new owner of its key.
+"""Division of state among another number of workers, by key.
 
 A run of records says the shard of each; a run of columns is divided by the columns of the exchange in front of its
 operator, whatever else the state is kept by. What is not where its key belongs is refused, and never moved.
@@ -23,10 +23,10 @@ Split = Callable[[Columns, int], list[Columns | None]]
 
 @runtime_checkable
 class Mergeable(Protocol):
-    """State without keys that can be put together, and divided, by its own rules."""
+    """State without keys, merged and divided by its own rules."""
 
     def merge(self, former: list[list[Run]], worker: int, workers: int) -> Iterable[Run]:
-        """Runs of `worker`, of `workers`, made of the runs of all former workers, in their order.
+        """Runs of a new worker, made of the runs of all former workers in order.
 
         The runs of all new workers together must say what the former ones did.
         """
@@ -56,7 +56,9 @@ def is_everywhere(state: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Division of the state of one operator, of former worker `index` of `former`, among `workers`.
+    """Division of the state of an operator of one former worker.
+
+    It is worker `index` of `former`, divided among `workers`.
 
     `split` divides columns; None where none of its exchanges goes by columns.
     """
@@ -104,5 +106,5 @@ def with_batch(run: Run, batch: Batch) -> Run:
 
 
 def in_order(runs: Iterable[Run]) -> Iterator[Run]:
-    """Runs of several former workers in order of time, those of one time in the order given."""
+    """Runs in order of time; those of one time in the order given."""
     yield from sorted(runs, key=lambda run: run.time)

@@ -62,7 +62,7 @@ class OpenTables(KeyedState):
         self.write(time, new)
 
     def divided(self, run: Run, former: Division) -> list[Run | None]:
-        """Parts of a run, one for each new worker: each table is divided by the keys in it.
+        """Parts of a run for the new workers: tables divided by their keys.
 
         Tables of one window come from several former workers, so they get other numbers.
         """
