@@ -1,4 +1,4 @@
-"""Reasons against another number of workers, from the program alone.
+"""Reasons against another number of workers, found in the program.
 
 What is in flight, and each entry of state, has to have a place among the new workers that would be the right one had there
 always been so many. What cannot be shown to have one is refused, with the operator and its line.
