@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         SqliteSink,
     )
     from libraries.sql.query import sql
-    from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+    from recovery.policy import Amnesia, AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
     from runtime.session.explain import Hold
     from runtime.session.handles import InputHandle, ProbeHandle
     from runtime.session.job import Result
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
 __all__ = [
     "END",
     "Abort",
+    "Amnesia",
     "AtLeastOnce",
     "Batch",
     "Batches",
@@ -179,6 +180,7 @@ __all__ = [
 _HOMES = {
     "END": "timely.time",
     "Abort": "timely.io",
+    "Amnesia": "recovery.policy",
     "AtLeastOnce": "recovery.policy",
     "Batch": "recovery.policy",
     "Batches": "timely.io",

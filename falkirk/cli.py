@@ -441,6 +441,21 @@ def status(
     _guarded(lambda: status_command(address, as_json), traceback=False)
 
 
+@app.command(epilog="Ctrl-\\\\ prints them too, in the terminal of the job. They are there only while the job runs.")
+def stacks(
+    store: StoreName,
+    place: Annotated[
+        str | None, typer.Argument(metavar="PLACE", help="worker-1, or monitor. [default: all]", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
+) -> None:
+    """Print the Python stacks of a running job's processes, with their operators."""
+    address = _address(store)
+    from falkirk.stacks_view import stacks_command
+
+    _guarded(lambda: stacks_command(address, place, as_json), traceback=False)
+
+
 @app.command()
 def whatif(
     target: Annotated[

@@ -1,6 +1,6 @@
 """Progress of a running job: live on a terminal, as plain lines, or as JSON.
 
-A `Meter` turns the workers' statistics into one `Reading`; the displays only draw readings. With `--json`, each line on
+A `Meter` turns the workers' statistics into one `ProgressReading`; the displays only draw readings. With `--json`, each line on
 the standard output is one object:
 
     {"event": "progress", "elapsed": 2.0, "records": 512000, "records_per_second": 256000.0, "written": 1800,
@@ -61,7 +61,7 @@ class WorkerReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ProgressReading:
     """Progress of a job: sums over its workers, and each worker's part."""
 
     elapsed: float
@@ -151,7 +151,7 @@ class Meter:
             self.history.append((total - before) / (now - since))
             self._history_at = (now, total)
 
-    def reading(self, now: float) -> Reading:
+    def reading(self, now: float) -> ProgressReading:
         """The progress of the job at `now`; a job that stands still shows a falling rate."""
         since, before = self._window[0] if self._window else (now, {})
         seconds = max(now - since, 1e-3)
@@ -169,13 +169,13 @@ class Meter:
             for worker, stats in sorted(self._stats.items())
         ]
         jobs = [job for _, stats in sorted(self._stats.items()) for job in stats.jobs if not stats.done]
-        return Reading(now - self._began, workers, jobs)
+        return ProgressReading(now - self._began, workers, jobs)
 
-    def total(self, now: float) -> Reading:
+    def total(self, now: float) -> ProgressReading:
         """Final reading; rates are means over the whole run."""
         reading = self.reading(now)
         seconds = max(reading.elapsed, 1e-3)
-        return Reading(
+        return ProgressReading(
             reading.elapsed,
             [
                 WorkerReading(
@@ -198,7 +198,7 @@ class Display(Protocol):
     def update(self, now: float) -> None:
         """Update the display after new statistics."""
 
-    def end(self, event: str, reading: Reading, **more: object) -> None:
+    def end(self, event: str, reading: ProgressReading, **more: object) -> None:
         """Show the end of the job: "finished", "failed" or "interrupted"."""
 
 
@@ -214,7 +214,7 @@ class QuietDisplay:
     def update(self, now: float) -> None:
         """Show nothing."""
 
-    def end(self, event: str, reading: Reading, **more: object) -> None:
+    def end(self, event: str, reading: ProgressReading, **more: object) -> None:
         """Show nothing."""
 
 
@@ -233,7 +233,7 @@ class JsonDisplay(QuietDisplay):
             self._due = now + self._every
             self._print(self._meter.reading(now).as_dict("progress"))
 
-    def end(self, event: str, reading: Reading, **more: object) -> None:
+    def end(self, event: str, reading: ProgressReading, **more: object) -> None:
         """Print the last line."""
         self._print({**reading.as_dict(event), **more})
 
@@ -257,7 +257,7 @@ class PlainDisplay(QuietDisplay):
             self._due = now + self._every
             print(plain_line(self._meter.reading(now)), file=self._stream, flush=True)
 
-    def end(self, event: str, reading: Reading, **more: object) -> None:
+    def end(self, event: str, reading: ProgressReading, **more: object) -> None:
         """Print the summary of a finished job; errors are reported elsewhere."""
         if event == "finished":
             print(f"{self._title} finished: {summary(reading)}", file=self._stream, flush=True)
@@ -312,7 +312,7 @@ class LiveDisplay:
         shown = Text.from_ansi(text) if "\x1b" in text else Text(text.removesuffix("\n"))
         self.console.print(shown, soft_wrap=True, highlight=False)
 
-    def end(self, event: str, reading: Reading, **more: object) -> None:
+    def end(self, event: str, reading: ProgressReading, **more: object) -> None:
         """Leave one line behind for a job that finished, below all that it printed."""
         if event != "finished":
             return
@@ -350,7 +350,7 @@ class LiveDisplay:
             parts.append(self._table(reading))
         return Group(*parts)
 
-    def _table(self, reading: Reading) -> RenderableType:
+    def _table(self, reading: ProgressReading) -> RenderableType:
         from rich.table import Table
 
         rows = reading.workers
@@ -377,14 +377,14 @@ class LiveDisplay:
         return table
 
 
-def summary(reading: Reading) -> str:
+def summary(reading: ProgressReading) -> str:
     """A finished job in one line."""
     seconds = f"{reading.elapsed:.1f} s" if reading.elapsed < 120 else clock_time(reading.elapsed)
     read = f"{reading.records:,} records read in {seconds} ({rate_text(reading.records_per_second)})"
     return f"{read}, {reading.written:,} written"
 
 
-def plain_line(reading: Reading) -> str:
+def plain_line(reading: ProgressReading) -> str:
     """A running job in one line."""
     if not reading.workers:
         return f"{clock_time(reading.elapsed)}  starting"
@@ -450,7 +450,7 @@ def _job_epoch(job: JobStats) -> str:
     return "the end" if job.epoch < 0 else f"epoch {job.epoch:,}"
 
 
-def _lag_text(reading: Reading) -> str:
+def _lag_text(reading: ProgressReading) -> str:
     if reading.open_epoch is None:
         return "all complete"
     if reading.lag is None:
@@ -458,7 +458,7 @@ def _lag_text(reading: Reading) -> str:
     return "no lag" if reading.lag == 0 else f"lag {reading.lag:,} epoch{'s' if reading.lag > 1 else ''}"
 
 
-def _lag_style(reading: Reading) -> str:
+def _lag_style(reading: ProgressReading) -> str:
     return "yellow" if reading.lag else "dim"
 
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import IO, NoReturn
 
 from falkirk.failures import Failure, explain
-from falkirk.progress_view import Display, JsonDisplay, LiveDisplay, Meter, PlainDisplay, QuietDisplay, Reading
+from falkirk.progress_view import Display, JsonDisplay, LiveDisplay, Meter, PlainDisplay, ProgressReading, QuietDisplay
 from runtime.control import Stats
 from runtime.session.job import OnStats, Result
 from runtime.supervisor.starting import JobStopped
@@ -124,7 +124,7 @@ def say(message: str, label: str = "error") -> None:
         print(f"{label}: {message}", file=sys.stderr, flush=True)
 
 
-def say_interrupted(interruption: Interruption, reading: Reading, show: Show) -> None:
+def say_interrupted(interruption: Interruption, reading: ProgressReading, show: Show) -> None:
     """Report a stopped job: cause, time, and records read."""
     if show.how == "quiet":
         return

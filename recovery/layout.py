@@ -4,10 +4,11 @@ Processors of a group are checkpointed together.
 
 A processor is *chain* when it can be restored only to what it has persisted, and *any* when it keeps nothing from one
 time to the next and can be restored to every frontier that it has completed (Isard and Abadi, *Falkirk Wheel*, section
-3.4). An edge is *logged* when what is sent on it can be sent again after a failure.
+3.4). An edge is *logged* when what is sent on it can be sent again after a failure, and *lossy* when a failed sender
+makes nothing again for its receiver (`recovery.policy.gaps`).
 
-Both ends of an unlogged edge always roll back to the same frontier: whatever the receiver forgets, the sender must make
-again, and what the sender makes again, the receiver must have forgotten. So processors joined by unlogged edges form a
+Both ends of any other edge always roll back to the same frontier: whatever the receiver forgets, the sender must make
+again, and what the sender makes again, the receiver must have forgotten. So processors joined by such edges form a
 *group*, and their checkpoints are *cuts* at common times; checkpoints at unequal ones would be of no use.
 Cuts fall between epochs, or between the iterations of a loop: see `recovery.loops`.
 
@@ -32,6 +33,7 @@ from recovery.loops import WITHIN, cut_within_epochs
 from recovery.metadata import Bound, everything, nothing
 from recovery.policy.at_least_once import check_at_least_once, given_anew, sending_anew
 from recovery.policy.chosen import policy_of
+from recovery.policy.gaps import check_gaps
 from recovery.policy.policies import DEFAULT
 from recovery.policy.saved_as_one import check_own_intervals, check_saved_as_one
 from recovery.policy.traits import Policy, Saves, interval
@@ -80,6 +82,10 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     """Shape of its operator's state; None in stores of earlier versions."""
     bare: bool = False
     """True if nothing of it is persisted, not even messages into later epochs."""
+    comes_back_empty: bool = False
+    """True if its state is lost with its worker: see `recovery.policy.gaps`."""
+    remembers: bool = False
+    """True if its work at a time may matter to that at later ones."""
     members: tuple[str, ...] = ()
     """Names of the operators of a fused chain, in order; none of a single operator."""
 
@@ -119,6 +125,8 @@ class EdgeInfo(msgspec.Struct, frozen=True):
 
     It leads to other workers. See `recovery.memory.kept_messages`.
     """
+    lossy: bool = False
+    """True if a failed sender makes nothing again for the receiver."""
 
     @property
     def resends(self) -> bool:
@@ -221,8 +229,10 @@ def lay_out(plan: Plan) -> Layout:
     check_saved_as_one(plan, policies, edges)
     _check_readers(plan, policies)
     check_at_least_once(plan, policies, edges)
+    operators = operators_of(graph)
+    check_gaps(plan, policies, operators)
     given = {p for p, processor in enumerate(plan.processors) if processor.node.policy is not None}
-    unlogged = [(edge.source, edge.target) for edge in edges if not edge.logged]
+    unlogged = [(edge.source, edge.target) for edge in edges if not edge.logged and not edge.lossy]
     members = joined(len(plan.processors), [*unlogged, *_saved_as_one(plan, policies)])
     check_own_intervals(plan, policies, [[p for p in group if p in given] for group in members])
     group_of = {index: number for number, group in enumerate(members) for index in group}
@@ -237,16 +247,16 @@ def lay_out(plan: Plan) -> Layout:
     # Cuts of a loop can be any sets, each of which holds the one before. All in it is kept at one of them, also what keeps
     # nothing: then no two sets that matter are such that neither holds the other.
     saved |= {p for p, each in enumerate(plan.processors) if min(each.node.shift.depth, depths[group_of[p]]) >= WITHIN}
-    operators = operators_of(graph)
     repeats = _repeating(plan, edges, operators)
     processors = tuple(
         _info(processor, operators.get(processor.node.index), policies[p], group_of[p], p in saved, p in repeats)
         for p, processor in enumerate(plan.processors)
     )
-    anew = sending_anew(policies, [info.chain for info in processors], edges)
-    changing = given_anew(anew, edges)
+    anew = sending_anew(policies, [info.chain or info.comes_back_empty for info in processors], edges)
+    changing = given_anew(anew, edges) | {edge.target for edge in edges if edge.lossy}
     processors = tuple(
-        replace(info, anew=p in anew, repeats=info.repeats and p not in changing) for p, info in enumerate(processors)
+        replace(info, anew=p in anew, repeats=info.repeats and not info.comes_back_empty and p not in changing)
+        for p, info in enumerate(processors)
     )
     fed = {group_of[edge.target] for edge in edges if group_of[edge.source] != group_of[edge.target]}
     groups = tuple(
@@ -301,6 +311,7 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
         for routes in processor.routes:
             for route in routes:
                 target = graph.nodes[route.edge.target.node]
+                target_policy = policies[plan.of_node[target.index]]
                 yield EdgeInfo(
                     source=processor.index,
                     port=route.edge.source.port,
@@ -308,12 +319,13 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                     target_port=route.port,
                     edge=route.edge.index,
                     spread=plan.spreads(route.edge),
-                    logged=_logged(plan, route.edge, policy, policies[plan.of_node[target.index]]),
+                    logged=_logged(plan, route.edge, policy, target_policy),
                     depth=shift.depth,
                     add=shift.add,
                     append=shift.append,
                     ahead=processor.node.ahead and policy.saves > Saves.NOTHING,
                     kept=plan.spreads(route.edge) and plan.workers > 1,
+                    lossy=policy.gap and not target_policy.gap,
                 )
 
 
@@ -354,7 +366,8 @@ def _info(
             "source where a store is given, or say that whoever sends will retry, by .policy(Ephemeral())"
         )
     history = policy.saves == Saves.EVENTS and role == "operator" and (node.stateful or keeps)
-    if keeps and policy.saves < Saves.STATE:
+    empties = keeps and policy.gap
+    if keeps and policy.saves < Saves.STATE and not policy.gap:
         raise GraphError(
             f"the {node} keeps state from one time to the next, which {policy.name} would lose: give it "
             'Lazy(every="1s") or LogHistory(), by a region of its own or by .policy(...)'
@@ -367,7 +380,11 @@ def _info(
         region=node.region.name if node.region else None,
         policy=policy.name,
         depth=node.shift.depth,
-        chain=role in ("source", "sink", "capture") or keeps or saved or ahead or policy.commits_alone,
+        chain=role in ("source", "sink", "capture")
+        or (keeps and not empties)
+        or saved
+        or ahead
+        or policy.commits_alone,
         group=group,
         role=role,
         history=history,
@@ -377,6 +394,8 @@ def _info(
         repeats=repeats,
         state=_shape(operator),
         bare=policy.saves == Saves.NOTHING,
+        comes_back_empty=empties,
+        remembers=operator is not None and (keeps or ahead or (node.stateful and operator.state is None)),
         members=tuple(each.name for each in processor.nodes) if len(processor.nodes) > 1 else (),
     )
 

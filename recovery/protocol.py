@@ -34,8 +34,10 @@ from typing import TypeAlias
 import msgspec
 
 from recovery.epoch_ends import EpochEnds
+from recovery.incomplete import Gap
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi
+from recovery.place import Place
 from timely.data.codec.typed import Typed
 from timely.time import Time
 
@@ -73,7 +75,7 @@ class Join(msgspec.Struct, tag=True, frozen=True):
     `generation` is that of the last decision that it has applied durably. `durable` is all that its store has.
     """
 
-    worker: int
+    place: Place
     incarnation: int
     generation: int
     alive: bool
@@ -85,7 +87,7 @@ class Join(msgspec.Struct, tag=True, frozen=True):
 class Completed(msgspec.Struct, tag=True, frozen=True):
     """Bounds by group: this worker's processors have completed all times before."""
 
-    worker: int
+    place: Place
     generation: int
     upto: tuple[Bound, ...]
 
@@ -96,7 +98,7 @@ class Durable(msgspec.Struct, tag=True, frozen=True):
     `stateless` processors of the group have completed it as well.
     """
 
-    worker: int
+    place: Place
     generation: int
     group: int
     at: Bound
@@ -117,7 +119,7 @@ class Drained(msgspec.Struct, tag=True, frozen=True):
     The ends are those known here, of any worker.
     """
 
-    worker: int
+    place: Place
     round: int
     memory: tuple[InMemory, ...]
     ends: tuple[EpochEnds, ...] = ()
@@ -151,7 +153,7 @@ class Redone(msgspec.Struct, tag=True, frozen=True, array_like=True):
 class Restored(msgspec.Struct, tag=True, frozen=True):
     """Confirmation: the decision of `generation` is applied, durably."""
 
-    worker: int
+    place: Place
     generation: int
     resent: tuple[Resent, ...] = ()
     redone: tuple[Redone, ...] = ()
@@ -161,13 +163,13 @@ class Restored(msgspec.Struct, tag=True, frozen=True):
 class Released(msgspec.Struct, tag=True, frozen=True):
     """Report of a finished worker: all is complete, persisted and released."""
 
-    worker: int
+    place: Place
 
 
 class CurrentMemory(msgspec.Struct, tag=True, frozen=True):
     """Answer to `AskMemory`: content of a `Drained` message at this moment."""
 
-    worker: int
+    place: Place
     generation: int
     question: int
     memory: tuple[InMemory, ...]
@@ -177,7 +179,7 @@ class CurrentMemory(msgspec.Struct, tag=True, frozen=True):
 class Cost(msgspec.Struct, tag=True, frozen=True):
     """Answer to `AskCost`: consequences on this worker."""
 
-    worker: int
+    place: Place
     generation: int
     question: int
     resent: tuple[Resent, ...]
@@ -190,7 +192,7 @@ class Unanswered(msgspec.Struct, tag=True, frozen=True):
     Nothing but the question fails.
     """
 
-    worker: int
+    place: Place
     generation: int
     question: int
     reason: str
@@ -272,7 +274,7 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     See `runtime.recovery.observer` for `numbers`.
     """
 
-    worker: int
+    place: Place
     generation: int
     numbers: bytes
     read: int
@@ -290,7 +292,7 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     members: tuple[Member, ...] = ()
     """Steps of the fused chains under close observation."""
     incarnation: int = -1
-    """Number of the process among those of this worker; -1: unknown."""
+    """Number of the process among those at its place; -1: unknown."""
     exposed: Exposed | None = None
     ends: tuple[EpochEnds, ...] = ()
     """Known ends of epochs cut by a clock, without their partitions."""
@@ -330,11 +332,11 @@ class Watermarks(msgspec.Struct, tag=True, frozen=True):
 class Drain(msgspec.Struct, tag=True, frozen=True):
     """Order to drain the links in round `round`.
 
-    The worker stops, sends an end marker to each of `alive`, and waits for theirs.
+    The process stops, sends an end marker to each of `alive`, and waits for theirs.
     """
 
     round: int
-    alive: tuple[int, ...]
+    alive: tuple[Place, ...]
 
 
 class Decision(msgspec.Struct, tag=True, frozen=True):
@@ -344,6 +346,7 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
 
     `failed` are the workers that had no memory of their own in this round. `watermarks[worker][processor]` is W.
     `held` are the bounds at which processors came back last, in this round or an earlier one: they have all before these.
+    `gaps` are the incomplete epochs of outputs, by this round and all before it.
     `ends` are those of epochs of sources that are read again as they were. Sources that are AtLeastOnce and go back go on in
     epoch `current`, or in that to which they go back, if that is later.
     With `catch_up` it is an earlier round's, to be noted in the worker's store before it joins again.
@@ -357,6 +360,7 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
     held: tuple[tuple[Bound, ...], ...] = ()
     ends: tuple[EpochEnds, ...] = ()
     current: int = 0
+    gaps: tuple[Gap, ...] = ()
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):

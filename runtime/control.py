@@ -91,6 +91,8 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     """Secret sent first by workers; empty if no stranger can connect."""
     accept: tuple[str, ...] = ()
     """Operators allowed to have other functions than those that wrote the store."""
+    copies: int = 1
+    """Processes of each worker."""
     instead: str = ""
     """Reason for the end of the monitor that this one replaces; empty for the first."""
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import cloudpickle
 
+from recovery.place import Place
 from runtime.control import Built
 from runtime.imports import RESERVED, import_from
 from timely.data.codec.classes import register, registered_in
@@ -134,7 +135,7 @@ def built(plan: Plan) -> Built:
     return Built(plan.workers, fingerprint(plan.graph), json.dumps(outline(plan.graph)), functions_of(plan.graph))
 
 
-def check_alike(workers: Mapping[int, Built], advice: str) -> None:
+def check_alike(workers: Mapping[Place, Built], advice: str) -> None:
     """Raise FalkirkError, with `advice`, if workers have built different dataflows."""
     (first, before), *others = sorted(workers.items())
     for second, after in others:
@@ -144,7 +145,7 @@ def check_alike(workers: Mapping[int, Built], advice: str) -> None:
         changes += [f"operator {name!r}: {line}" for name, lines in code.items() for line in lines]
         if other or changes:
             raise FalkirkError(
-                f"worker {second} built another dataflow than worker {first}, so they cannot work together; {advice}:\n  "
+                f"{second} built another dataflow than {first}, so they cannot work together; {advice}:\n  "
                 + "\n  ".join(changes)
             )
 

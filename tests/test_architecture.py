@@ -46,7 +46,7 @@ ROOMS = {
             "metadata",
             "store",
             "loops layout",
-            "epoch_ends",
+            "epoch_ends incomplete",
             "protocol",
             "memory",
         ),

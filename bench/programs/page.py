@@ -18,6 +18,7 @@ from monitor.web.graph_page import graph_page
 from monitor.web.view import Observation, View, WorkerView, changes
 from recovery.layout import Layout, lay_out
 from recovery.metadata import at_epoch
+from recovery.place import Place
 from recovery.protocol import Observed, encode_message
 from runtime.recovery.observer import ROWS
 from timely.dataflow.plan import compile_plan
@@ -46,7 +47,7 @@ def reports(layout: Layout, updates: int) -> list[list[bytes]]:
         for worker in range(layout.workers):
             table[:2] = [[epoch], [0]]
             table[ROWS.index("taken") :] += chance.integers(0, 1000, (3, len(layout.processors)))
-            of_all.append(encode_message(Observed(worker, 1, table.tobytes(), epoch * 1000, 0, epoch, (0.01,))))
+            of_all.append(encode_message(Observed(Place(worker), 1, table.tobytes(), epoch * 1000, 0, epoch, (0.01,))))
         said.append(of_all)
     return said
 

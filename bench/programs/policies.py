@@ -25,7 +25,7 @@ from common import arguments, percentile, report
 from tally import Around
 
 import falkirk
-from falkirk import AtLeastOnce, Batch, Dataflow, Eager, Ephemeral, Lazy, LogHistory, Rate, Snapshot
+from falkirk import Amnesia, AtLeastOnce, Batch, Dataflow, Eager, Ephemeral, Lazy, LogHistory, Rate, Snapshot
 from timely.io import Chunk, End, Partition, Wait
 
 PER_SECOND, PER_EPOCH, KEYS = 5_000, 50, 1_000
@@ -41,6 +41,7 @@ POLICIES: dict[str, tuple[object, object]] = {
     "lazy_1s": (Lazy(every="1s"), Lazy(every="1s")),
     "snapshot_1s": (Snapshot(every="1s"), Snapshot(every="1s")),
     "log_history_1s": (LogHistory(every="1s"), LogHistory(every="1s")),
+    "amnesia": (Amnesia(), Amnesia()),
     "eager": (Eager(), Eager()),
 }
 """By row: the policy in front, and that of the totals."""

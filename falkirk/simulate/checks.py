@@ -361,7 +361,7 @@ class Checks:
             case Drain(number, alive):
                 if number <= known.round:
                     raise Violation(f"{who} hears of round {number} after round {known.round}")
-                if process.worker not in alive or not known.generation:
+                if process.place not in alive or not known.generation:
                     raise Violation(f"{who} is to drain its links in round {number}, and has no memory")
                 known.round = number
             case Decision(generation=number, catch_up=True):

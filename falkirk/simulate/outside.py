@@ -30,7 +30,7 @@ from timely.io.interface import (
     whole_epochs,
 )
 from timely.io.memory import PendingEpochs, rows_of
-from timely.time import Time, visible
+from timely.time import INF, Time, visible
 
 Result = dict[tuple[str, Time], list[Any]]
 """Records of all workers, in a fixed order, by output and time."""
@@ -90,6 +90,8 @@ class Outside:
         """Commits of at-least-once outputs, in order."""
         self.promises: dict[str, Promise] = {}
         self.repeated = 0
+        self.gaps: dict[str, list[tuple[int, int]]] = {}
+        """Declared incomplete epochs of each output: first and last."""
         self.digest = blake2b(digest_size=16)
         self.changes = 0
         """Number of publications and acknowledgements."""
@@ -186,7 +188,15 @@ class Outside:
             promised = self.promised(name)
             again = self.promises[name].again if name in self.promises else Alike.EPOCHS
             level = min(again, (alike or {}).get(name, Alike.EPOCHS))
-            found, why = observed(seen.get(name, []), right.get(name, {}), level, twice=again < Alike.EPOCHS)
+            given, wanted = seen.get(name, []), right.get(name, {})
+            if name in self.promises and promised == Grade.GAP:
+                promised = self.promises[name].besides
+            if gaps := self.gaps.get(name):
+                if level < Alike.EPOCHS:
+                    continue  # what lies in which epoch differs between runs, so nothing is known of single ones
+                given = [each for each in given if not _inside(gaps, each[1])]
+                wanted = {time: rows for time, rows in wanted.items() if not _inside(gaps, time)}
+            found, why = observed(given, wanted, level, twice=again < Alike.EPOCHS)
             if found < promised:
                 raise Violation(f"{name!r} is promised to be {promised}, and is {found}: it {why}")
 
@@ -199,6 +209,10 @@ class Outside:
         if promise is None:
             return Grade.PRECISE
         return promise.one if promise.kind == "capture" else promise.any
+
+    def declare(self, name: str, first: int | None, last: int | None) -> None:
+        """Record incomplete epochs of an output, as the timeline has them."""
+        self.gaps.setdefault(name, []).append((INF if first is None else first, INF if last is None else last))
 
     # Sources
 
@@ -268,6 +282,10 @@ class Outside:
         return self._partitions.setdefault((source, partition), _Watched())
 
 
+def _inside(gaps: Sequence[tuple[int, int]], time: Time) -> bool:
+    return any(first <= time[0] <= last for first, last in gaps)
+
+
 class RecordingSink:
     """Recording replacement of a user's sink, with the same guarantee."""
 
@@ -280,15 +298,23 @@ class RecordingSink:
     def open(self, worker: int, workers: int) -> RecordingWriter:
         """One worker's writer."""
         give = self._outside.publish if self.exactly_once else self._outside.commit
-        return RecordingWriter(give, self._around, self._name, worker)
+        return RecordingWriter(give, self._around, self._name, worker, self._outside.gaps)
 
 
 class RecordingWriter:
     """Writer of epochs to an `Outside`; uncommitted data is lost with its process."""
 
     def __init__(
-        self, give: Callable[[str, int, Time, Sequence[Any]], None], around: Around, name: str, worker: int
+        self,
+        give: Callable[[str, int, Time, Sequence[Any]], None],
+        around: Around,
+        name: str,
+        worker: int,
+        gaps: Mapping[str, Sequence[tuple[int, int]]],
     ) -> None:
+        self._gaps = gaps
+        self._told: list[tuple[int, int]] = []
+        """Epochs known to be incomplete: first and last."""
         self._give = give
         self._around = around
         self._name = name
@@ -300,9 +326,20 @@ class RecordingWriter:
         self._around.at_io(self._worker)
         self._pending.add(epoch, batch)
 
+    def incomplete(self, first: int, last: int | None) -> None:
+        """Note incomplete epochs."""
+        self._told.append((int(first), INF if last is None else last))
+
     def commit(self, epoch: int) -> None:
-        """Publish the buffered epoch."""
+        """Publish the buffered epoch.
+
+        Raises Violation if it is declared incomplete, and this sink was not told.
+        """
         self._around.at_io(self._worker)
+        if _inside(self._gaps.get(self._name, ()), (int(epoch),)) and not _inside(self._told, (int(epoch),)):
+            raise Violation(
+                f"{self._name!r} on worker {self._worker} commits epoch {epoch}, not told that it is incomplete"
+            )
         rows = [row for batch in self._pending.take(epoch) for row in rows_of(batch)]
         self._give(self._name, self._worker, (int(epoch),), rows)  # not END, which is for users
         self._around.at_io(self._worker)

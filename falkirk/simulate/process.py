@@ -32,15 +32,15 @@ class Network(Protocol):
     def at_io(self, worker: int) -> None:
         """Signal an externally visible action of a process, a possible crash point."""
 
-    def carry(self, process: Process, worker: int, frame: Frame) -> None:
-        """Carry a frame from a process to another worker."""
+    def carry(self, process: Process, place: Place, frame: Frame) -> None:
+        """Carry a frame from a process to that at another place."""
 
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """One process of a worker, with its queues of messages to and from the monitor."""
+    """One process at a place, with its queues of messages to and from the monitor."""
 
-    worker: int
+    place: Place
     incarnation: int
     session: Session | None = None
     recovery: RecoveryDriver | None = None
@@ -48,7 +48,7 @@ class Process:
     connected: bool = True
     """True if connected to the monitor."""
     joined: bool = False
-    """True if the current monitor knows this process as the worker's."""
+    """True if the current monitor knows this process as that of its place."""
     anew: bool = False
     zombie_until: float | None = None
     """End of its life after being given up, in simulated seconds; None: not given up."""
@@ -60,6 +60,11 @@ class Process:
     operators: list[Operator] = field(default_factory=list)
     generation: int = 0
     """Generation of the last check of `operators`."""
+
+    @property
+    def worker(self) -> int:
+        """Index of its worker, a share of the dataflow."""
+        return self.place.worker
 
     @property
     def owner(self) -> tuple[int, int]:
@@ -110,7 +115,7 @@ class SimulatedLink:
     def send(self, place: Place, frame: Frame) -> None:
         """Send a frame to a place."""
         self._network.at_io(self._process.worker)
-        self._network.carry(self._process, place.worker, frame)
+        self._network.carry(self._process, place, frame)
         self._network.at_io(self._process.worker)
 
     def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:

@@ -58,6 +58,8 @@ class Tally:
     """Number of outputs published again, unchanged."""
     moves: int = 0
     """Number of changes of the number of workers."""
+    gaps: int = 0
+    """Number of declarations of incomplete times."""
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World) -> None:
@@ -69,6 +71,7 @@ class Tally:
         self.spared += world.checks.spared
         self.repeated += world.outside.repeated
         self.moves += world.moves
+        self.gaps += sum(map(len, world.outside.gaps.values()))
         self.faults.update(fault.what for fault in world.injector.happened)
 
     def __str__(self) -> str:

@@ -42,11 +42,11 @@ from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
 from recovery.memory.channels import KEPT_BYTES
 from recovery.moving.refusals import CannotMove
-from recovery.place import Place
+from recovery.place import Place, journal_of, places
 from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
 from recovery.store.reading import take_over
-from recovery.store.segments import segment_name, worker_owner
+from recovery.store.segments import segment_name
 from runtime.folders.workspace import Workspace
 from runtime.links.frames import decode_frame, encode_frame
 from runtime.page.recorded import read_saved
@@ -132,10 +132,10 @@ class World:
         bad = self.injector.at("start", 0.0)
         self.disk = SimulatedDisk(disk, lambda: self.now, disk_faults(disk) if bad else CALM_DISK)
         self._files = Workspace(durable=True)  # real files: they outlive simulated processes as they are
-        self._processes: list[Process | None] = [None] * workers
+        self._processes: dict[Place, Process | None] = dict.fromkeys(places(workers))
         self._zombies: list[Process] = []
         self._incarnations = 0
-        self._starts: list[tuple[float, int]] = []
+        self._starts: list[tuple[float, Place]] = []
         self._flights: dict[tuple[Process, Process], deque[bytes]] = {}
         self._stalled: dict[Any, float] = {}
         self._monitor: SimulatedMonitor | None = None
@@ -155,7 +155,7 @@ class World:
             Violation: when something happens that must not, or the job does not end.
             FalkirkError: of the program itself.
         """
-        while not (self.finished and all(process is None for process in self._processes)):
+        while not (self.finished and all(process is None for process in self._processes.values())):
             if self.failure is not None:
                 raise JobStuck(self.failure)
             if self.steps >= limit:
@@ -168,7 +168,7 @@ class World:
     @property
     def processes(self) -> list[Process]:
         """Current processes, without those given up."""
-        return [process for process in self._processes if process is not None]
+        return [process for process in self._processes.values() if process is not None]
 
     def step(self) -> None:
         """Take one random action."""
@@ -224,7 +224,7 @@ class World:
         monitor = None if self._monitor is None else self._monitor.owner
         if who == MONITOR:
             return monitor, self._given[who], self.disk.changes[monitor]
-        process = self._processes[who]
+        process = self._processes[Place(who)]
         owner = None if process is None else process.owner
         heard = 0 if self._monitor is None else self._monitor.changes
         return monitor, heard, owner, self._given[who], self.disk.changes[owner], self.outside.changes
@@ -265,7 +265,7 @@ class World:
         if session.done and not process.to_monitor and self.finished:
             self.checks.ended(process)
             session.close()
-            self._processes[process.worker] = None
+            self._processes[process.place] = None
             self._cut_off(process)
 
     def _store_failed(self, process: Process, error: StoreError) -> None:
@@ -274,13 +274,13 @@ class World:
         if process.zombie_until is not None:
             self._bury(process)
         elif isinstance(error, AlreadyThere | StoreCorrupt):
-            raise Violation(f"worker {process.worker}, who was never given up: {error}") from error
+            raise Violation(f"{process.place}, who was never given up: {error}") from error
         else:
             self._stop_job(self.disk.full_until)
 
     def _open(self, process: Process) -> None:
         """Start a worker's process: fence and read its journal, and join the job."""
-        owner = worker_owner(process.worker, self.layout.number)
+        owner = journal_of(process.worker, self.layout.number)
         journal, found, warnings = take_over(self.disk, owner, STORE_ID, process.incarnation)
         for warning in warnings:
             self.note("warning", text=warning)
@@ -290,7 +290,7 @@ class World:
         plan = self._plan()
         try:
             layout = replace(self._layout(plan), number=self.layout.number)
-            agent = SimulatedAgent(plan, layout, process.worker, process.incarnation, journal, found.read())
+            agent = SimulatedAgent(plan, layout, process.place, process.incarnation, journal, found.read())
             agent.checkpoints.most_events = self._most_events
 
             def recovery(session: Session) -> RecoveryDriver:
@@ -372,7 +372,7 @@ class World:
             self.outside.resized()
         self.note("resized", workers=workers, layout=number)
         self.workers, self.layout = workers, replace(self._layout(self._plan(workers)), number=number)
-        self._processes = [None] * workers
+        self._processes = dict.fromkeys(places(workers))
         self.injector.resize(workers)
 
     def _next_incarnation(self) -> int:
@@ -396,10 +396,10 @@ class World:
 
     # The network
 
-    def carry(self, process: Process, worker: int, frame: Frame) -> None:
-        """Carry a frame from a process to another worker."""
-        target = self._processes[worker]
-        now = self._processes[process.worker]
+    def carry(self, process: Process, place: Place, frame: Frame) -> None:
+        """Carry a frame from a process to that at another place."""
+        target = self._processes[place]
+        now = self._processes[process.place]
         if target is None or (now is not process and now is not None):
             return  # its links are those of the process that took its place
         data = b"".join(bytes(part) for part in encode_frame(frame))
@@ -447,10 +447,10 @@ class World:
                 self._monitor_at = self.now + self._random.random() * 0.5
                 return
         self._incarnations += 1
-        there = {process.worker for process in self._processes if process is not None}
+        there = {process.place for process in self.processes}
         patience = self._patience
         settings = Settings(
-            awaited=tuple(sorted(there | {worker for _, worker in self._starts})),
+            awaited=tuple(sorted(there | {place for _, place in self._starts})),
             join_seconds=4 * patience,
             pause_seconds=2 * patience,
             restore_seconds=4 * patience,
@@ -475,9 +475,8 @@ class World:
         self._monitor = None
         self._asked.clear()
         self._monitor_at = self.now + delay
-        for process in self._processes:
-            if process is not None:
-                process.disconnect()
+        for process in self.processes:
+            process.disconnect()
         self.note("monitor killed")
 
     def _tick(self) -> None:
@@ -505,16 +504,18 @@ class World:
                 self._kill_monitor(self._random.random() * 0.5)
                 return
             match effect:
-                case Send(worker, message):
-                    self._send(worker, message)
+                case Send(place, message):
+                    self._send(place, message)
                 case Persist(ticket, records):
                     monitor.write(ticket, records)
                 case Respawn(place):
-                    self._starts.append((self.now + self._random.random() * 0.2, place.worker))
+                    self._starts.append((self.now + self._random.random() * 0.2, place))
                 case Fence(place, incarnation, reason):
-                    self._fence(place.worker, incarnation, reason)
+                    self._fence(place, incarnation, reason)
                 case TimelineEvent(kind, _, data):
                     self.note(kind, **data)
+                    if kind == "gap":
+                        self.outside.declare(data["output"], data["first"], data["last"])
                     if kind in ("round", "restored"):
                         self._troubled = kind == "round"
                 case Finished():
@@ -529,22 +530,22 @@ class World:
                         raise Violation(f"a question was answered with an error: {answer}")
             self._given[MONITOR] += not isinstance(effect, Send | TimelineEvent)  # a message is lost until it is heard
 
-    def _send(self, worker: int, message: ToWorker) -> None:
+    def _send(self, place: Place, message: ToWorker) -> None:
         self.checks.said(message)
-        process = self._processes[worker]
+        process = self._processes[place]
         if process is not None and process.joined:  # one that was not heard yet is another than is meant
             self.checks.asked(process, message)
             process.from_monitor.append(encode_message(message))
 
-    def _fence(self, worker: int, incarnation: int, reason: str) -> None:
-        process = self._processes[worker]
+    def _fence(self, place: Place, incarnation: int, reason: str) -> None:
+        process = self._processes[place]
         if process is None or incarnation not in (-1, process.incarnation):
             return
-        self.note("fenced", worker=worker, incarnation=process.incarnation, reason=reason)
+        self.note("fenced", **place.fields, incarnation=process.incarnation, reason=reason)
         if "cannot be: " in reason:
-            raise Violation(f"worker {worker}, which does what it should, was given up: {reason}")
+            raise Violation(f"{place}, which does what it should, was given up: {reason}")
         self.checks.given_up(process, reason)
-        living_on = self.injector.at("fence", self.now, worker=worker)
+        living_on = self.injector.at("fence", self.now, worker=place.worker)
         if living_on:
             self._let_wander(process, living_on[0].seconds)
         else:
@@ -555,7 +556,7 @@ class World:
         if process.session is None:
             self._bury(process)
             return
-        self._processes[process.worker] = None
+        self._processes[process.place] = None
         process.disconnect()
         process.zombie_until = self.now + seconds
         self._zombies.append(process)
@@ -564,7 +565,7 @@ class World:
         """Cut the connection to a process, and so have it taken for dead."""
         self.note("given up", worker=process.worker, incarnation=process.incarnation)
         self._let_wander(process, seconds)
-        self._tell(Lost(Place(process.worker), process.incarnation, "given up"))
+        self._tell(Lost(process.place, process.incarnation, "given up"))
 
     # Faults
 
@@ -587,10 +588,10 @@ class World:
             return
         if self.curious and self._curious.random() < self.curious:
             self._ask(self._curious.randrange(self.workers))
-        there = [worker for worker, process in enumerate(self._processes) if process is not None]
+        there = [process.worker for process in self.processes]
         mortal = self._mortal(*there, *([] if self._monitor is None else [MONITOR]))
         for fault in self.injector.at("step", self.now, self._troubled, there=there, mortal=mortal):
-            process = self._processes[fault.worker]
+            process = self._processes[Place(fault.worker)]
             if fault.what == "kill" and process is not None:
                 self._kill(process, "killed")
             elif fault.what == "kill monitor":
@@ -631,13 +632,13 @@ class World:
         given_up = process.zombie_until is not None
         self._bury(process)
         if not given_up:
-            self._tell(Lost(Place(process.worker), process.incarnation, how))
+            self._tell(Lost(process.place, process.incarnation, how))
 
     def _bury(self, process: Process) -> None:
         """Remove a dead process; its messages and writes under way may still arrive."""
         self.disk.crash(process.owner)
-        if self._processes[process.worker] is process:
-            self._processes[process.worker] = None
+        if self._processes[process.place] is process:
+            self._processes[process.place] = None
         self._zombies = [zombie for zombie in self._zombies if zombie is not process]
         process.disconnect()
         self._cut_off(process)
@@ -649,7 +650,7 @@ class World:
         self.note("job stopped")
         self._files.begin()
         self.checks.begin()
-        for process in [process for process in self._processes if process is not None] + self._zombies:
+        for process in self.processes + self._zombies:
             self._bury(process)
         self._starts.clear()
         self._flights.clear()
@@ -661,25 +662,23 @@ class World:
         if not due:
             return
         self._starts = [start for start in self._starts if start[0] > self.now]
-        for _, worker in due:
-            if self._processes[worker] is None:
+        for _, place in due:
+            if self._processes[place] is None:
                 self._incarnations += 1
-                self._processes[worker] = Process(worker, self._incarnations)
-                self.note("started", worker=worker, incarnation=self._incarnations)
+                self._processes[place] = Process(place, self._incarnations)
+                self.note("started", **place.fields, incarnation=self._incarnations)
 
     def explain(self) -> str:
         """Report of the state of every process, for stuck jobs."""
         phase = self._monitor.coordinator.phase if self._monitor is not None else "dead"
         lines = [f"{self.now:.3f}: monitor {phase}"]
-        for process in self._processes:
-            if process is None:
-                continue
+        for process in self.processes:
             if process.recovery is None:
-                lines.append(f"worker {process.worker}: starting")
+                lines.append(f"{process.place}: starting")
                 continue
             agent = process.recovery.agent
             lines.append(
-                f"worker {process.worker}/{process.incarnation}: {agent.phase.name} round {agent.round} generation "
+                f"{process.place}/{process.incarnation}: {agent.phase.name} round {agent.round} generation "
                 f"{agent.worker.generation} awaits {agent.worker.awaited} low {agent.low[process.worker]} done "
                 f"{agent.worker.done} pending {agent.worker.pending()[:3]}"
             )

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import uuid
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -23,6 +26,20 @@ class Owner(msgspec.Struct, frozen=True):
 
     job: str
     sink: str
+
+
+class OwnedSink:
+    """Base of sinks with the name of their job and sink beside their output."""
+
+    def __init__(self) -> None:
+        self._owner = Owner(uuid.uuid4().hex, "")
+        self._of_job = False
+
+    def for_job(self, job: str, name: str) -> Self:
+        """Copy of the sink with the marks of one job."""
+        same = copy(self)
+        same._owner, same._of_job = Owner(job, name), True
+        return same
 
 
 class Claim:

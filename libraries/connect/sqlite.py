@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import uuid
 from collections.abc import Iterable, Sequence
-from copy import copy
 from operator import eq
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from libraries.connect.claim import Owner
+from libraries.connect.claim import OwnedSink, Owner
 from libraries.connect.sqlite_values import beyond, stored
 from timely.data.batch import Batch, as_arrow
 from timely.errors import SinkError, at_line, shown
@@ -31,7 +29,7 @@ Older versions can corrupt a database in WAL mode when several connections write
 _MARKS = "_falkirk_marks"
 
 
-class SqliteSink:
+class SqliteSink(OwnedSink):
     """Inserts rows into `table` of the SQLite database at `path`.
 
     Rows are tables, dicts, or tuples if `columns` names their fields.
@@ -66,6 +64,7 @@ class SqliteSink:
         *,
         busy_seconds: float = 30.0,
     ) -> None:
+        super().__init__()
         if isinstance(columns, str) or (columns is not None and not list(columns)):
             raise SinkError(at_line(f"columns={columns!r}: must be a list of names."))
         if table == _MARKS or table.lower().startswith("sqlite_"):
@@ -73,14 +72,7 @@ class SqliteSink:
         self._path = Path(arguments.path(path, "SqliteSink", SinkError))
         self._table = table
         self._columns = None if columns is None else list(columns)
-        self._owner = Owner(uuid.uuid4().hex, "")
         self._busy_seconds = arguments.above_zero(busy_seconds, "busy_seconds", SinkError)
-
-    def for_job(self, job: str, name: str) -> SqliteSink:
-        """Copy of the sink with the marks of one job."""
-        same = copy(self)
-        same._owner = Owner(job, name)
-        return same
 
     def open(self, worker: int, workers: int) -> SqliteWriter:
         """Connection of this worker.

@@ -19,7 +19,7 @@ from timely.time import Frontier, Time
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TraceReading:
     """Description of an operator's input from an arrangement.
 
     `outer` and `inner` are the numbers of time coordinates at the arrangement and at the reader.
@@ -50,7 +50,7 @@ class Arrangement:
 class SharedTrace:
     """Reader's view of an arrangement: a trace in the reader's own value codes."""
 
-    def __init__(self, reading: Reading, values: Values) -> None:
+    def __init__(self, reading: TraceReading, values: Values) -> None:
         self._reading = reading
         self._values = values
         self._of = Arrangement(values)

@@ -13,7 +13,7 @@ import polars as pl
 
 from libraries.columns.verbs.columns import Columns, Stream
 from libraries.differential import reducers
-from libraries.differential.arrangement import Reading
+from libraries.differential.arrangement import TraceReading
 from libraries.differential.channel import BY_KEY
 from libraries.differential.checked import over_columns
 from libraries.differential.joins import Join
@@ -718,7 +718,7 @@ class Collection:
         return reading_of(made, [(reading, self)])
 
 
-def reading_at(collection: Collection, name: str) -> Reading | None:
+def reading_at(collection: Collection, name: str) -> TraceReading | None:
     """Access of a new operator to the collection's shared trace, or None.
 
     None: the operator keeps a trace of its own.
@@ -729,10 +729,10 @@ def reading_at(collection: Collection, name: str) -> Reading | None:
     node, region = graph.nodes[collection.arrangement], graph.region
     if node.region is not region or not (region is None or as_policy(region.policy).shares_state):
         return None
-    return Reading(name, node.scope.depth, collection.scope.depth)
+    return TraceReading(name, node.scope.depth, collection.scope.depth)
 
 
-def reading_of(made: Stream, readings: Iterable[tuple[Reading | None, Collection]]) -> Collection:
+def reading_of(made: Stream, readings: Iterable[tuple[TraceReading | None, Collection]]) -> Collection:
     """Output collection of an operator with shared traces of some inputs."""
     nodes = [each.arrangement for reading, each in readings if reading is not None]
     if nodes:

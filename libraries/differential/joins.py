@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from libraries.differential.arrangement import Reading
+from libraries.differential.arrangement import TraceReading
 from libraries.differential.checked import over_columns
 from libraries.differential.operators import (
     Few,
-    Input,
-    Keyed,
+    InputBuffer,
+    KeyedOperator,
     Sums,
     added_up,
     formed,
@@ -138,14 +138,14 @@ class _Made:
             send_many(ctx, values, *summed_rows(self.columns))
 
 
-class InParts(Keyed):
+class InParts(KeyedOperator):
     """Operator with work of one time spread over several events."""
 
     transient = ("_collect", "_work")  # what was not finished is begun anew when its time is done again
 
     def __init__(self) -> None:
         super().__init__()
-        self.inputs = (Input(self.values), Input(self.values))
+        self.inputs = (InputBuffer(self.values), InputBuffer(self.values))
         self._work: dict[Time, Iterator[None]] = {}
 
     @property
@@ -182,7 +182,7 @@ class Join(InParts):
     """
 
     def __init__(
-        self, select: Select, columns: bool, readings: Sequence[Reading | None] = (None, None), nothing: Any = None
+        self, select: Select, columns: bool, readings: Sequence[TraceReading | None] = (None, None), nothing: Any = None
     ) -> None:
         super().__init__()
         self.select = select

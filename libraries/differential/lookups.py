@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from libraries.differential.arrangement import Reading, SharedTrace
+from libraries.differential.arrangement import SharedTrace, TraceReading
 from libraries.differential.identity import equal
 from libraries.differential.joins import PAIRS, PAIRS_OF_RECORDS, InParts, Meetings
 from libraries.differential.operators import added_up
@@ -52,7 +52,7 @@ class Lookup(InParts):
     Where times are totally ordered, each combination of changes comes once of the operators of `delta_join`.
     """
 
-    def __init__(self, question: Question, reading: Reading | None = None) -> None:
+    def __init__(self, question: Question, reading: TraceReading | None = None) -> None:
         super().__init__()
         self.question = question
         self._trace = self.trace(reading)

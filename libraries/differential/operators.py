@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from libraries.differential.arrangement import Arrangement, Reading, SharedTrace
+from libraries.differential.arrangement import Arrangement, SharedTrace, TraceReading
 from libraries.differential.identity import THEMSELVES, are_themselves, identity, plain, rank
 from libraries.differential.pending import Pending
 from libraries.differential.reducers import COUNTED, Linear, Reducer
@@ -48,7 +48,7 @@ Sums = tuple[I64, I64, I64]
 """Many changes as sorted, consolidated columns: key, value, difference."""
 
 
-class Input:
+class InputBuffer:
     """Buffered changes of one input, by times not yet complete."""
 
     def __init__(self, values: Values) -> None:
@@ -169,7 +169,7 @@ The store must also have twice the size that it had after the last time.
 """
 
 
-class Keyed(Operator):
+class KeyedOperator(Operator):
     """Operator with traces, a store of their values, and keys pending at later times."""
 
     repeats_over = "time"
@@ -184,7 +184,7 @@ class Keyed(Operator):
         self.pending = Pending()
         self._collect = _COLLECT
 
-    def trace(self, reading: Reading | None) -> Trace | SharedTrace:
+    def trace(self, reading: TraceReading | None) -> Trace | SharedTrace:
         """New trace, or a view of a shared one."""
         return Trace() if reading is None else SharedTrace(reading, self.values)
 
@@ -193,7 +193,7 @@ class Keyed(Operator):
         """True while a time is in progress, when codes may be held outside of the traces."""
         return False
 
-    def kept(self, *inputs: Input) -> Parts:
+    def kept(self, *inputs: InputBuffer) -> Parts:
         """State of the operator itself, without shared traces."""
         self.shared = [each for each in self.traces if isinstance(each, SharedTrace)]
         own = [each for each in self.traces if isinstance(each, Trace)]
@@ -231,15 +231,15 @@ _MANY = 16
 """Limit of later times tested for work by `Reduce`; beyond it, all count."""
 
 
-class Reduce(Keyed):
+class Reduce(KeyedOperator):
     """Results of a `Reducer` for each key, maintained incrementally."""
 
-    def __init__(self, reducer: Reducer, reading: Reading | None = None) -> None:
+    def __init__(self, reducer: Reducer, reading: TraceReading | None = None) -> None:
         super().__init__()
         self.reducer = reducer
         self._in, self._out = self.trace(reading), Trace()
         self.traces = (self._in, self._out)
-        self._input = Input(self.values)
+        self._input = InputBuffer(self.values)
         self.state = self.kept(self._input)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -549,14 +549,14 @@ class Reduce(Keyed):
         return columns[:, 0], columns[:, 1], columns[:, 2]
 
 
-class Arrange(Keyed):
+class Arrange(KeyedOperator):
     """Operator for a shared trace (`arrangement`), with its changes as output."""
 
     def __init__(self) -> None:
         super().__init__()
         self.arrangement = Arrangement(self.values)
         self.traces = (self.arrangement.trace,)
-        self._input = Input(self.values)
+        self._input = InputBuffer(self.values)
         self.state = self.kept(self._input)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -593,7 +593,7 @@ class Consolidate(Operator):
 
     def __init__(self, loop: str | None = None, limit: int | None = None) -> None:
         self._values = Values()
-        self._input = Input(self._values)
+        self._input = InputBuffer(self._values)
         self._loop = loop
         self._limit = limit
         self.state = self._input.state

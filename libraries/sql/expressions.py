@@ -10,12 +10,10 @@ from typing import Any, NoReturn, TypeAlias
 import polars as pl
 
 from libraries.columns.schemas.inference import no_rows
-from libraries.sql.casts import KINDS, of_text
-from libraries.sql.functions import in_polars, quotient
-from libraries.sql.integers import guarded, least, may_wrap, widened
+from libraries.sql.functions import guarded, in_polars, least, may_wrap, quotient, widened
 from libraries.sql.nodes import Node, replaced, text
-from libraries.sql.rounding import to_digits, to_integer
 from libraries.sql.times import alike, dated, is_text, may_be_dated, put, truncated
+from libraries.sql.values import KINDS, of_text, to_digits, to_integer
 from timely.errors import GraphError, user_site
 
 _NARROW = ("BIT_LENGTH(", "EXTRACT(", "LENGTH(", "OCTET_LENGTH(", "POSITION(")

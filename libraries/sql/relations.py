@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import polars as pl
 
 from libraries.columns import agg
-from libraries.columns.operators.joins.equi import CHANGE
+from libraries.columns.operators.joins.joining import CHANGE
 from libraries.columns.verbs.changes import Changes
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.signs import LAST

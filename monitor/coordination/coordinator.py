@@ -47,7 +47,7 @@ from monitor.coordination.supervision import (
     Respawn,
     Stopping,
 )
-from monitor.coordination.timeline import Timeline
+from monitor.coordination.timeline import Timeline, gap_event
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
 from monitor.explain.exposure import Danger, Fate
 from monitor.explain.rollback import NoAccount, RollbackAccount
@@ -55,8 +55,10 @@ from monitor.explain.verdict import OVER
 from monitor.explain.what_if import OpenQuestions
 from recovery.epoch_ends import KnownEnds
 from recovery.errors import NoSolutionError, ReportError
+from recovery.incomplete import merged
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound
+from recovery.place import Place
 from recovery.protocol import (
     LIVE,
     Completed,
@@ -89,8 +91,10 @@ LAG_SECONDS = 0.1
 class Settings:
     """Deadlines and limits, in seconds unless another unit is named."""
 
-    awaited: tuple[int, ...] = ()
-    """Workers with a process already, so expected to join by themselves.
+    copies: int = 1
+    """Processes of each worker: one at work, the others follow it."""
+    awaited: tuple[Place, ...] = ()
+    """Places with a process already, so expected to join by themselves.
 
     That is so after the death of an earlier monitor, or because the driver has started them. All others are asked
     for by `Respawn` at once.
@@ -105,7 +109,7 @@ class Settings:
     heartbeat_seconds: float = 10.0
     """Longest silence of a running worker before it counts as failed."""
     attempts: int = 5
-    """Failures of one worker before the job fails, without a risen low-watermark."""
+    """Failures at one place before the job fails, without a risen low-watermark."""
     accept: tuple[str, ...] = ()
     """Operators accepted with other functions than those that wrote the store."""
     stuck_seconds: float = math.inf
@@ -131,7 +135,7 @@ class Coordinator(JobState):
         self._wrong = another_program(saved.layout, layout, settings.accept)
         if self._wrong is not None:
             saved = SavedJob()
-        super().__init__(layout, saved, settings.awaited, now)
+        super().__init__(layout, saved, settings.copies, settings.awaited, now)
         self.settings = settings
         self._saved = saved
         """Journal's content at the beginning."""
@@ -148,13 +152,15 @@ class Coordinator(JobState):
         self._now = now
         self._trouble_since = now
         self._again = False
-        self._deciding: set[int] = set()
+        self._deciding: set[Place] = set()
         self._account = NoAccount()
         """Account of the present rollback, until all have caught up."""
         self._expected: Mapping[int, tuple[Danger, Fate]] = {}
         """Expected cost and fate of the death of each worker."""
-        self._words: dict[int, str] = {}
-        """Last note of each worker."""
+        self._words: dict[Place, str] = {}
+        """Last note of the process at each place."""
+        self._output: dict[Place, str] = {}
+        """Last lines printed by the lost process of each place."""
         self._behind: list[list[Bound]] | None = None
         self._ran_here = bool(settings.instead)
         """True if the job has run before in this run, so that a round is no start."""
@@ -203,28 +209,29 @@ class Coordinator(JobState):
                 self._on_heard(message, incarnation)
             case Ticked():
                 self._on_ticked()
-            case Lost(place, incarnation, reason):
-                self._on_lost(place.worker, incarnation, reason)
-            case ProgramFailed(worker, text, processor, trace):
-                self._note("error", {"worker": worker, "text": text, "processor": processor, "trace": trace}, -math.inf)
+            case Lost(place, incarnation, reason, output):
+                self._on_lost(place, incarnation, reason, output)
+            case ProgramFailed(place, text, processor, trace):
+                self._note("error", {**place.fields, "text": text, "processor": processor, "trace": trace}, -math.inf)
             case Stopping(by):
                 self._note("stopped", {"by": by}, -math.inf)
             case Busy():
-                self.standstill.busy(event.worker, event.seconds, event.processor, event.name, event.where, self._now)
+                if event.place.at_work:
+                    self.standstill.busy(event, self._now)
             case Expected(by_worker):
                 self._expected = by_worker
             case Happened(kind, data):
                 self._note(kind, data, self._now + LAG_SECONDS)
-            case Noted(worker, text):
-                self._words[worker] = text
-                self._event("note", {"worker": worker, "text": text})
+            case Noted(place, text):
+                self._words[place] = text
+                self._event("note", {**place.fields, "text": text})
             case Began():
                 self._on_began()
             case Hurried():
                 self.cuts.hurry()
                 self._cut()
-            case Restarting(worker, reason):
-                status = self.workers[worker]
+            case Restarting(place, reason):
+                status = self.workers[place]
                 if status.presence is Presence.ALIVE and self.phase is JobPhase.RUNNING:
                     self._effects.append(Fence(status.place, status.incarnation, reason))
                     self._lose([(status, reason)])
@@ -261,11 +268,12 @@ class Coordinator(JobState):
         self._note("began", {"workers": self.layout.workers})
 
     def _on_heard(self, message: ToMonitor, incarnation: int | None) -> None:
-        if message.worker not in self.workers:
-            text = f"there is no worker {message.worker}: the job has {self.layout.workers}"
-            self._effects.append(Send(message.worker, Refused(text)))
+        if message.place not in self.workers:
+            copies = f", with {self.settings.copies} processes each" if message.place.copy else ""
+            text = f"there is no {message.place}: the job has {self.layout.workers}{copies}"
+            self._effects.append(Send(message.place, Refused(text)))
             return
-        status = self.workers[message.worker]
+        status = self.workers[message.place]
         if isinstance(message, Join):
             self._on_join(status, message)
         elif status.counts(incarnation):
@@ -276,14 +284,16 @@ class Coordinator(JobState):
                 self._suspect([(status, f"its {type(message).__name__} cannot be: {error}")])
 
     def _handle(self, status: WorkerStatus, message: ToMonitor) -> None:
-        if isinstance(message, Completed):
-            self._on_completed(status, message)
-        elif isinstance(message, Durable):
-            self._on_durable(status, message)
-        elif isinstance(message, Drained):
+        if isinstance(message, Drained):
             self._on_drained(status, message)
         elif isinstance(message, Restored):
             self._on_restored(status, message)
+        elif not status.place.at_work:
+            pass  # what completes, is durable and is released is what processes at work say
+        elif isinstance(message, Completed):
+            self._on_completed(status, message)
+        elif isinstance(message, Durable):
+            self._on_durable(status, message)
         elif isinstance(message, Released):
             self._on_released(status)
         elif isinstance(message, Observed):
@@ -291,11 +301,11 @@ class Coordinator(JobState):
         elif isinstance(message, CurrentMemory | Cost | Unanswered) and message.generation == self.generation:
             self._effects += self._questions.hear(message)
 
-    def _on_lost(self, worker: int, incarnation: int, reason: str) -> None:
-        if worker not in self.workers or self.workers[worker].has_lost(incarnation):
+    def _on_lost(self, place: Place, incarnation: int, reason: str, output: str = "") -> None:
+        if place not in self.workers or self.workers[place].has_lost(incarnation):
             return  # none of the job, or an earlier process, which is accounted for
-        status = self.workers[worker]
-        status.incarnation = incarnation
+        status = self.workers[place]
+        status.incarnation, self._output[place] = incarnation, output
         self._lose([(status, reason)])
 
     def _on_ticked(self) -> None:
@@ -314,7 +324,7 @@ class Coordinator(JobState):
         before = self.standstill.halt
         halt, question = self.standstill.look(self._now)
         if question is not None:
-            self._effects += [Send(status.worker, question) for status in self.workers.alive()]
+            self._effects += [Send(status.place, question) for status in self.workers.at_work()]
         self.standstill.halt = halt
         if halt is None and before is not None:
             self._note("moves", {"seconds": round(self._now - before.since, 1)}, self._now + LAG_SECONDS)
@@ -372,34 +382,42 @@ class Coordinator(JobState):
         status.incarnation = join.incarnation
         refused = refusal(join, self.layout, self.decision)
         if refused is not None:
-            self._effects.append(Send(status.worker, Refused(refused)))
+            self._effects.append(Send(status.place, Refused(refused)))
             self._fail(refused)
             return
         behind = join.generation < self.generation
-        if behind and not with_memory:
-            self._catch_up(status)
-            return
-        try:
-            wrong = self.options.join(status.worker, join.durable)
-        except ReportError as error:
-            self._suspect([(status, f"what it offers cannot be: {error}")])
-            return
-        if wrong is not None:
-            self._fail(wrong)
-            return
+        if status.place.at_work:
+            if behind and not with_memory:
+                self._catch_up(status)
+                return
+            if not self._takes_options(status, join):
+                return
         status.due = None
-        if not with_memory:
-            status.presence = Presence.JOINED
-            self._account.joined(status.worker, self._now)
-        else:
+        if with_memory:
             status.presence = Presence.ALIVE
             status.paused = join.paused
             status.restored = not behind
             if behind and self.decision is not None:
-                self.options.cut_worker(status.worker, self.decision.bounds[status.worker])
+                if status.place.at_work:
+                    self.options.cut_worker(status.worker, self.decision.bounds[status.worker])
                 self._decide_for(status)
+        else:
+            status.presence = Presence.JOINED
+            if status.place.at_work:
+                self._account.joined(status.worker, self._now)
         self._assemble()
         self._decide()
+
+    def _takes_options(self, status: WorkerStatus, join: Join) -> bool:
+        """Take the options of a process with a journal; False if they cannot be."""
+        try:
+            wrong = self.options.join(status.worker, join.durable)
+        except ReportError as error:
+            self._suspect([(status, f"what it offers cannot be: {error}")])
+            return False
+        if wrong is not None:
+            self._fail(wrong)
+        return wrong is None
 
     def _assemble(self) -> None:
         """Resume if all workers run, or begin a round, once all processes are known."""
@@ -409,19 +427,19 @@ class Coordinator(JobState):
             or any(status.presence is Presence.AWAITED for status in self.workers)
         ):
             return
-        if all(status.restored and not status.paused for status in self.workers):
+        if all(status.restored and not status.paused for status in self.workers if status.takes_part):
             self._note("resumed", {"generation": self.generation})
             self._run()
             low = Watermarks(self._all_watermarks())
-            for status in self.workers:
-                self._effects.append(Send(status.worker, low))
+            for status in self.workers.alive():
+                self._effects.append(Send(status.place, low))
             return
         self._begin()
 
     # ------------------------------------------------------------------------------------------ failures
 
     def _suspect(self, losses: list[tuple[WorkerStatus, str]]) -> None:
-        """Fence and replace workers suspected of having failed."""
+        """Fence and replace processes suspected of having failed."""
         for status, reason in losses:
             there = -1 if status.presence is Presence.ABSENT else status.incarnation
             self._effects.append(Fence(status.place, there, reason))
@@ -430,27 +448,39 @@ class Coordinator(JobState):
     def _lose(self, losses: list[tuple[WorkerStatus, str]], respawn: bool = True) -> None:
         if self.phase is JobPhase.CLOSING:
             return  # each had said that it is done for good
-        if self.phase is JobPhase.RUNNING:
+        rolls_back = any(status.place.at_work for status, _ in losses)
+        drains = any(status.takes_part for status, _ in losses)
+        if self.phase is JobPhase.RUNNING and rolls_back:
             self._trouble_since = self._now
             self._account = RollbackAccount(self.layout, self.options.upto, self._now, self._expected)
         for status, reason in losses:
             status.failures += 1
-            self._account.failed(status.worker, reason, self._words.pop(status.worker, ""), self._now)
-            self._note("failure", {"worker": status.worker, "incarnation": status.incarnation, "reason": reason})
+            words, output = self._words.pop(status.place, ""), self._output.pop(status.place, "")
+            if status.place.at_work:
+                self._account.failed(status.worker, reason, words, self._now, output)
+            self._note(
+                "failure",
+                {**status.place.fields, "incarnation": status.incarnation, "reason": reason, "output": output},
+            )
             if status.failures >= self.settings.attempts:
                 self._fail(
-                    f"worker {status.worker} has failed {status.failures} times, and nothing more became durable meanwhile; "
+                    f"{status.place} has failed {status.failures} times, and nothing more became durable meanwhile; "
                     f"at last: {reason}",
                     lost=True,
                 )
                 return
             status.leave()
             status.must("join", self._now + self.settings.join_seconds)
-            self._deciding.discard(status.worker)
+            self._deciding.discard(status.place)
             if respawn:
                 self._effects.append(Respawn(status.place))
         if self.phase is JobPhase.ASSEMBLING:
             self._assemble()
+        elif self.phase is JobPhase.GATHERING:
+            if drains:  # the others wait for its end marker
+                self._begin()
+        elif not rolls_back:
+            self._go_on()  # nobody rests on a copy
         elif self.phase is JobPhase.DECIDING:
             self._again = True
         else:
@@ -475,13 +505,15 @@ class Coordinator(JobState):
         self._account.began()
         number = self._next_round()
         alive = self.workers.alive()
-        who = tuple(status.worker for status in alive)
-        self._event("round", {"round": number, "alive": list(who)})
+        who = tuple(status.place for status in alive)
+        copies: list[Value] = [list(place) for place in who if not place.at_work]
+        told: dict[str, Value] = {"round": number, "alive": [place.worker for place in who if place.at_work]}
+        self._event("round", {**told, "copies": copies} if copies else told)
         for status in alive:
             status.memory = None
             limit = self.settings.pause_seconds + (0 if status.restored else self.settings.restore_seconds)
             status.must("drain its links", self._now + limit)
-            self._effects.append(Send(status.worker, Drain(number, who)))
+            self._effects.append(Send(status.place, Drain(number, who)))
         self._decide()
 
     def _next_round(self) -> int:
@@ -496,36 +528,48 @@ class Coordinator(JobState):
             self.options.memory(status.worker, message.memory, message.ends)
             status.memory, status.ends = message.memory, message.ends
             status.due = None
-            self._account.drained(status.worker, self._now)
+            if status.place.at_work:
+                self._account.drained(status.worker, self._now)
             self._decide()
 
     def _decide(self) -> None:
-        """Solve and journal a decision, once all workers have reported their options."""
+        """Solve and journal a decision, once all have reported their options.
+
+        A copy with memory is waited for as well: it must have all that is under way.
+        """
         if self.phase is not JobPhase.GATHERING or not self.workers.are(Presence.ALIVE, Presence.JOINED):
             return
-        memory = {status.worker: status.memory for status in self.workers.alive() if status.memory is not None}
-        if len(memory) < len(self.workers.alive()):
+        alive = self.workers.alive()
+        if any(status.memory is None for status in alive):
             return
-        known = KnownEnds(each for worker in memory for each in self.workers[worker].ends)
+        memory = {
+            status.worker: status.memory
+            for status in alive
+            if status.place.at_work and status.memory is not None  # that of copies counts once they take over
+        }
+        known = KnownEnds(each for status in alive for each in status.ends)
         try:
             bounds = self.options.decide(memory, known=known)
         except NoSolutionError as error:
             self._fail(str(error))
             return
-        failed = tuple(status.worker for status in self.workers if status.presence is Presence.JOINED)
+        failed = tuple(status.worker for status in self.workers.at_work() if status.presence is Presence.JOINED)
         held = self.options.held(bounds, self.decision.held if self.decision is not None else ())
         known.decided(bounds)
         ends = tuple(each for each in known.all() if not each.alone)
         current = self.options.current_epoch(memory)
-        decision = KeptDecision(self.round, self.generation, bounds, failed, held, ends, current)
+        before = () if self.decision is None else self.decision.gaps
+        gaps = merged((*before, *self.options.gaps(bounds, memory)))
+        decision = KeptDecision(self.round, self.generation, bounds, failed, held, ends, current, gaps)
         self.phase = JobPhase.DECIDING
         self._again = False
         self._account.gathered(memory, self._now)
-        self._deciding = {status.worker for status in self.workers}
+        self._deciding = {status.place for status in self.workers if status.takes_part}
         self.commit.add(decision)
 
     def _decided(self, decision: KeptDecision) -> None:
         """Send the decision, now durable and so binding, whatever has happened meanwhile."""
+        known = () if self.decision is None or not self._ran_here else self.decision.gaps
         self.decision = decision
         self.generation = decision.generation
         self._expected = {}
@@ -536,12 +580,15 @@ class Coordinator(JobState):
             "decided",
             {"generation": self.generation, "failed": list(decision.failed), "rolled_back": rolled_back},
         )
+        for gap in decision.gaps:
+            if gap not in known:
+                self._note("gap", gap_event(self.layout, gap))
         for status in self.workers:
-            if status.worker in self._deciding:
+            if status.place in self._deciding:
                 status.presence = Presence.ALIVE
                 self._decide_for(status)
-            elif status.presence is Presence.JOINED:  # for one who was lost after it was decided what he restores
-                self._catch_up(status)
+            elif status.place.at_work and status.presence is Presence.JOINED:
+                self._catch_up(status)  # it was lost after it was decided what it restores
         self.phase = JobPhase.RESTORING
         if self._again:
             self._begin()
@@ -550,27 +597,33 @@ class Coordinator(JobState):
         status.restored = status.released = False
         status.memory = None
         status.must("restore what was decided", self._now + self.settings.restore_seconds)
-        self._effects.append(Send(status.worker, self._last_decision(catch_up=False)))
+        self._effects.append(Send(status.place, self._last_decision(catch_up=False)))
 
     def _catch_up(self, status: WorkerStatus) -> None:
         status.presence = Presence.BEHIND
         status.must("note the last decision and join again", self._now + self.settings.join_seconds)
-        self._effects.append(Send(status.worker, self._last_decision(catch_up=True)))
+        self._effects.append(Send(status.place, self._last_decision(catch_up=True)))
 
     def _last_decision(self, catch_up: bool) -> Decision:
         decision = self.decision
         assert decision is not None
         said = decision.generation, decision.bounds, decision.failed
-        return Decision(*said, self.low_watermarks, catch_up, decision.held, decision.ends, decision.current)
+        more = decision.held, decision.ends, decision.current
+        return Decision(*said, self.low_watermarks, catch_up, *more, gaps=decision.gaps)
 
     def _on_restored(self, status: WorkerStatus, message: Restored) -> None:
         if message.generation != self.generation or status.restored:
             return
         status.restored = True
-        self._account.restored(message, self._now)
+        if status.place.at_work:
+            self._account.restored(message, self._now)
         if self.phase is not JobPhase.GATHERING:  # otherwise it has been told to pause, and that deadline stays
             status.due = None
-        if self.phase is JobPhase.RESTORING and all(each.restored for each in self.workers):
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Run the job once all participants have restored the decision."""
+        if self.phase is JobPhase.RESTORING and all(each.restored for each in self.workers if each.takes_part):
             seconds = self._now - self._trouble_since
             start = not self._ran_here
             told: dict[str, Value] = {"generation": self.generation, "seconds": seconds, "start": start}
@@ -622,7 +675,7 @@ class Coordinator(JobState):
             self._event("cut", cut_event(group, at))
             self._intervals.announced(group, at, self._now)
             for worker in workers:
-                self._effects.append(Send(worker, Cut(self.generation, group, at)))
+                self._effects.append(Send(Place(worker), Cut(self.generation, group, at)))
 
     def _on_durable(self, status: WorkerStatus, message: Durable) -> None:
         if message.generation != self.generation or self.phase is JobPhase.DECIDING:
@@ -661,7 +714,7 @@ class Coordinator(JobState):
         for status in self.workers:
             status.failures = 0
         for status in self.workers.alive():
-            self._effects.append(Send(status.worker, Watermarks(changed)))
+            self._effects.append(Send(status.place, Watermarks(changed)))
 
     def _all_watermarks(self) -> tuple[tuple[int, int, Bound], ...]:
         return tuple((p, w, bound) for w, bounds in enumerate(self.low_watermarks) for p, bound in enumerate(bounds))
@@ -685,7 +738,7 @@ class Coordinator(JobState):
         self._close()
 
     def _close(self) -> None:
-        if self.phase is JobPhase.RUNNING and all(status.released for status in self.workers):
+        if self.phase is JobPhase.RUNNING and all(status.released for status in self.workers.at_work()):
             self.phase = JobPhase.CLOSING
             self.commit.add(KeptFinished())
             self._keep("finished", {})

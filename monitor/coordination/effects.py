@@ -11,17 +11,18 @@ from typing import TypeAlias
 from monitor.coordination.records import Record
 from monitor.coordination.supervision import Fence, Note, Respawn, TimelineEvent
 from recovery.metadata import Bound
+from recovery.place import Place
 from recovery.protocol import Redone, Resent, ToWorker
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a message to a worker.
+    """Send a message to the process at a place.
 
     It is for the process that the coordinator knows, and for no later one.
     """
 
-    worker: int
+    place: Place
     message: ToWorker
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from monitor.coordination.supervision import Busy, Happened, Lost, Noted, ProgramFailed, Stopping
 from monitor.explain.exposure import Danger, Fate
+from recovery.place import Place
 from recovery.protocol import ToMonitor
 
 
@@ -21,7 +22,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Message of a worker, with its process's `incarnation` if known."""
+    """Message of a worker's process, with its `incarnation` if known."""
 
     message: ToMonitor
     incarnation: int | None = None
@@ -67,9 +68,9 @@ class Hurried:
 
 @dataclass(frozen=True, slots=True)
 class Restarting:
-    """Order: end the process of a worker, for another one to take its place."""
+    """Order: end the process at a place, for another one to take it."""
 
-    worker: int
+    place: Place
     reason: str
 
 

@@ -36,37 +36,37 @@ def refusal(join: Join, layout: Layout, decision: KeptDecision | None) -> str | 
         layout: of the job.
         decision: the last one in the monitor's journal.
     """
-    worker = join.worker
+    who = join.place
     if join.layout.workers != layout.workers:
         return (
-            f"worker {worker} was started as one of {join.layout.workers} worker(s), and the monitor for {layout.workers}: "
+            f"{who} was started as one of {join.layout.workers} worker(s), and the monitor for {layout.workers}: "
             "start all with the same number"
         )
     if join.layout.number != layout.number:
         return (
-            f"worker {worker} has the journal of layout {join.layout.number} of the store, and the job is at layout "
+            f"{who} has the journal of layout {join.layout.number} of the store, and the job is at layout "
             f"{layout.number}: it went on with another number of workers meanwhile. Start all anew"
         )
     try:
         changes = layout_changes(layout, join.layout)
     except ProtocolError as error:
-        return f"worker {worker} cannot take part: {error}"
+        return f"{who} cannot take part: {error}"
     if changes:
         lines = "\n  ".join(changes)
         return (
-            f"worker {worker} runs another program than the one that the store, or another worker, knows:\n  {lines}\n"
+            f"{who} runs another program than the one that the store, or another worker, knows:\n  {lines}\n"
             "Run the program as it was, or choose another store"
         )
     known, previous = (decision.generation, decision.previous) if decision else (0, 0)
     if join.generation > known:
         return (
-            f"worker {worker} has applied decision {join.generation}, which the journal of the monitor does not have (its "
+            f"{who} has applied decision {join.generation}, which the journal of the monitor does not have (its "
             f"last is {known}): the monitor's folder of the store is older than the worker's. Bring back the whole store "
             "as it was"
         )
-    if join.generation not in (known, previous):
+    if join.generation not in (known, previous) and who.at_work:  # a copy has no journal
         return (
-            f"the store of worker {worker} knows decisions up to {join.generation} only, and must know {previous}: it was "
+            f"the store of {who} knows decisions up to {join.generation} only, and must know {previous}: it was "
             "lost, or is an older copy. Bring back the whole store as it was"
         )
     return None

@@ -100,7 +100,7 @@ class Intervals:
         self._noted[group] = now
         return (
             f"checkpoints of {self._names(group)} should be made every {every:g} s, and take {seconds:.1f} s "
-            f"(worker {last.worker} was the last to have one, and {_phases(last, seconds)}): so much more is done again after "
+            f"({last.place} was the last to have one, and {_phases(last, seconds)}): so much more is done again after "
             f"a failure, and exactly-once output waits so long. Ask for fewer (every={_rounded(seconds)!r}), use more workers "
             "or a faster disk for the store, or keep less state"
         )

@@ -107,7 +107,7 @@ def watermarks_are_consistent(job: JobState) -> str | None:
         source, target = options.low(edge.source), options.low(edge.target)
         lost = next((discards[edge.port] for bound, discards in options.chains[edge.source] if bound == source), None)
         # What keeps nothing has discarded all that it sent: ↓σ(f) ⊆ f(dst), which is f ⊆ σ⁻¹(f(dst)).
-        room = inverse(edge.backwards, target) if lost is None else target
+        room = source if edge.lossy else inverse(edge.backwards, target) if lost is None else target
         if not within(source if lost is None else lost, room) or not within(target, project(edge.summary, source)):
             names = options.topology.name(edge.source), options.topology.name(edge.target)
             return f"{names[0]} at {source}, with D̄ {lost}, and {names[1]} at {target}"
@@ -152,7 +152,7 @@ def nobody_waits_for_ever(job: JobState) -> str | None:
         drains = status.presence is Presence.ALIVE and job.phase is JobPhase.GATHERING and status.memory is None
         restores = status.presence is Presence.ALIVE and job.phase is JobPhase.RESTORING and not status.restored
         if (joins or drains or restores) and status.due is None:
-            return f"worker {status.worker} ({status.presence.value}) may take as long as it likes"
+            return f"{status.place} ({status.presence.value}) may take as long as it likes"
     return None
 
 
@@ -164,7 +164,7 @@ def memory_counts_in_its_round(job: JobState) -> str | None:
     for status in job.workers:
         there = status.presence is Presence.ALIVE and job.phase in (JobPhase.GATHERING, JobPhase.DECIDING)
         if status.memory is not None and not there:
-            return f"the memory of worker {status.worker} ({status.presence.value}) counts, and the job is {job.phase.value}"
+            return f"the memory of {status.place} ({status.presence.value}) counts, and the job is {job.phase.value}"
     return None
 
 
@@ -175,15 +175,15 @@ def all_are_there_while_it_runs(job: JobState) -> str | None:
     """
     if job.phase in (JobPhase.RUNNING, JobPhase.CLOSING):
         for status in job.workers:
-            if status.presence is not Presence.ALIVE or not status.restored:
-                return f"the job is {job.phase.value}, and worker {status.worker} is {status.presence.value}"
+            if status.takes_part and (status.presence is not Presence.ALIVE or not status.restored):
+                return f"the job is {job.phase.value}, and {status.place} is {status.presence.value}"
     return None
 
 
 def who_is_done_needs_nothing(job: JobState) -> str | None:
     """A worker is released only when W holds everything on it, the job when all are."""
     everything = tuple(info.everything for info in job.layout.processors)
-    for status in job.workers:
+    for status in job.workers.at_work():
         if status.released and (not status.restored or job.low_watermarks[status.worker] != everything):
             return f"worker {status.worker} is done, and W is {job.low_watermarks[status.worker]} there"
         if job.phase is JobPhase.CLOSING and not status.released:

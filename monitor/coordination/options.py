@@ -21,6 +21,7 @@ from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.errors import NoSolutionError, ReportError
 from recovery.fixed_point.incremental import Report, WatermarkSolver
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
+from recovery.incomplete import Gap, at_outputs
 from recovery.layout import Layout
 from recovery.memory.kept_messages import Suppression
 from recovery.metadata import (
@@ -297,7 +298,10 @@ class Options:
                 raise ReportError(f"{name}: it says that it discarded what it has to log")
             # A live processor that drops to the same bound offers ↓σ(bound) here. What it has persisted must not offer
             # more, or W could rest on something that a round cannot choose. Over-estimates of D̄ are safe.
-            discards.append(lost if edge.logged else union(lost, image(edge.discarding, xi.bound)))
+            if edge.lossy:
+                discards.append(nothing(len(lost)))  # nobody asks for it
+            else:
+                discards.append(lost if edge.logged else union(lost, image(edge.discarding, xi.bound)))
         return xi.bound, tuple(discards)
 
     # ------------------------------------------------------------------------------------------ answers
@@ -469,6 +473,39 @@ class Options:
                 return self.topology.by_worker(bounds)
             for flat in stuck:  # its memory does not reach so far, so for this round it has its checkpoints only
                 processors[flat] = CheckpointChain(self._options(flat), self.topology.info(flat).depth)
+
+    def gaps(
+        self, decided: Sequence[Sequence[Bound | None]], memory: Mapping[int, Sequence[InMemory]]
+    ) -> tuple[Gap, ...]:
+        """Incomplete epochs of the outputs by a decision; arguments as of `decide`.
+
+        What comes back empty lacks its state from there on. On a lossy edge a receiver lacks what it has not, and its sender
+        does not make again: because it has failed, or because that lies before its low-watermark.
+        """
+        layout, lacking = self.layout, list[Gap]()
+        held_at = [decided[flat % layout.workers][flat // layout.workers] for flat in range(self.topology.count)]
+        for flat, bound in enumerate(held_at):
+            processor, worker = divmod(flat, layout.workers)
+            lost = worker not in memory or (bound is not None and not within(memory[worker][processor].since, bound))
+            if layout.processors[processor].comes_back_empty and bound is not None and any(bound) and lost:
+                lacking.append(Gap(processor, bound[0]))
+        kept = {index: (place, to) for ways in self.topology.kept for index, place, to in ways}
+        for index, edge in enumerate(self.topology.edges):
+            bound = held_at[edge.target]
+            (sender, at), (target, there) = (divmod(flat, layout.workers) for flat in (edge.source, edge.target))
+            if not edge.lossy:
+                continue
+            lives = at in memory
+            if lives and bound is not None:
+                place, to = kept.get(index, (None, 0))
+                if place is None or not within(memory[at][sender].kept[place][to], bound):
+                    lacking.append(Gap(target, bound[0], self._low[edge.source][0]))
+            elif not lives:
+                received = bound if bound is not None else memory[there][target].upto
+                gone = held_at[edge.source]
+                assert gone is not None  # who has failed does not stay
+                lacking.append(Gap(target, received[0], gone[0]))
+        return at_outputs(layout, lacking)
 
     def current_epoch(self, memory: Mapping[int, Sequence[InMemory]], failed: Collection[tuple[int, int]] = ()) -> int:
         """Epoch for sources under AtLeastOnce to go on in after a rollback.

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from recovery.epoch_ends import EpochEnds
+from recovery.incomplete import Gap
 from recovery.layout import Layout
 from recovery.metadata import Bound
 from timely.data.codec.typed import Typed
@@ -53,6 +54,7 @@ class KeptDecision(msgspec.Struct, tag="decision", frozen=True):
     held: tuple[tuple[Bound, ...], ...] = ()
     ends: tuple[EpochEnds, ...] = ()
     current: int = 0
+    gaps: tuple[Gap, ...] = ()
 
     def returned(self) -> tuple[tuple[Bound | None, ...], ...]:
         """Bounds of the last return of each processor, by worker.

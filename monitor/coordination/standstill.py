@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from monitor.coordination.supervision import Busy
 from monitor.coordination.topology import Topology
 from monitor.explain.why import time_text, why_progress
 from recovery.layout import Layout
@@ -86,11 +87,12 @@ class Standstill:
             self._upto[worker] = upto
             self._moved = now
 
-    def busy(self, worker: int, seconds: float, processor: int, name: str, where: str, now: float) -> None:
-        """Record a turn of a worker lasting `seconds` so far; 0: it has ended."""
-        if seconds:
-            what = f"{where or 'its turn'} to return"
-            self._busy[worker] = Halt(processor, worker, name, what, now - seconds)
+    def busy(self, turn: Busy, now: float) -> None:
+        """Record a long turn of a worker so far, or its end."""
+        worker = turn.place.worker
+        if turn.seconds:
+            what = f"{turn.where or 'its turn'} to return"
+            self._busy[worker] = Halt(turn.processor, worker, turn.name, what, now - turn.seconds)
         else:
             self._busy.pop(worker, None)
 
@@ -100,7 +102,7 @@ class Standstill:
         holds = [hold for each in message.closely for hold in each.holds]
         known = all(hold.processor in there and hold.what in _KNOWN for hold in holds)
         if known and message.fits(len(there)):  # else it says nothing that could be read
-            self._told[message.worker] = now, message
+            self._told[message.place.worker] = now, message
 
     def look(self, now: float) -> tuple[Halt | None, Observe | None]:
         """Standstill at `now`, and an observation to request from all workers.

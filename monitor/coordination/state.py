@@ -8,6 +8,7 @@ from monitor.coordination.options import Options
 from monitor.coordination.records import SavedJob
 from monitor.coordination.workers import JobPhase, WorkerTable
 from recovery.layout import Layout
+from recovery.place import Place, places
 
 
 class JobState:
@@ -16,11 +17,12 @@ class JobState:
     Args:
         layout: of the program that is run now.
         saved: what the monitor's own journal holds.
-        awaited: workers with a process already.
+        copies: processes of each worker.
+        awaited: places with a process already.
         now: the time, in seconds.
     """
 
-    def __init__(self, layout: Layout, saved: SavedJob, awaited: tuple[int, ...], now: float) -> None:
+    def __init__(self, layout: Layout, saved: SavedJob, copies: int, awaited: tuple[Place, ...], now: float) -> None:
         self.layout = layout
         self.phase = JobPhase.ASSEMBLING
         self.decision = saved.decision
@@ -30,7 +32,7 @@ class JobState:
         """Newest round in use, above all rounds of earlier monitors."""
         self.reserved = self.round
         """Last reserved round: no later monitor uses numbers up to this one."""
-        self.workers = WorkerTable(layout.workers, awaited, now)
+        self.workers = WorkerTable(places(layout.workers, copies), awaited, now)
         self.options = Options(layout, saved.watermarks, saved.decision.bounds if saved.decision else None)
         """Options of every processor."""
         self.low_watermarks = self.options.watermarks

@@ -17,12 +17,13 @@ from recovery.place import Place
 class Lost(msgspec.Struct, tag=True, frozen=True):
     """Event: a process is gone, or seems so.
 
-    Nothing that it still says may become an event.
+    Nothing that it still says may become an event. `output`: last lines that it wrote on standard error.
     """
 
     place: Place
     incarnation: int
     reason: str
+    output: str = ""
 
 
 class ProgramFailed(msgspec.Struct, tag=True, frozen=True):
@@ -33,7 +34,7 @@ class ProgramFailed(msgspec.Struct, tag=True, frozen=True):
     `processor` is the one that was at work (-1: none was); `trace` is Python's, for the timeline.
     """
 
-    worker: int
+    place: Place
     text: str
     processor: int = -1
     trace: str = ""
@@ -56,7 +57,7 @@ class Busy(msgspec.Struct, tag=True, frozen=True):
     and the epoch that its sources had come to before (`newest` None: they have ended); `known`: that was ever said.
     """
 
-    worker: int
+    place: Place
     seconds: float
     processor: int = -1
     name: str = ""
@@ -76,7 +77,7 @@ class Happened(msgspec.Struct, tag=True, frozen=True):
 class Noted(msgspec.Struct, tag=True, frozen=True):
     """Event: a message of a worker to the user, for the timeline."""
 
-    worker: int
+    place: Place
     text: str
 
 

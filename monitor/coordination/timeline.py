@@ -8,6 +8,19 @@ from collections.abc import Sequence
 from monitor.coordination.records import KeptEvent, Value
 from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.verdict import Judge
+from recovery.incomplete import Gap
+from recovery.layout import Layout
+from timely.time import FINITE
+
+
+def gap_event(layout: Layout, gap: Gap) -> dict[str, Value]:
+    """Data of a gap's event: the output, and its incomplete epochs.
+
+    `last` is None where they never end; `first` is None where only the end of all input is incomplete.
+    """
+    first = gap.begin if gap.begin < FINITE else None
+    last = gap.end - 1 if gap.end <= FINITE else None
+    return {"output": layout.processors[gap.processor].name, "first": first, "last": last}
 
 
 class Timeline:

@@ -54,7 +54,8 @@ class Topology:
                     if edge.kept:
                         self.kept[source].append((len(self.edges), ports_kept[edge.source].index(index), v))
                     self.incoming[target].append((len(self.edges), place))
-                    self.edges.append(PhysicalEdge(source, target, summary, port, discarding, edge.kept and v != w))
+                    apart = edge.kept and v != w
+                    self.edges.append(PhysicalEdge(source, target, summary, port, discarding, apart, lossy=edge.lossy))
         self.repeats: list[Bound] | None = None
         if any(self.kept):
             infos = [self.info(flat) for flat in range(self.count)]

@@ -1,11 +1,11 @@
-"""Phases of a job, and the coordinator's view of its workers.
+"""Phases of a job, and the coordinator's view of its processes, by place.
 
 That is their presence, and what they still owe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -37,7 +37,7 @@ class JobPhase(Enum):
 
 
 class Presence(Enum):
-    """Presence of a worker's process."""
+    """Presence of the process at a place."""
 
     AWAITED = "awaited"
     """A process with memory may exist, without a message so far."""
@@ -53,9 +53,9 @@ class Presence(Enum):
 
 @dataclass(slots=True)
 class WorkerStatus:
-    """Worker as the coordinator sees it."""
+    """Process at a place as the coordinator sees it."""
 
-    worker: int
+    place: Place
     presence: Presence
     heard: float
     incarnation: int = -1
@@ -76,12 +76,17 @@ class WorkerStatus:
     doing: str = ""
 
     @property
-    def place(self) -> Place:
-        """Place of its process."""
-        return Place(self.worker)
+    def worker(self) -> int:
+        """Index of its worker, a share of the dataflow."""
+        return self.place.worker
+
+    @property
+    def takes_part(self) -> bool:
+        """True if rounds and the job wait for it: at work, or a copy with memory."""
+        return self.place.at_work or self.presence is Presence.ALIVE
 
     def counts(self, incarnation: int | None) -> bool:
-        """True if this process of the worker has memory and is current.
+        """True if this process has memory and is current.
 
         None: its driver cannot tell processes apart.
         """
@@ -103,38 +108,44 @@ class WorkerStatus:
         self.due = None
 
     def overdue(self, now: float, silence: float | None) -> str | None:
-        """Missed deadline of this worker, in words, or None.
+        """Missed deadline of this process, in words, or None.
 
         `silence`: seconds for which it may say nothing, if it must speak.
         """
         if self.due is not None and now >= self.due:
             return f"it did not {self.doing} in time"
-        if silence is not None and not self.released and now - self.heard > silence:
+        if silence is not None and self.takes_part and not self.released and now - self.heard > silence:
             return f"nothing was heard of it for {now - self.heard:.1f} s"
         return None
 
 
 class WorkerTable:
-    """All workers of the job."""
+    """All processes of the job, by place; those at work come first."""
 
-    def __init__(self, workers: int, awaited: tuple[int, ...], now: float) -> None:
-        self._workers = [
-            WorkerStatus(w, Presence.AWAITED if w in awaited else Presence.ABSENT, now) for w in range(workers)
-        ]
+    def __init__(self, known: Sequence[Place], awaited: Collection[Place], now: float) -> None:
+        self._at = {
+            place: WorkerStatus(place, Presence.AWAITED if place in awaited else Presence.ABSENT, now)
+            for place in known
+        }
+        self._at_work = [status for status in self._at.values() if status.place.at_work]
 
-    def __getitem__(self, worker: int) -> WorkerStatus:
-        return self._workers[worker]
+    def __getitem__(self, place: Place) -> WorkerStatus:
+        return self._at[place]
 
     def __iter__(self) -> Iterator[WorkerStatus]:
-        return iter(self._workers)
+        return iter(self._at.values())
 
-    def __contains__(self, worker: object) -> bool:
-        return isinstance(worker, int) and 0 <= worker < len(self._workers)
+    def __contains__(self, place: object) -> bool:
+        return place in self._at
+
+    def at_work(self) -> list[WorkerStatus]:
+        """Processes at work, by worker: without copies."""
+        return self._at_work
 
     def are(self, *presences: Presence) -> bool:
-        """True if every worker is in one of these states."""
-        return all(status.presence in presences for status in self._workers)
+        """True if every process at work is in one of these states."""
+        return all(status.presence in presences for status in self._at_work)
 
     def alive(self) -> list[WorkerStatus]:
-        """Workers with memory."""
-        return [status for status in self._workers if status.presence is Presence.ALIVE]
+        """Processes with memory, copies included."""
+        return [status for status in self if status.presence is Presence.ALIVE]

@@ -133,7 +133,8 @@ class Reduced:
         across = edge.spread and self.layout.workers > 1
         same = (one.group, one.repeats, one.anew, one.depth) == (other.group, other.repeats, other.anew, other.depth)
         ends = one.role == "source" and not one.repeats  # how far it repeats is known of each by itself
-        return same and not across and not edge.resends and not ends and edge.summary == Summary.identity(edge.depth)
+        plain = edge.summary == Summary.identity(edge.depth) and not edge.lossy
+        return same and not across and not edge.resends and not ends and plain
 
     def _edges(self) -> tuple[list[PhysicalEdge], list[list[int]], list[list[tuple[int, int]]]]:
         """Edges; in-edges of each node; kept ones of each living node, by place."""
@@ -150,7 +151,8 @@ class Reduced:
                         if edge.kept and half == _LIVING:
                             kept[node].append((len(edges), port))
                         apart = edge.kept and half != other
-                        edges.append(PhysicalEdge(2 * node + half, target, edge.summary, port, edge.discarding, apart))
+                        ends = 2 * node + half, target
+                        edges.append(PhysicalEdge(*ends, edge.summary, port, edge.discarding, apart, lossy=edge.lossy))
         return edges, into, kept
 
 
@@ -258,7 +260,7 @@ class _Supposed:
         found = []
         for _, edge, port in self.reduced.leaving[node]:
             lost = nothing(edge.summary.result_depth)
-            if not edge.logged:
+            if not edge.logged and not edge.lossy:
                 lost = image(edge.discarding, bound)
                 for worker in workers:
                     saved = at.get(edge.source * self.layout.workers + worker)

@@ -26,8 +26,11 @@ Place: TypeAlias = tuple[Bound, Bound | None]
 class NoAccount:
     """Account of nothing: while there is no rollback, or a job begins."""
 
-    def failed(self, worker: int, reason: str, words: str, now: float) -> None:
-        """Add a failure; `words`: the last note of the worker, if any."""
+    def failed(self, worker: int, reason: str, words: str, now: float, output: str = "") -> None:
+        """Add a failure.
+
+        `words`: the last note of the worker, if any; `output`: its last lines on standard error.
+        """
 
     def began(self) -> None:
         """Start a round; reports of the one before are void."""
@@ -95,9 +98,13 @@ class RollbackAccount(NoAccount):
         self._redone: dict[int, tuple[Redone, ...]] = {}
         self._reported: dict[int, float] = {}
 
-    def failed(self, worker: int, reason: str, words: str, now: float) -> None:
-        """Add a failure; `words`: the last note of the worker, if any."""
-        self._causes.append({"worker": worker, "reason": reason, "words": words, "after": now - self._at})
+    def failed(self, worker: int, reason: str, words: str, now: float, output: str = "") -> None:
+        """Add a failure.
+
+        `words`: the last note of the worker, if any; `output`: its last lines on standard error.
+        """
+        cause = {"worker": worker, "reason": reason, "words": words, "after": now - self._at, "output": output}
+        self._causes.append(cause)
 
     def began(self) -> None:
         """Start a round; reports of the one before are void."""
@@ -128,9 +135,9 @@ class RollbackAccount(NoAccount):
 
     def restored(self, message: Restored, now: float) -> None:
         """Take a worker's cost."""
-        self._reported[message.worker] = now - self._at
-        self._resent[message.worker] = message.resent
-        self._redone[message.worker] = message.redone
+        self._reported[message.place.worker] = now - self._at
+        self._resent[message.place.worker] = message.resent
+        self._redone[message.place.worker] = message.redone
 
     def finish(self, now: float) -> dict[str, Any]:
         """Event of the timeline: all workers run again."""

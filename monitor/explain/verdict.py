@@ -92,7 +92,7 @@ class Judge:
                 self._now, self._halt = Verdict("starting", "starting", at), None
             case "restored" | "resumed":
                 self._now, self._halt = Verdict("running", "running", at), None
-            case "failure" if before.state != "starting":
+            case "failure" if before.state != "starting" and not data.get("copy"):  # a copy's takes nothing back
                 self._cause = f"worker {data['worker']} failed ({data['reason']})"
                 since = before.since if before.state == "rolling back" else at
                 text = f"rolling back: {self._cause}"

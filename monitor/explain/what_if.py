@@ -16,6 +16,7 @@ from recovery.epoch_ends import KnownEnds
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
 from recovery.metadata import Bound
+from recovery.place import places
 from recovery.protocol import AskCost, AskMemory, Cost, CurrentMemory, InMemory, Unanswered
 from timely.errors import FalkirkError
 
@@ -63,20 +64,20 @@ class OpenQuestions:
 
     def _take(self, question: _Question, message: CurrentMemory | Cost | Unanswered) -> list[Effect]:
         if isinstance(message, Unanswered):
-            return self._answer(message.question, f"worker {message.worker} cannot answer: {message.reason}")
+            return self._answer(message.question, f"{message.place} cannot answer: {message.reason}")
         workers = question.options.layout.workers
         if isinstance(message, CurrentMemory):
             try:
-                question.options.memory(message.worker, message.memory, message.ends)
+                question.options.memory(message.place.worker, message.memory, message.ends)
             except ReportError as error:
-                return self._answer(message.question, f"worker {message.worker} does not answer as it should: {error}")
-            question.memory[message.worker] = message.memory
+                return self._answer(message.question, f"{message.place} does not answer as it should: {error}")
+            question.memory[message.place.worker] = message.memory
             for each in message.ends:
                 question.known.hear(each)
             if len(question.memory) == workers and question.bounds is None:
                 return self._solve(message.question, question)
         elif question.bounds is not None:
-            question.supposed[message.worker] = message
+            question.supposed[message.place.worker] = message
             if len(question.supposed) == workers:
                 said = [question.supposed[worker] for worker in range(workers)]
                 resent = tuple(each.resent for each in said)
@@ -115,7 +116,7 @@ class OpenQuestions:
 
 
 def _to_all(options: Options, message: AskMemory | AskCost) -> list[Effect]:
-    return [Send(worker, message) for worker in range(options.layout.workers)]
+    return [Send(place, message) for place in places(options.layout.workers)]
 
 
 def restart(options: Options) -> Answer:
@@ -155,13 +156,13 @@ def targets(layout: Layout, names: Sequence[str]) -> tuple[tuple[int, int], ...]
             workers = [_worker(layout, worker, name)]
         else:
             operator = name
-        places = named.get(operator.removeprefix("operator:"), [])
-        if not places:
+        processors = named.get(operator.removeprefix("operator:"), [])
+        if not processors:
             known = ", ".join(info.name for info in layout.processors)
             raise FalkirkError(
                 f"{name!r} is neither a worker (worker:1) nor an operator of this job; those are: {known}"
             )
-        found.update((p, w) for p in places for w in workers)
+        found.update((p, w) for p in processors for w in workers)
     return tuple(sorted(found))
 
 

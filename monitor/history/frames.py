@@ -1,6 +1,6 @@
 """Frames: seconds of a job in brief, packed by the minute. Pure.
 
-A frame has the job's numbers exactly, 5 bytes an operator (`OPERATOR`) and 12 a worker (`WORKER`), each a code of
+A frame has the job's numbers exactly, 5 bytes an operator (`OPERATOR`) and 12 a worker's process (`WORKER`), each a code of
 `monitor.history.scales`. Epochs of operators and workers are said relative to the frame's `top`. In a pack all frames of one
 field stand together, as differences in time, which are mostly zeros: then they are compressed.
 """
@@ -38,7 +38,7 @@ WORKER = (
     "kept",  # bytes of exchanges in memory, SIZE
     "queued",  # batches, COUNT
 )
-"""Bytes of a worker."""
+"""Bytes of a worker's process."""
 
 PRESENCES = ("alive", "joined", "behind", "absent", "awaited", "gone", "not running")
 
@@ -78,7 +78,7 @@ class Frame:
     Attributes:
         numbers: by NUMBERS.
         operators: `[field, operator]`, fields as in OPERATOR.
-        workers: `[field, worker]`, fields as in WORKER.
+        workers: `[field, process]`, fields as in WORKER, processes in the order of `recovery.place.places`.
     """
 
     numbers: tuple[int, ...]

@@ -260,7 +260,7 @@ interface Rollback {
   generation: number;
   failed: number[];
   since: number;
-  causes: { worker: number; reason: string; words: string; after: number }[];
+  causes: { worker: number; reason: string; words: string; after: number; output?: string }[];
   rounds: number;
   phases: { drain: number; decide: number; restore: number };
   drained: [number, number][];
@@ -327,4 +327,53 @@ interface CutShown {
   workers: Happening[];
   durable: number | null;
   safe: number | null;
+}
+
+/** A line of a function in a stack. */
+interface LineOf {
+  name: string;
+  file: string;
+  line: number;
+}
+
+/** POST api/stacks/PLACE: stacks of one process, innermost lines first. */
+interface StackOf {
+  place: string;
+  pid: number;
+  threads: { thread: string; lines: LineOf[] }[];
+  operator: string;
+  doing: string;
+  note: string;
+}
+
+/** GET api/samples: time by stack of one process in the last minute, functions outermost first. */
+interface Samples {
+  place: string;
+  pid: number;
+  seconds: number;
+  frames: LineOf[];
+  stacks: { kind: string; root: string; frames: number[]; milliseconds: number }[];
+}
+
+/** GET api/logs/PLACE: a line that a process wrote; stream o, e or s. */
+interface Line {
+  n: number;
+  at: number;
+  pid: number;
+  stream: string;
+  text: string;
+}
+
+/** GET api/errors: equal errors of the job, once. */
+interface JobError {
+  kind: string;
+  text: string;
+  trace: string;
+  operator: string;
+  site: string;
+  line: string;
+  workers: number[];
+  count: number;
+  first: number;
+  last: number;
 }

@@ -34,6 +34,7 @@ from monitor.web.bounded import BODY_SECONDS, most_connections
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
 from monitor.web.past import PastJob, comparison, course_of, overview, points_of
+from monitor.web.processes import Processes, ProcessPages
 from monitor.web.questions import (
     ACTS,
     Act,
@@ -119,7 +120,7 @@ class Shown:
     """Job on a page.
 
     `key` is its name in addresses, `store` that of its store for people. `ask(question)` answers a question about the job
-    where the job's state is; `history` has its past.
+    where the job's state is; `history` has its past, `processes` its processes.
     """
 
     key: str
@@ -128,6 +129,7 @@ class Shown:
     hub: Hub
     ask: Ask
     history: History | None = None
+    processes: Processes | None = None
 
 
 def make_app(jobs: Sequence[Shown], access: Access) -> Starlette:
@@ -213,13 +215,14 @@ class _Pages:
         self._title = job.title
         self._site = site
         self._history = job.history
+        self._processes = ProcessPages(job.hub, job.processes, site.acts)
         self._earlier = Hub()
         """Drawings of the last plan of the past that is not the present one."""
         self._reading = asyncio.Semaphore(_MOST_READING)
         self._asked: dict[type[Question], tuple[float, asyncio.Future[bytes]]] = {}
         """Shared questions of all pages, with their times."""
 
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[BaseRoute]:
         """All addresses of a job, below its own."""
         return [
             Route("/", self.index),
@@ -242,6 +245,7 @@ class _Pages:
             Route("/api/compare", self.compare),
             Route("/api/epoch/{epoch}", self.epoch),
             Route("/metrics", self.metrics),
+            *self._processes.routes(),
         ]
 
     # Files
@@ -294,7 +298,7 @@ class _Pages:
                 "tree": hub.tree,
                 "bars": BARS,
                 "several": self._site.several,
-                "acts": ACTS if self._site.acts else (),
+                "acts": (*ACTS, "stacks") if self._site.acts else (),
                 "plan": hub.plan,
                 "history": self._history is not None,
             }
@@ -482,7 +486,7 @@ class _Pages:
             act = msgspec.json.decode(await _body(request), type=_Order)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise HTTPException(400, f'say {{"what": one of {", ".join(ACTS)}, "worker": 1}}') from error
-        return _answer(await self._ask(Act(act.what, act.worker)))
+        return _answer(await self._ask(Act(act.what, act.worker, act.copy)))
 
 
 def _layout(hub: Hub) -> Layout:
@@ -510,6 +514,7 @@ class _Order(msgspec.Struct):
 
     what: str
     worker: int = -1
+    copy: int = 0
 
 
 def _must_be_json(request: Request) -> None:

@@ -99,9 +99,11 @@ class _Job:
         failures = GaugeMetricFamily(
             "falkirk_worker_failures", "Failures since a low-watermark last rose.", labels=["worker"]
         )
-        for worker, status in enumerate(seen.workers):
-            alive.add_metric([str(worker)], float(status.presence == "alive"))
-            failures.add_metric([str(worker)], status.failures)
+        for at, status in enumerate(seen.workers):
+            copy, worker = divmod(at, hub.layout.workers)
+            label = [f"{worker}/{copy}" if copy else str(worker)]
+            alive.add_metric(label, float(status.presence == "alive"))
+            failures.add_metric(label, status.failures)
         yield from (alive, failures)
         yield from _frontiers(seen, hub.layout)
         yield from _exposure(seen)

@@ -29,6 +29,7 @@ from monitor.web.view import Observation, Row, View
 from recovery.errors import NoSolutionError
 from recovery.layout import Layout
 from recovery.metadata import NEVER
+from recovery.place import Place
 from recovery.protocol import END, Observed
 
 Table = npt.NDArray[np.int64]
@@ -187,7 +188,7 @@ class PastJob:
         return found
 
     def workers(self) -> list[list[Any]]:
-        """Row for each worker; see `View.workers`."""
+        """Row for each place; see `View.workers`."""
         if self._view is not None and self.moment.running:
             return self._view.workers()
         of, top = self.frame.workers, self.frame.number("top") or 0
@@ -197,15 +198,16 @@ class PastJob:
         for w in range(of.shape[1]):
             presence, code = int(of[_OF_WORKER["presence"], w]), int(of[_OF_WORKER["lag"], w])
             running = self.moment.running
+            known = running and w < self.layout.workers  # copies have no numbers of their own
             found.append(
                 [
                     "gone" if not running else PRESENCES[presence] if presence < len(PRESENCES) else "unknown",
                     int(of[_OF_WORKER["incarnation"], w]) + 256 * int(of[_OF_WORKER["incarnation_high"], w]),
                     int(of[_OF_WORKER["failures"], w]),
                     -1 if code == ENDED else None if code == UNKNOWN else max(0, top - int(lag[w])),
-                    _number(rate[w]) if running else None,
-                    _number(busy[w], 2) if running else None,
-                    _number(age[w]) if running else None,
+                    _number(rate[w]) if known else None,
+                    _number(busy[w], 2) if known else None,
+                    _number(age[w]) if known else None,
                 ]
             )
         return found
@@ -318,7 +320,7 @@ class PastJob:
             for n, event in events
         ]
 
-    def act(self, what: str, worker: int) -> str:
+    def act(self, what: str, place: Place) -> str:
         """Refuse an order."""
         raise WrongQuestion("a moment of the past takes no orders", 400)
 
@@ -419,7 +421,7 @@ def points_of(archive: Archive, since: int, until: int, most: int) -> list[dict[
 
 
 _STATES = ("began", "resumed", "stuck", "moves", "slow", "error", "failed", "stopped", "killed", "finished")
-MARKS = frozenset((*_STATES, "failure", "restored", "caught_up", "monitor"))
+MARKS = frozenset((*_STATES, "failure", "restored", "caught_up", "gap", "monitor"))
 """Kinds of events marked beside the moments."""
 
 MOST_MARKS = 2000

@@ -18,6 +18,7 @@ from monitor.explain.why import plain_bound, why_progress, why_rollback
 from monitor.web.detail import operator_detail, processes, processor_detail
 from monitor.web.spacetime import kept_times, restart_now
 from monitor.web.view import Observation
+from recovery.place import Place
 from recovery.protocol import Observed
 from timely.errors import FalkirkError
 
@@ -71,10 +72,11 @@ class OfProcesses(msgspec.Struct, tag=True, frozen=True):
 
 
 class Act(msgspec.Struct, tag=True, frozen=True):
-    """Order of a reader: one of `ACTS`; `worker` for a restart."""
+    """Order of a reader: one of `ACTS`; `worker` and `copy` for a restart."""
 
     what: str
     worker: int = -1
+    copy: int = 0
 
 
 ACTS = ("stop", "checkpoint", "restart")
@@ -100,7 +102,7 @@ class JobState(Protocol):
     def settings(self) -> dict[str, str]:
         """Effective options of the job, without secrets."""
 
-    def act(self, what: str, worker: int) -> str:
+    def act(self, what: str, place: Place) -> str:
         """Carry out an order; returns the outcome in words, or raises WrongQuestion."""
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
@@ -156,8 +158,8 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
                 reply(_json(why(job, operator, worker, epoch)))
             case OfProcesses():
                 reply(_json({"processes": processes(job.told), "settings": job.settings}))
-            case Act(what, worker):
-                reply(_json({"text": job.act(what, worker)}))
+            case Act(what, worker, copy):
+                reply(_json({"text": job.act(what, Place(worker, copy))}))
             case WhatIf(failed):
                 job.what_if(failed, lambda found: reply(_of_failure(found)))
             case OfTimes():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -62,6 +64,12 @@ def _workers(view: View, top: int) -> Bytes:
     reached = np.array([NOT_KNOWN if row[3] is None else END if row[3] == -1 else row[3] for row in rows])
     ages = np.array([0 if row[6] is None else row[6] for row in rows])
     unheard = np.array([row[6] is None for row in rows])
+    copies = np.zeros(len(rows) - view.layout.workers)
+
+    def of_places(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values by worker, with zeros for copies."""
+        return np.concatenate([values, copies])
+
     incarnations = np.array([status.incarnation for status in seen.workers]) & 0xFFFF
     return np.stack(
         [
@@ -70,11 +78,14 @@ def _workers(view: View, top: int) -> Bytes:
             (incarnations >> 8).astype(np.uint8),
             np.minimum([status.failures for status in seen.workers], 255).astype(np.uint8),
             _behind(reached, top),
-            RATE.encode(columns.reads),
-            SHARE.encode(np.minimum(columns.busy.sum(axis=1), 1.0)),
+            RATE.encode(of_places(columns.reads)),
+            SHARE.encode(of_places(np.minimum(columns.busy.sum(axis=1), 1.0))),
             np.where(unheard, UNKNOWN, COUNT.encode(ages)).astype(np.uint8),
-            *(SIZE.encode(columns.table[:, _AT[name]].sum(axis=1)) for name in ("bytes", "logged_bytes", "kept_bytes")),
-            COUNT.encode(columns.table[:, _AT["queued"]].sum(axis=1)),
+            *(
+                SIZE.encode(of_places(columns.table[:, _AT[name]].sum(axis=1)))
+                for name in ("bytes", "logged_bytes", "kept_bytes")
+            ),
+            COUNT.encode(of_places(columns.table[:, _AT["queued"]].sum(axis=1))),
         ]
     )
 

@@ -69,7 +69,7 @@ _AT = {name: number for number, name in enumerate(ROWS)}
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """Worker as the monitor sees it."""
+    """Process at a place as the monitor sees it."""
 
     presence: str
     incarnation: int
@@ -91,8 +91,8 @@ class Gone(msgspec.Struct, frozen=True, array_like=True):
 class Observation:
     """Observation of the job: references to the monitor's data, never changed.
 
-    `low` is W, `[worker][processor]`; `completed` by worker and group; `told` the last report of each worker, with the time
-    at which it came.
+    `low` is W, `[worker][processor]`; `completed` by worker and group; `workers` in the order of `recovery.place.places`;
+    `told` the last report of each worker, with the time at which it came.
     """
 
     at: float
@@ -342,7 +342,7 @@ class View:
         return float(shares[since > 0].min(initial=1.0))
 
     def workers(self) -> list[list[Any]]:
-        """Row for each worker.
+        """Row for each place, those at work first, by worker.
 
         Presence, incarnation, failures, newest epoch, records a second, how busy, seconds since its last
         observation.
@@ -352,7 +352,7 @@ class View:
         busy = self._rates[2].sum(axis=1)
         found = []
         for worker, status in enumerate(observation.workers):
-            told = self._told.get(worker) if observation.live else None
+            told = self._told.get(worker) if observation.live else None  # none of a copy
             newest = observation.read.get(worker, (0, None))[1]
             if told is not None:
                 newest = ENDED if told[1].newest is None else told[1].newest

@@ -32,6 +32,7 @@ from recovery.agent.state import WorkerPhase
 from recovery.checkpoint.records import key_of, record_of
 from recovery.layout import Layout
 from recovery.metadata import NEVER
+from recovery.place import Place
 from recovery.protocol import (
     AskCost,
     AskMemory,
@@ -61,14 +62,15 @@ _OFTEN = (TurnEnded, PieceDue)
 
 
 class Agent(AgentParts):
-    """State machine of recovery on worker `index`.
+    """State machine of recovery in the process at `place`.
 
     Args:
-        incarnation: tells this process from earlier ones of the same worker.
+        incarnation: tells this process from earlier ones at the same place.
         journal: fenced, and read by its caller (`recovery.store.reading.take_over`).
         segments: what earlier incarnations wrote, all that is needed, in order; none for a new worker.
         most: bytes that may wait for the monitor while it is away before sources pause; half as many that were sent are kept.
         patience: seconds without a message of the monitor after which it counts as away.
+        copies: processes of each worker.
 
     Raises FalkirkError when `segments` are of another program.
     """
@@ -77,14 +79,15 @@ class Agent(AgentParts):
         self,
         plan: Plan,
         layout: Layout,
-        index: int,
+        place: Place,
         incarnation: int,
         journal: Journal,
         segments: Iterable[tuple[SegmentMeta, list[Section]]] = (),
         most: int = 256 << 20,
         patience: float = 10.0,
+        copies: int = 1,
     ) -> None:
-        super().__init__(plan, layout, index, incarnation, journal, most, patience)
+        super().__init__(plan, layout, place, incarnation, journal, most, patience, copies)
         self.story = Story()
         self.refused: str | None = None
         self._weighs_at = self._weighed_at = float("-inf")
@@ -188,10 +191,10 @@ class Agent(AgentParts):
         try:
             if isinstance(question, AskMemory):
                 memory = self.rounds.memory()
-                return CurrentMemory(self.index, generation, question.question, memory, self.known_ends.all())
-            return cost(question, self.layout, self.recorder, self.index, generation, self.worked)
+                return CurrentMemory(self.place, generation, question.question, memory, self.known_ends.all())
+            return cost(question, self.layout, self.recorder, self.place, generation, self.worked)
         except Exception as error:
-            return Unanswered(self.index, generation, question.question, f"{type(error).__name__}: {error}")
+            return Unanswered(self.place, generation, question.question, f"{type(error).__name__}: {error}")
 
     def _on_turn(self, quiet: bool) -> None:
         """After a turn: report completion, cut eager groups, detect the end."""
@@ -204,7 +207,7 @@ class Agent(AgentParts):
             if self._all_released():
                 self.phase = WorkerPhase.RELEASED
                 self.effects.append(Halt(done=True))
-                self.report(Released(self.index))
+                self.report(Released(self.place))
             self.backpressure.look()
         self.rounds.report_drained()
 

@@ -141,4 +141,4 @@ class WorkerCuts:
         own = self._own
         self.draft = None
         taken = draft.waited, own.now - draft.began
-        self._reports.gather(Durable(own.index, own.worker.generation, draft.group, draft.at, tuple(draft.xis), *taken))
+        self._reports.gather(Durable(own.place, own.worker.generation, draft.group, draft.at, tuple(draft.xis), *taken))

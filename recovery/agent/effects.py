@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from recovery.place import Place
 from recovery.protocol import ToMonitor
 from recovery.rollback.orders import SourceOrder
 from recovery.store.interface import Buffer
@@ -24,9 +25,9 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class SendFrame(msgspec.Struct, frozen=True):
-    """Send a frame to another worker."""
+    """Send a frame to the process at another place."""
 
-    worker: int
+    place: Place
     frame: Frame
 
 

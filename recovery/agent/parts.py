@@ -9,6 +9,7 @@ from recovery.agent.reports import Reports
 from recovery.agent.rounds import Rounds
 from recovery.agent.state import AgentState
 from recovery.layout import Layout
+from recovery.place import Place
 from recovery.store.journal import Journal
 from timely.dataflow.plan import Plan
 
@@ -21,9 +22,17 @@ class AgentParts(AgentState):
     """
 
     def __init__(
-        self, plan: Plan, layout: Layout, index: int, incarnation: int, journal: Journal, most: int, patience: float
+        self,
+        plan: Plan,
+        layout: Layout,
+        place: Place,
+        incarnation: int,
+        journal: Journal,
+        most: int,
+        patience: float,
+        copies: int,
     ) -> None:
-        super().__init__(plan, layout, index, incarnation, journal)
+        super().__init__(plan, layout, place, incarnation, journal, copies)
         self.recorder.shipments.budget = most // 2
         self.reports = Reports(self)
         self.cuts = WorkerCuts(self, self.reports)

@@ -59,13 +59,13 @@ class Reports:
         own.report(self.joining(own.alive, own.phase in (WorkerPhase.DRAINING, WorkerPhase.DRAINED)))
         self._reported_at = float("-inf")  # it has not heard how far this worker is; what was complete stays so
         if own.phase == WorkerPhase.RELEASED:
-            own.report(Released(own.index))
+            own.report(Released(own.place))
 
     def joining(self, alive: bool, paused: bool) -> Join:
         """Announcement of this worker, with the options of its store."""
         own = self._own
         generation, durable = own.checkpoints.generation, own.checkpoints.durable()
-        return Join(own.index, own.incarnation, generation, alive, own.layout, durable, paused)
+        return Join(own.place, own.incarnation, generation, alive, own.layout, durable, paused)
 
     # ------------------------------------------------------------------------------------------ completion
 
@@ -90,7 +90,7 @@ class Reports:
         if upto != own.completion.reported or own.now - self._reported_at >= HEARTBEAT_SECONDS:
             own.completion.reported = upto
             self._reported_at = own.now
-            own.report(Completed(own.index, own.worker.generation, upto))
+            own.report(Completed(own.place, own.worker.generation, upto))
 
     # ------------------------------------------------------------------------------------------ the store
 

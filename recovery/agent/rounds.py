@@ -11,12 +11,14 @@ from recovery.agent.reports import Reports
 from recovery.agent.state import AGENT, AgentState, WorkerPhase
 from recovery.epoch_ends import EpochEnds, KnownEnds, decode_ends, encode_ends
 from recovery.metadata import Bound, union
+from recovery.place import Place
 from recovery.protocol import Decision, Drain, Drained, InMemory, Restored
 from recovery.rollback.carry_out import carry_out
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import undone
-from timely.data.messages import Frame
+from timely.data.messages import Frame, Incomplete
 from timely.errors import FalkirkError
+from timely.time import FINITE, visible
 from timely.worker import restoring
 
 
@@ -30,9 +32,9 @@ class Rounds:
         self._collection = collection
         self.early: list[Frame] = []
         """Frames of a generation not begun here."""
-        self._peers: tuple[int, ...] = ()
-        self._ended: dict[int, int] = {}
-        """Newest round with an end marker received, by worker."""
+        self._peers: tuple[Place, ...] = ()
+        self._ended: dict[Place, int] = {}
+        """Newest round with an end marker received, by the place of its sender."""
 
     # ------------------------------------------------------------------------------------------ frames
 
@@ -40,7 +42,8 @@ class Rounds:
         """Take a frame of another worker."""
         own = self._own
         if frame.ends:
-            self._ended[frame.sender] = max(self._ended.get(frame.sender, 0), frame.ends)
+            sender = Place(frame.sender, frame.copy)
+            self._ended[sender] = max(self._ended.get(sender, 0), frame.ends)
             self.report_drained()
         elif frame.generation > own.worker.generation or not own.alive:
             self.early.append(frame)
@@ -50,15 +53,14 @@ class Rounds:
             own.worker.receive(frame)
 
     def tell_ends(self, ends: tuple[EpochEnds, ...]) -> None:
-        """Send ends of epochs to all workers before progress shows these epochs over."""
+        """Send ends of epochs to all processes before progress shows these epochs over."""
         own = self._own
         for each in ends:
             own.known_ends.hear(each)
         told = [each for each in ends if not each.alone]
-        for worker in range(own.layout.workers) if told else ():
-            if worker != own.index:
-                frame = Frame(own.index, own.worker.generation, told=encode_ends(told))
-                own.effects.append(SendFrame(worker, frame))
+        for place in own.others if told else ():
+            frame = Frame(own.index, own.worker.generation, told=encode_ends(told), copy=own.place.copy)
+            own.effects.append(SendFrame(place, frame))
 
     def _hear_ends(self, frame: Frame) -> None:
         if frame.generation == self._own.worker.generation:
@@ -68,7 +70,7 @@ class Rounds:
     # ------------------------------------------------------------------------------------------ draining
 
     def pause(self, message: Drain) -> None:
-        """Stop, and send end markers to the other workers."""
+        """Stop, and send end markers to the other processes."""
         own = self._own
         if message.round <= own.round:
             return
@@ -79,12 +81,13 @@ class Rounds:
         own.phase = WorkerPhase.DRAINING
         own.effects.append(Halt())
         self._cuts.finish()  # nothing may change before it is done
-        self._peers = tuple(worker for worker in message.alive if worker != own.index)
+        self._peers = tuple(place for place in message.alive if place != own.place)
         # What the others are told of progress must hold: what waits here may still cause something.
         for worker, frame in own.worker.take_frames(quiet=restoring.quiet(own.worker)).items():
-            own.effects.append(SendFrame(worker, frame))
-        for worker in self._peers:
-            own.effects.append(SendFrame(worker, Frame(own.index, own.worker.generation, ends=own.round)))
+            own.effects.append(SendFrame(Place(worker), frame))
+        for place in self._peers:
+            frame = Frame(own.index, own.worker.generation, ends=own.round, copy=own.place.copy)
+            own.effects.append(SendFrame(place, frame))
         self.report_drained()
 
     def report_drained(self) -> None:
@@ -92,12 +95,12 @@ class Rounds:
         own = self._own
         if own.phase != WorkerPhase.DRAINING or self._reports.waits_for_store():
             return
-        if any(self._ended.get(worker, 0) < own.round for worker in self._peers):
+        if any(self._ended.get(place, 0) < own.round for place in self._peers):
             return
         own.phase = WorkerPhase.DRAINED
         memory = self.memory()
         own.completion.before = [each.upto for each in memory]
-        own.report(Drained(own.index, own.round, memory, own.known_ends.all()))
+        own.report(Drained(own.place, own.round, memory, own.known_ends.all()))
 
     def memory(self) -> tuple[InMemory, ...]:
         """In-memory option of each processor, as reported while drained."""
@@ -136,13 +139,14 @@ class Rounds:
             return
         if own.alive and own.index in decision.failed:
             raise FalkirkError(
-                f"worker {own.index} was taken for lost, and generation {decision.generation} was decided without its memory: "
+                f"{own.place} was taken for lost, and generation {decision.generation} was decided without its memory: "
                 "another process has taken its place. What is in the store is safe"
             )
         parts = own.worker, own.recorder, own.checkpoints, own.attributes, own.operator_memory
         # Before anything is collected: what W released may have to be published again.
         orders = RollbackPlanner(own.plan, own.layout, *parts, remembers=own.alive).orders(decision)
         redone = undone(own.recorder, mine, own.worked)
+        self._tell_gaps(decision)
         for worker, bounds in enumerate(decision.watermarks):
             self._collection.raise_low(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self._shut_gates(mine)
@@ -158,15 +162,24 @@ class Rounds:
         own.alive = True
         own.phase = WorkerPhase.RUNNING
         own.round = max(own.round, decision.generation)
-        self._reports.gather(Restored(own.index, decision.generation, orders.resent, redone))
+        self._reports.gather(Restored(own.place, decision.generation, orders.resent, redone))
         for p, bound in enumerate(own.low[own.index]):
             self._collection.let_go(p, bound)
         own.perform()
         own.effects.append(Rewind(orders.sources))
-        own.effects += [SendFrame(worker, frame) for worker, frame in frames.items()]
+        own.effects += [SendFrame(Place(worker), frame) for worker, frame in frames.items()]
         early, self.early = self.early, []
         for frame in early:
             self.on_frame(frame)
+
+    def _tell_gaps(self, decision: Decision) -> None:
+        """Tell sinks of their incomplete epochs, before anything of these is committed."""
+        own = self._own
+        for gap in decision.gaps:
+            node = own.plan.processors[gap.processor].node
+            if node.sink is not None:
+                last = None if gap.end > FINITE else gap.end - 1
+                own.worker.effects.append(Incomplete(node.index, visible((gap.begin,))[0], last))
 
     def _shut_gates(self, mine: Sequence[Bound | None]) -> None:
         """Set gates to the durable bounds of the groups before them, after a decision."""

@@ -13,6 +13,7 @@ from recovery.epoch_ends import KnownEnds
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound
+from recovery.place import Place, places
 from recovery.policy.chosen import policy_of
 from recovery.protocol import ToMonitor
 from recovery.store.journal import Journal
@@ -42,12 +43,20 @@ def staged_nodes(layout: Layout, plan: Plan) -> frozenset[int]:
 
 
 class AgentState:
-    """Worker `index` with recorder, checkpoints and journal; its place in rounds."""
+    """Worker of the process at `place`, with recorder, checkpoints and journal.
 
-    def __init__(self, plan: Plan, layout: Layout, index: int, incarnation: int, journal: Journal) -> None:
+    `copies`: processes of each worker.
+    """
+
+    def __init__(
+        self, plan: Plan, layout: Layout, place: Place, incarnation: int, journal: Journal, copies: int = 1
+    ) -> None:
         self.plan = plan
         self.layout = layout
-        self.index = index
+        self.place = place
+        self.others = tuple(each for each in places(layout.workers, copies) if each != place)
+        """Places of all other processes of the job."""
+        self.index = index = place.worker
         self.incarnation = incarnation
         self.recorder = WorkerRecorder(layout, index)
         self.worker = Worker(plan, index, self.recorder, staged=staged_nodes(layout, plan))

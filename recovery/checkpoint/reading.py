@@ -6,10 +6,10 @@ from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.records import key_of, record_of
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
+from recovery.place import journal_of
 from recovery.store.interface import Store
 from recovery.store.journal import Journal
 from recovery.store.reading import survey
-from recovery.store.segments import worker_owner
 
 
 def read_checkpoints(
@@ -21,7 +21,7 @@ def read_checkpoints(
 
     As `recovery.agent.Agent` reads them, without the content of histories.
     """
-    owner = worker_owner(worker, layout.number)
+    owner = journal_of(worker, layout.number)
     found = survey(store, owner, store_id)
     read = [(meta, [(record_of(each.head), each.payload) for each in sections]) for meta, sections in found.read()]
     last = {key_of(record): meta.number for meta, records in read for record, _ in records}

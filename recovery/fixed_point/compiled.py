@@ -158,6 +158,8 @@ def _fit_in(p, at, most, chain, options, begin, count):
 @_jit
 def _fit_out(p, port, at, most, chain, options, discards, begin, count):
     """Largest bound up to `most` for p, given `at` of an out-edge's target."""
+    if port < 0:  # nothing is discarded on it that anybody asks for
+        return most
     if not chain:
         return min(at, most)
     option = _option_within(options, begin, count, most)

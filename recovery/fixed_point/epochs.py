@@ -38,15 +38,14 @@ class EpochForest:
         self._chains = np.array(chains, np.bool_)
         source = np.fromiter((edge.source for edge in edges), np.int64, len(edges))
         target = np.fromiter((edge.target for edge in edges), np.int64, len(edges))
-        unused = 1 + max((edge.port for edge in edges if not edge.same), default=-1)
         # On a port that nobody reports nothing is ever discarded.
-        port = np.fromiter((unused if edge.same else edge.port for edge in edges), np.int64, len(edges))
+        port = np.fromiter((-1 if edge.same or edge.lossy else edge.port for edge in edges), np.int64, len(edges))
         into, out = np.argsort(target, kind="stable"), np.argsort(source, kind="stable")
         self._graph = (
             *(_starts(target, size), source[into], port[into]),
             *(_starts(source, size), target[out], port[out]),
         )
-        self._ports = int(port.max(initial=0)) + 1
+        self._ports = max((edge.port for edge in edges), default=0) + 1
         self._value = np.array([bound[0] for bound in start], np.uint64)
         loops = _compiled()
         self._control = np.zeros(loops.CELLS, np.int64)

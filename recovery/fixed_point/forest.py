@@ -238,6 +238,8 @@ class Forest:
         if out and edge.same:
             return most
         at = self._value[neighbour]
+        if out and edge.lossy:
+            return most
         if not self._chains[p]:
             if self._identity[index]:
                 return min(prefix(at), most)

@@ -20,7 +20,7 @@ Where an operator's state changes workers, all its processors come back to one b
 which nothing is sent (`PhysicalEdge.same`), make f_n(p) equal on all workers.
 
 Where what is done again is sent `anew`, at times that its receivers have not completed, φ of the edge is ⊤ at every bound:
-only D̄ binds both ends, so that nothing is lost.
+only D̄ binds both ends, so that nothing is lost. On a `lossy` edge φ binds them, and D̄ only a living sender.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from recovery.metadata import (
     Bound,
     depth_of,
     everything,
+    image,
     inverse,
     meet,
     nothing,
@@ -80,6 +81,11 @@ class PhysicalEdge:
     """True between processors of one operator, restored to one bound.
 
     It carries no messages, so nothing is discarded on it. An edge leads the other way as well.
+    """
+    lossy: bool = False
+    """True if D̄ = ∅ on it: a failed source makes nothing again for the target.
+
+    A living one does, as far as its memory reaches.
     """
 
     @property
@@ -299,6 +305,11 @@ class _Descent:
                 held = processors[p].upto  # type: ignore[union-attr]  # only Live is live
             else:
                 held = bound
+            if edge.lossy:
+                if not isinstance(sender, Live):
+                    continue
+                if sender.floor is not None:
+                    held = union(held, image(edge.summary, sender.floor))
             if self.live[r]:
                 assert isinstance(sender, Live)
                 if not within(sender.discards[edge.port], held) and not _remembers(sender, index, held):

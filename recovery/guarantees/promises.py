@@ -11,7 +11,7 @@ declare.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import reduce
@@ -79,6 +79,8 @@ class Cause(msgspec.Struct, frozen=True, order=True):
     site: str
     reason: str
     mend: str
+    declared: bool = False
+    """True if failures name the incomplete times: see `recovery.incomplete`."""
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -102,6 +104,8 @@ class Promise(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...] = ()
     again: Alike = Alike.EPOCHS
     """Likeness of seen output under failures to a run without, duplicates apart."""
+    besides: Grade = Grade.PRECISE
+    """Grade of all times not declared incomplete, if any one process fails."""
 
 
 def as_plain(promise: Promise) -> dict[str, object]:
@@ -109,6 +113,7 @@ def as_plain(promise: Promise) -> dict[str, object]:
     causes = [{**asdict(cause), "grade": str(cause.grade)} for cause in promise.causes]
     named = {"one": str(promise.one), "any": str(promise.any), "alike": promise.alike.name.lower(), "causes": causes}
     named["again"] = promise.again.name.lower()
+    named["besides"] = str(promise.besides)
     return {**asdict(promise), **named}
 
 
@@ -120,6 +125,7 @@ _EXACT = "write to a sink that is exactly once (FileSink, SqliteSink)"
 class _State:
     """Properties of the streams into or out of a place.
 
+    `lost`: whom to blame for what is declared missing, and `lacking` what keeps state behind that, and counts without it.
     `again`: how far what is done again is what was done before. `unsteady`: whom to blame if it is not the same. `firm`: it has
     come through regions only whose policy is. `twice`: whom to blame that some comes a second time, in a later epoch; then what
     is seen is as far as `seen` like a run without failures. `doubled`: what comes a second time is still there twice.
@@ -133,6 +139,8 @@ class _State:
     twice: Cause | None = None
     seen: Alike = Alike.EPOCHS
     doubled: bool = False
+    lost: Cause | None = None
+    lacking: Cause | None = None
 
     def meet(self, other: _State) -> _State:
         """Properties of two merged streams."""
@@ -144,6 +152,8 @@ class _State:
             twice=_weightier(self.twice, other.twice),
             seen=min(self.seen, other.seen),
             doubled=self.doubled or other.doubled,
+            lost=_weightier(self.lost, other.lost),
+            lacking=_weightier(self.lacking, other.lacking),
         )
 
 
@@ -156,6 +166,8 @@ class _Program:
 
     operators: Operators
     divided: Mapping[int, Divided]
+    losing: Mapping[int, str]
+    """Why something of a node is lost with its worker, and declared."""
 
 
 def promises(graph: Graph, operators: Operators | None = None) -> tuple[Promise, ...]:
@@ -164,8 +176,8 @@ def promises(graph: Graph, operators: Operators | None = None) -> tuple[Promise,
     It holds for every number of workers. `operators` are those of the graph, if they were made already.
     """
     made = operators_of(graph) if operators is None else operators
-    program = _Program(made, divided(graph, between_workers, made))
     states, incoming, outgoing = [_State()] * len(graph.nodes), graph.incoming(), graph.outgoing()
+    program = _Program(made, divided(graph, between_workers, made), dict(_losing(graph, outgoing, made)))
     todo = [node.index for node in graph.nodes][::-1]
     waiting = set(todo)
     while todo:
@@ -179,6 +191,17 @@ def promises(graph: Graph, operators: Operators | None = None) -> tuple[Promise,
             waiting.update(behind)
             todo += behind
     return tuple(_promise(node, states[node.index]) for node in graph.nodes if node.sink or node.kind == "capture")
+
+
+def _losing(graph: Graph, outgoing: Sequence[Sequence[Edge]], operators: Operators) -> Iterator[tuple[int, str]]:
+    """Nodes with declared losses, and their reasons."""
+    for node in graph.nodes:
+        if not as_policy(node.policy).gap:
+            continue
+        if keeps_state(node, operators):
+            yield node.index, "what it keeps is lost with its worker, and it goes on empty"
+        elif any(not as_policy(graph.nodes[edge.target.node].policy).gap for edge in outgoing[node.index]):
+            yield node.index, "what it had sent is not made again when its worker dies"
 
 
 def _reaching(node: Node, states: list[_State], edges: Sequence[Edge]) -> _State:
@@ -226,6 +249,15 @@ def _leaving(node: Node, state: _State, program: _Program) -> _State:
         state = _through(node, state, operators)
     if node.source is None and state.twice is not None:
         state = _given_twice(node, state, state.twice, operators)
+    if state.lost is not None and node.index not in program.losing and keeps_state(node, operators):
+        reason = (
+            f"what {state.lost.kind} {state.lost.name!r} loses is missing here from then on: its totals are too small"
+        )
+        lacking = _cause(Grade.GAP, node, reason, f"give {state.lost.name!r} Lazy()", declared=True)
+        state = replace(state, lacking=_weightier(state.lacking, lacking))
+    if (loses := program.losing.get(node.index)) is not None:
+        lost = _cause(Grade.GAP, node, loses, "give it Lazy(), which saves its state", declared=True)
+        state = replace(state, lost=_weightier(state.lost, lost))
     return replace(state, firm=policy.firm and state.firm)
 
 
@@ -342,7 +374,7 @@ def _kept(level: Alike, node: Node, operators: Operators) -> Alike:
 
 
 def _promise(node: Node, state: _State) -> Promise:
-    causes = [cause for cause in (state.broken, state.twice) if cause is not None]
+    causes = [cause for cause in (state.broken, state.twice, state.lost, state.lacking) if cause is not None]
     if node.sink is not None and not getattr(node.sink, "exactly_once", False):
         told = "it is told each epoch as soon as that is complete, and after a failure some of them again"
         causes.append(_cause(Grade.REPEATING, node, told, f"{_EXACT}, or key what it does by epoch and worker"))
@@ -353,6 +385,7 @@ def _promise(node: Node, state: _State) -> Promise:
             _cause(Grade.GAP, node, "what it has taken is in the memory of a worker, and dies with that", _EXACT)
         )
     one = min((cause.grade for cause in causes), default=Grade.PRECISE)
+    besides = min((cause.grade for cause in causes if not cause.declared), default=Grade.PRECISE)
     if node.kind == "capture":
         handed = (
             "what it has handed over is in the memory of whoever runs the job; run again, the job does not repeat it"
@@ -360,11 +393,11 @@ def _promise(node: Node, state: _State) -> Promise:
         causes.append(_cause(Grade.GAP, node, handed, _EXACT))
     causes = sorted(dict.fromkeys(causes), key=lambda cause: cause.grade)
     whole = min((cause.grade for cause in causes), default=Grade.PRECISE)
-    return Promise(node.name, node.kind, str(node.site), one, whole, state.alike, tuple(causes), state.seen)
+    return Promise(node.name, node.kind, str(node.site), one, whole, state.alike, tuple(causes), state.seen, besides)
 
 
-def _cause(grade: Grade, node: Node, reason: str, mend: str) -> Cause:
-    return Cause(grade, node.name, node.kind, str(node.site), reason, mend)
+def _cause(grade: Grade, node: Node, reason: str, mend: str, declared: bool = False) -> Cause:
+    return Cause(grade, node.name, node.kind, str(node.site), reason, mend, declared)
 
 
 def _weightier(one: Cause | None, other: Cause | None) -> Cause | None:

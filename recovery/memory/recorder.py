@@ -137,7 +137,7 @@ class WorkerRecorder(Channels):
         """Record a request in an event at `event` for a notification at `time`."""
         if time != event:
             whole = self._whole[processor]
-            if time[:whole] != event[:whole] and not self._layout.processors[processor].chain:
+            if time[:whole] != event[:whole] and not self._remembers(processor):
                 raise self._too_far(processor, event, time, "asked for a notification")
             self._of[processor].requests.append((event, time))
 
@@ -189,7 +189,7 @@ class WorkerRecorder(Channels):
 
         A checkpoint has it, where there are any.
         """
-        if not self._layout.processors[processor].chain:
+        if not self._remembers(processor):
             raise self._too_far(processor, event, time, "keeps state")
 
     def completed(self, processor: int) -> None:
@@ -199,6 +199,11 @@ class WorkerRecorder(Channels):
         """
         if (keeps := self.beside.get(processor)) is not None:
             self.histories[processor][-1].beside = keeps()
+
+    def _remembers(self, processor: int) -> bool:
+        """True if later times may follow from an event: saved, or declared lost."""
+        info = self._layout.processors[processor]
+        return info.chain or info.comes_back_empty
 
     def _happened(self, processor: int, port: int, time: Time, what: Any) -> None:
         self.order += 1

@@ -13,6 +13,7 @@ from recovery.checkpoint.records import Checkpoint
 from recovery.layout import Layout
 from recovery.memory.records import LogEntry
 from recovery.metadata import Bound, holds, to_frontier
+from recovery.place import Place
 from recovery.protocol import Decision
 from recovery.rollback.carry_out import carry_out
 from recovery.rollback.orders import RollbackPlanner
@@ -48,7 +49,7 @@ class FormerWorker:
         self.index = index
         self.layout = layout
         self.bounds = tuple(bounds)
-        self._agent = agent = Agent(plan, layout, index, incarnation, journal, segments)
+        self._agent = agent = Agent(plan, layout, Place(index), incarnation, journal, segments)
         everyone = (self.bounds,) * layout.workers
         decision = Decision(generation, everyone, tuple(range(layout.workers)), everyone)
         parts = agent.worker, agent.recorder, agent.checkpoints, agent.attributes, agent.operator_memory

@@ -2,7 +2,7 @@
 
 - `traits`: the traits, with their sources. Everything else reads them, and asks no policy for its class or its name.
 - `policies`: the policies that there are. `chosen`: the policy of a node.
-- `saved_as_one`, `at_least_once`: what cannot be under a policy with some traits, or lead into one.
+- `saved_as_one`, `at_least_once`, `gaps`: what cannot be under a policy with some traits, or lead into one.
 
 Enters: what the program gives to regions and operators. Leaves: traits, and errors with the user's line. How to add a policy
 is in docs/adding_a_policy.md.
@@ -10,6 +10,7 @@ is in docs/adding_a_policy.md.
 
 from recovery.policy.policies import (
     POLICIES,
+    Amnesia,
     AtLeastOnce,
     Batch,
     Eager,
@@ -22,6 +23,7 @@ from recovery.policy.traits import Every, Interval, Policy, Saves, interval
 
 __all__ = [
     "POLICIES",
+    "Amnesia",
     "AtLeastOnce",
     "Batch",
     "Eager",

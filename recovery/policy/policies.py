@@ -185,7 +185,28 @@ class AtLeastOnce(Policy):
     anew = True
 
 
-POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager, Snapshot, AtLeastOnce)
+@dataclass(frozen=True, slots=True)
+class Amnesia(Policy):
+    """Persist nothing, and lose state with its worker: go on empty, at once.
+
+    Nobody in front works again for what is behind, so input is acknowledged when it has passed the region. Which times of
+    which outputs are incomplete is declared: in the result, on the page, and to sinks with a method `incomplete` (gap recovery
+    of Hwang and others, section 4).
+
+    >>> flow = falkirk.Dataflow()
+    >>> words = flow.source("words", falkirk.Iterable(["a", "b", "a"]))
+    >>> with flow.region("trends", policy=falkirk.Amnesia()):
+    ...     counts = words.key_by(str).count()
+    >>> seen = counts.capture("counts")
+    >>> falkirk.run(flow).captured("counts")
+    [((0,), [('a', 2), ('b', 1)])]
+    """
+
+    saves = Saves.NOTHING
+    gap = True
+
+
+POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager, Snapshot, AtLeastOnce, Amnesia)
 
 DEFAULT = Lazy()
 """Policy of operators without one."""

@@ -3,7 +3,7 @@
 What cannot be in one, or lead into one, is refused with the user's line.
 
 Of an *eager* region each worker cuts the groups by itself, so no unlogged edge in them leads from another worker: the engine
-puts a gate (`timely.operators.gate`) in front of every exchange in such a region, as it does where something leaves it, and
+puts a gate (`timely.operators.borders`) in front of every exchange in such a region, as it does where something leaves it, and
 what passes a gate is logged. A *snapshot* is a cut of all of its region, at one epoch on all workers.
 """
 

@@ -104,6 +104,12 @@ class Policy:
     """
     clients_retry: ClassVar[bool] = False
     """Trust in clients to resend without an answer (ephemeral, section 1)."""
+    gap: ClassVar[bool] = False
+    """Return without state, at the completed frontier (amnesia).
+
+    Nobody makes again for others what it had sent: incomplete times are declared. Hwang and others, *High-Availability
+    Algorithms for Distributed Stream Processing*, section 4.
+    """
 
     @property
     def every(self) -> Every | None:

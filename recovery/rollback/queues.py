@@ -20,6 +20,7 @@ from recovery.layout import EdgeInfo, Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.memory.records import LogEntry, Shipment
 from recovery.metadata import Bound, cut_within, holds
+from recovery.place import Place
 from recovery.protocol import AskCost, Cost, Redone, Resent
 from timely.data.batch import nbytes
 from timely.time import Time
@@ -100,18 +101,19 @@ def wanted(
 
 
 def cost(
-    question: AskCost, layout: Layout, recorder: WorkerRecorder, index: int, generation: int, seconds: float
+    question: AskCost, layout: Layout, recorder: WorkerRecorder, place: Place, generation: int, seconds: float
 ) -> Cost:
-    """Cost of a supposed decision on worker `index`: messages resent, records redone.
+    """Cost of a supposed decision for the process at `place`: resends, records redone.
 
     `seconds`: what this worker has worked so far. A record is taken to cost what it costs on average here.
     """
+    index = place.worker
     failed = question.failed[index]
     again = ResentCount(layout)
     for entry in wanted(layout, recorder, index, question.bounds, lambda processor: processor not in failed):
         again.add(entry)
     redone = undone(recorder, question.bounds[index], seconds)
-    return Cost(index, generation, question.question, again.result(), redone)
+    return Cost(place, generation, question.question, again.result(), redone)
 
 
 class ResentCount:

@@ -21,7 +21,6 @@ instructions that today's processors have for it.
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -49,7 +48,6 @@ _CRC = struct.Struct("<I")
 _ROW = struct.Struct("<IIQ")
 _TRAILER = struct.Struct("<Q8s")
 _START = _PREFIX.size + _CRC.size
-_WORKER = re.compile(r"worker-(\d{3,})(?:\.layout-(\d+))?")
 _ZEROS = bytes(ALIGNMENT)
 
 
@@ -214,25 +212,6 @@ def decode_segment(
     if at != total - _TRAILER.size:
         raise StoreCorrupt(name, at, f"{total - _TRAILER.size - at} bytes belong to no section")
     return meta, sections
-
-
-def worker_owner(worker: int, layout: int = 0) -> str:
-    """Owner of a worker's journal in the layout of this number.
-
-    >>> worker_owner(3), worker_owner(3, 2)
-    ('worker-003', 'worker-003.layout-2')
-    """
-    return f"worker-{worker:03d}" + (f".layout-{layout}" if layout else "")
-
-
-def layout_of(owner: str) -> int | None:
-    """Number of the layout of a worker's journal; None for other owners.
-
-    >>> layout_of("worker-003"), layout_of("worker-003.layout-2"), layout_of("monitor")
-    (0, 2, None)
-    """
-    found = _WORKER.fullmatch(owner)
-    return None if found is None else int(found[2] or 0)
 
 
 def segment_name(owner: str, number: int) -> str:

@@ -58,6 +58,11 @@ class StoreFolder:
         return self.path / ".history"
 
     @property
+    def logs(self) -> Path:
+        """Folder of what processes of the job wrote (`runtime.page.logs`)."""
+        return self.path / ".logs"
+
+    @property
     def spark_alone(self) -> Path:
         """Folder of a program on Spark only."""
         return self.path / "spark-alone"

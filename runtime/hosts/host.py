@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from recovery.place import Place
 from runtime.control import Built
 from runtime.folders.workspace import Workspace
 from runtime.hosts.host_file import HostEntry, HostFile, create_host_files
@@ -70,7 +71,7 @@ def run_host(
         program = Program(flow=program)
     began = time.perf_counter()
     keys = hosts.keys(index)
-    link = ZmqLink(index, hosts.addresses, keys, hosts.workers[index].bind, timing)
+    link = ZmqLink(Place(index), hosts.addresses, keys, hosts.workers[index].bind, timing)
     try:
         plan = compile_plan(program.build().graph, len(hosts.workers))
         session = Session(plan, index, link, limits, workspace=Workspace(refused=_NO_FILES))
@@ -78,23 +79,23 @@ def run_host(
         link.fail(error)
         raise
     with session, explaining(lambda: print_report(session.worker)):
-        _meet(link, plan, index)
+        _meet(link, plan, Place(index))
         return run_here(session, drive, on_stats, began)
 
 
-def _meet(link: ZmqLink, plan: Plan, index: int) -> None:
+def _meet(link: ZmqLink, plan: Plan, here: Place) -> None:
     """Wait until all workers are connected and have built the same graph."""
     mine = built(plan)
 
-    def check(worker: int, greeting: bytes) -> None:
+    def check(place: Place, greeting: bytes) -> None:
         theirs = read_greeting(greeting)
         if theirs.workers != mine.workers:
             raise FalkirkError(
-                f"worker {worker} has a host file of {theirs.workers} workers, worker {index} one of {mine.workers}: give "
+                f"{place} has a host file of {theirs.workers} workers, {here} one of {mine.workers}: give "
                 "every host a copy of the same file"
             )
         check_alike(
-            {index: mine, worker: theirs},
+            {here: mine, place: theirs},
             "give every host the same program and arguments, and build without regard to the worker, to chance or to time",
         )
 

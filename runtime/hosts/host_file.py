@@ -21,6 +21,7 @@ from typing import Any
 
 import zmq
 
+from recovery.place import Place, places
 from runtime.links.zeromq_sockets import ADVICE, Keys
 from timely.errors import FalkirkError
 
@@ -84,8 +85,8 @@ class HostFile:
         return cls(path, workers)
 
     @property
-    def addresses(self) -> list[str]:
-        return [entry.address for entry in self.workers]
+    def addresses(self) -> dict[Place, str]:
+        return {place: entry.address for place, entry in zip(places(len(self.workers)), self.workers)}
 
     def key_path(self, index: int) -> Path:
         """Path of the secret key of worker `index`."""
@@ -111,8 +112,8 @@ class HostFile:
             raise FalkirkError(f"{path} is not a key file: {error}") from error
         if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise FalkirkError(f"other users can read the secret key {path}: chmod 600 {path}, or make new keys")
-        public = [entry.public_key or "" for entry in self.workers]
-        if not isinstance(secret, str) or _public_key(secret) != public[index]:
+        public = {place: entry.public_key or "" for place, entry in zip(places(len(self.workers)), self.workers)}
+        if not isinstance(secret, str) or _public_key(secret) != public[Place(index)]:
             raise FalkirkError(f"the key in {path} is not the one that {self.path} gives for worker {index}: {ADVICE}")
         return Keys(secret, public)
 

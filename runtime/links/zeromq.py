@@ -9,8 +9,8 @@ counts from 1 on its connection: a gap, a repetition or another life is a lost w
 other until each knows that the other has its life, so that nothing is sent to a process that was there before.
 
     message = header, body
-    header  = u8 protocol version, u8 kind, u16 sender, u64 life of sender, u64 life of receiver (0: not met yet),
-              u64 number (0: not counted), u64 number of the last message taken from the receiver
+    header  = u8 protocol version, u8 kind, u16 worker and u32 copy of the sender, u64 life of sender, u64 life of
+              receiver (0: not met yet), u64 number (0: not counted), u64 number of the last message taken from the receiver
 
 A frame is one message, packed; one that is longer than a few megabytes comes in parts, so that heartbeats get through.
 The receiver says how far it has taken messages out of ZeroMQ, and no more than a window of bytes is under way; what does
@@ -25,7 +25,7 @@ import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -38,8 +38,8 @@ from runtime.links.zeromq_sockets import ADVICE, Gate, Keys, Maker, Timing
 from timely.data.messages import Frame
 from timely.errors import FalkirkError, ProtocolError, WorkerLost
 
-PROTOCOL = 2
-HEADER = struct.Struct("<BBHQQQQ")
+PROTOCOL = 3
+HEADER = struct.Struct("<BBHIQQQQ")
 HELLO, FRAME, PART, TAKEN, GOODBYE, FAILED = range(1, 7)
 
 _WINDOW = 8 << 20
@@ -61,13 +61,13 @@ _LOOK_SECONDS = 0.05
 
 
 class _Peer:
-    """Other worker: the connection to it, and messages in flight either way."""
+    """Other process: the connection to its place, and messages in flight either way."""
 
-    def __init__(self, worker: int, address: str, maker: Maker) -> None:
-        self.worker = worker
+    def __init__(self, place: Place, address: str, maker: Maker) -> None:
+        self.place = place
         self.address = address
         self._maker = maker
-        self.push, self.monitor = maker.connect(worker, address)
+        self.push, self.monitor = maker.connect(place, address)
         self.state = "nobody answers there yet"
         self.connected = False
         self.life = 0
@@ -89,7 +89,7 @@ class _Peer:
         self.parts: list[memoryview] = []
 
     def __str__(self) -> str:
-        return f"worker {self.worker} at {self.address}"
+        return f"{self.place} at {self.address}"
 
     def renew(self) -> None:
         """Connect to a new process in place of a lost one.
@@ -98,7 +98,7 @@ class _Peer:
         reach the new process.
         """
         self.hang_up(0)
-        self.push, self.monitor = self._maker.connect(self.worker, self.address)
+        self.push, self.monitor = self._maker.connect(self.place, self.address)
         self.past = self.life or self.past
         self.life = self.sent = self.taken = self.unconfirmed = 0
         self.connected = self.knows = False
@@ -114,12 +114,12 @@ class _Peer:
 
 
 class ZmqLink:
-    """Link of worker `index` to the workers at `addresses`, over ZeroMQ.
+    """Link of the process at `place` to those at `addresses`, over ZeroMQ.
 
     See `runtime.links.interface.Link`.
 
-    Addresses are `tcp://host:port`, or `ipc://path` on one host; `bind` is where this worker listens if that is not its
-    own address; `listener` is a TCP socket that listens there already, for who let the system choose the port. Without
+    `addresses`, by place, are `tcp://host:port`, or `ipc://path` on one host; `bind` is where this process listens if that is
+    not its own address; `listener` is a TCP socket that listens there already, for who let the system choose the port. Without
     `keys` nothing is encrypted and anybody may connect: for ipc:// in a private folder only.
     It listens from the start; call `meet` before anything else.
 
@@ -130,19 +130,19 @@ class ZmqLink:
 
     def __init__(
         self,
-        index: int,
-        addresses: Sequence[str],
+        place: Place,
+        addresses: Mapping[Place, str],
         keys: Keys | None = None,
         bind: str | None = None,
         timing: Timing | None = None,
         listener: socket.socket | None = None,
         survives: bool = False,
     ) -> None:
-        if keys is None and not all(address.startswith("ipc://") for address in addresses):
+        if keys is None and not all(address.startswith("ipc://") for address in addresses.values()):
             raise FalkirkError("workers that talk over a network need keys: make them with create_host_files()")
-        self.index = index
+        self.place = place
         self.unsent = 0
-        self._name = f"worker {index} at {addresses[index]}"
+        self._name = f"{place} at {addresses[place]}"
         self._timing = timing or Timing()
         self._keys = keys
         self._survives = survives
@@ -155,12 +155,12 @@ class ZmqLink:
         self._extra: set[int] = set()
         self._poller = zmq.Poller()
         self._context = zmq.Context()
-        maker = Maker(self._context, index, keys, self._timing, any("[" in address for address in addresses))
+        maker = Maker(self._context, place, keys, self._timing, any("[" in address for address in addresses.values()))
         try:
             self._gate = Gate(self._context, keys, self._say)
-            self._pull = maker.listen(bind or addresses[index], listener)
+            self._pull = maker.listen(bind or addresses[place], listener)
             self._peers = {
-                worker: _Peer(worker, address, maker) for worker, address in enumerate(addresses) if worker != index
+                other: _Peer(other, address, maker) for other, address in addresses.items() if other != place
             }
         except BaseException:
             self._context.destroy(linger=0)
@@ -171,10 +171,10 @@ class ZmqLink:
 
     # Meeting
 
-    def meet(self, greeting: bytes, check: Callable[[int, bytes], None]) -> None:
+    def meet(self, greeting: bytes, check: Callable[[Place, bytes], None]) -> None:
         """Send `greeting` to every other worker, and wait for theirs.
 
-        `check(worker, greeting)` raises when they cannot work together. Raises FalkirkError when a worker has not come
+        `check(place, greeting)` raises when they cannot work together. Raises FalkirkError when a worker has not come
         in time or refuses this one's key, WorkerLost when one fails meanwhile.
         """
         self._greeting = greeting
@@ -189,15 +189,15 @@ class ZmqLink:
             news = "; ".join(f"waiting for {peer}: {peer.state}" for peer in waiting)
             if now > end:
                 raise FalkirkError(
-                    f"worker {self.index} has waited {self._timing.meet:g} s for all workers to meet: {news}. Start all "
+                    f"{self.place} has waited {self._timing.meet:g} s for all workers to meet: {news}. Start all "
                     "workers within that time, and see that hosts and firewalls let each reach every other's port"
                 )
             if now > report_at:
                 report_at = now + 5.0
                 self._say(news)
             self._inbox += self._wait(min(report_at, end) - now + 0.01)
-            for worker in [worker for worker, peer in unchecked.items() if peer.life]:
-                check(worker, unchecked.pop(worker).greeting)
+            for place in [place for place, peer in unchecked.items() if peer.life]:
+                check(place, unchecked.pop(place).greeting)
         self._met = True
         for peer in self._peers.values():
             self._confirm(peer)
@@ -205,7 +205,7 @@ class ZmqLink:
     # The link
 
     def send(self, place: Place, frame: Frame) -> None:
-        peer = self._peers[place.worker]
+        peer = self._peers[place]
         first, *blocks = encode_frame(frame)
         rest = first[LENGTH.size :]
         size = len(rest) + sum(memoryview(block).nbytes for block in blocks)
@@ -288,7 +288,7 @@ class ZmqLink:
         return peer.sent, b"".join((self._header(peer, kind, peer.sent), *parts))
 
     def _header(self, peer: _Peer, kind: int, number: int) -> bytes:
-        return HEADER.pack(PROTOCOL, kind, self.index, self._life, peer.life, number, peer.taken)
+        return HEADER.pack(PROTOCOL, kind, *self.place, self._life, peer.life, number, peer.taken)
 
     def _push(self, peer: _Peer, number: int, message: bytes) -> None:
         try:
@@ -368,10 +368,11 @@ class ZmqLink:
                 f"{self._name} speaks version {PROTOCOL} of the workers' protocol, but another worker speaks version "
                 f"{view[0] if len(view) else 0}: install the same version of Falkirk on all hosts"
             )
-        _, kind, sender, life, receiver, number, taken = HEADER.unpack_from(view)
+        _, kind, worker, copy, life, receiver, number, taken = HEADER.unpack_from(view)
+        sender = Place(worker, copy)
         peer = self._peers.get(sender)
         if peer is None or (self._keys is not None and message.get("User-Id") != self._keys.public[sender]):
-            raise FalkirkError(f"a message claims to be from worker {sender} but came with another's key: {ADVICE}")
+            raise FalkirkError(f"a message claims to be from {sender} but came with another's key: {ADVICE}")
         if receiver not in (0, self._life):
             return  # meant for a process that was here before this one
         body = view[HEADER.size :]
@@ -438,7 +439,7 @@ class ZmqLink:
             if self._greeting is not None and not peer.knows:
                 self._greet(peer)
         elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            raise FalkirkError(f"{peer} refuses the key of worker {self.index}: {ADVICE}")
+            raise FalkirkError(f"{peer} refuses the key of {self.place}: {ADVICE}")
         elif event in (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
             if self._survives and event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
                 return  # somebody listens there for a process that has died, or has not come yet
@@ -461,7 +462,7 @@ class ZmqLink:
         # The text goes to other workers, who may have lost none: so it names the loser and the lost one.
         others = [each for each in self._peers.values() if not each.goodbye]
         if len(others) > 1 and all(each.broken_at is not None for each in others):
-            lost = f"all others, workers {', '.join(str(each.worker) for each in others)},"
+            lost = f"all others, workers {', '.join(str(each.place).removeprefix('worker ') for each in others)},"
             why = "the network of its host failed, or all of them ended"
         else:
             lost, why = str(peer), "that process ended, its host went down, or the network between the two failed"
@@ -486,7 +487,7 @@ class ZmqLink:
         raise WorkerLost(self._verdict)
 
     def _say(self, text: str) -> None:
-        print(f"worker {self.index}: {text}", file=sys.stderr, flush=True)
+        print(f"{self.place}: {text}", file=sys.stderr, flush=True)
 
     def _shut(self, linger: float) -> None:
         """Close everything; messages to live workers have `linger` seconds to leave."""

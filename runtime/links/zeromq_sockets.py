@@ -9,12 +9,13 @@ connects must hold a secret key whose public half is in the host file, and who l
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import zmq
 from zmq.utils import z85
 
+from recovery.place import Place
 from timely.errors import FalkirkError
 
 ADVICE = "all workers must use copies of one host file, and each its own secret key"
@@ -38,10 +39,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """CURVE keys in Z85: this worker's secret key, and all workers' public keys."""
+    """CURVE keys in Z85: this process's secret key, and all public keys by place."""
 
     secret: str
-    public: Sequence[str]
+    public: Mapping[Place, str]
 
 
 class Gate:
@@ -51,7 +52,7 @@ class Gate:
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys | None, say: Callable[[str], None]) -> None:
-        self._known = frozenset(keys.public if keys else ())
+        self._known = frozenset(keys.public.values() if keys else ())
         self._say = say
         self._refused: set[str] = set()
         self.sock = context.socket(zmq.REP)
@@ -71,13 +72,13 @@ class Gate:
 
 
 class Maker:
-    """Factory of the sockets of worker `index`."""
+    """Factory of the sockets of the process at `place`."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], index: int, keys: Keys | None, timing: Timing, ipv6: bool
+        self, context: zmq.Context[zmq.Socket[bytes]], place: Place, keys: Keys | None, timing: Timing, ipv6: bool
     ) -> None:
         self._context = context
-        self._index = index
+        self._place = place
         self._keys = keys
         self._timing = timing
         self._ipv6 = ipv6
@@ -97,19 +98,19 @@ class Maker:
             pull.bind(_interface(address))
         except (zmq.ZMQError, OSError) as error:
             raise FalkirkError(
-                f"worker {self._index} cannot listen at {address}: {error}; give it an address of this host and a free "
+                f"{self._place} cannot listen at {address}: {error}; give it an address of this host and a free "
                 "port (and `bind` in the host file, if others reach it by another address)"
             ) from error
         return pull
 
-    def connect(self, worker: int, address: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        """PUSH socket to `worker`, and a socket for the events of its connection.
+    def connect(self, place: Place, address: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+        """PUSH socket to `place`, and a socket for the events of its connection.
 
-        It connects as soon as `worker` listens.
+        It connects as soon as that process listens.
         """
         push = self._socket(zmq.PUSH)
         if self._keys is not None:
-            push.curve_serverkey = self._keys.public[worker].encode()
+            push.curve_serverkey = self._keys.public[place].encode()
         push.connect_timeout = 3000
         push.reconnect_ivl = 50
         push.reconnect_ivl_max = 200
@@ -117,7 +118,7 @@ class Maker:
         try:
             push.connect(address)
         except zmq.ZMQError as error:
-            raise FalkirkError(f"the address {address} of worker {worker} cannot be used: {error}") from error
+            raise FalkirkError(f"the address {address} of {place} cannot be used: {error}") from error
         return push, monitor
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
@@ -130,7 +131,7 @@ class Maker:
         sock.heartbeat_timeout = sock.heartbeat_ttl = silence
         if self._keys is not None:
             sock.curve_secretkey = self._keys.secret.encode()
-            sock.curve_publickey = self._keys.public[self._index].encode()
+            sock.curve_publickey = self._keys.public[self._place].encode()
         return sock
 
 

@@ -50,7 +50,7 @@ MOST_BYTES = 512 << 20
 MOST_FILES = 4096
 
 _NAME = re.compile(r"manifest\.json|job|history/(facts|now|past-[0-9]{8,20})")
-_QUOTING = frozenset({"text", "trace"})
+_QUOTING = frozenset({"text", "trace", "output", "words"})
 _OUR_WORDS = frozenset({"monitor", "page", "began", "stopped", "killed"})
 """Kinds of events with texts of Falkirk's own."""
 _LEFT_OUT = "(its text is not in the bundle: it may quote data)"
@@ -217,10 +217,16 @@ def _quiet(verdict: Verdict) -> Verdict:
 
 def _without_quotes(event: KeptEvent) -> KeptEvent:
     """Event without texts of the program."""
-    if event.kind in _OUR_WORDS or not _QUOTING & event.data.keys():
-        return event
-    data = {name: _LEFT_OUT if name in _QUOTING else value for name, value in event.data.items()}
-    return msgspec.structs.replace(event, data=data)
+    return event if event.kind in _OUR_WORDS else msgspec.structs.replace(event, data=_unquoted(event.data))
+
+
+def _unquoted(value: Any) -> Any:
+    """Data of an event, at any depth, with what may quote data left out."""
+    if isinstance(value, list):
+        return list(map(_unquoted, value))
+    if isinstance(value, dict):
+        return {name: _LEFT_OUT if name in _QUOTING and each else _unquoted(each) for name, each in value.items()}
+    return value
 
 
 def _history(folder: Path) -> dict[str, bytes]:

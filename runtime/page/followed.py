@@ -27,6 +27,7 @@ from runtime.control import cut, frame
 from runtime.folders.store_folder import StoreFolder
 from runtime.page.address import door_of
 from runtime.page.history import HistoryFiles
+from runtime.page.processes_here import ProcessesHere
 from runtime.page.protocol import (
     TO_PAGE,
     DifferenceReader,
@@ -81,9 +82,10 @@ class JobAtRest:
         place: str,
         looked: Callable[[], None] = lambda: None,
         history: HistoryFiles | None = None,
+        processes: ProcessesHere | None = None,
     ) -> None:
         self.hub = Hub(looked=looked)
-        self.shown = Shown(key, title, place, self.hub, self.ask, history)
+        self.shown = Shown(key, title, place, self.hub, self.ask, history, processes)
         self._kept: Kept | None = None
         self._nothing = "there is no job yet"
         self._asking = asyncio.Semaphore(_MOST_ASKED)
@@ -153,6 +155,7 @@ class FollowedJob(JobAtRest):
             text,
             self._looked,
             HistoryFiles(folder.history),
+            ProcessesHere(folder),
         )
         self._address = address
         self._folder = folder

@@ -23,6 +23,7 @@ from recovery.errors import NoSolutionError
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import NEVER
+from recovery.place import Place, places
 from recovery.protocol import END, ROWS, Observed
 from recovery.store.identity import store_id
 from recovery.store.interface import Store
@@ -58,7 +59,7 @@ class KeptJob:
                 tuple(min(cuts[worker][0], NEVER) for cuts in self.options.last_cuts())
                 for worker in range(self.layout.workers)
             ),
-            workers=tuple(WorkerView("not running", -1, 0) for _ in range(self.layout.workers)),
+            workers=tuple(WorkerView("not running", -1, 0) for _ in places(self.layout.workers)),
             told=dict(self.told),
             verdict=self.verdict,
             live=False,
@@ -66,7 +67,7 @@ class KeptJob:
 
     settings: ClassVar[dict[str, str]] = {}
 
-    def act(self, what: str, worker: int) -> str:
+    def act(self, what: str, place: Place) -> str:
         """Refuse an order: nothing runs."""
         raise WrongQuestion("the job is over: there is nothing to carry out an order", 503)
 
@@ -119,7 +120,7 @@ class RecordedJob(KeptJob):
             table[_AT["logged"], sender[edge]] += len(entries)
             table[_AT["logged_bytes"], sender[edge]] += sum(memoryview(entry.payload).nbytes for entry in entries)
         generation = self.saved.decision.generation if self.saved.decision is not None else 0
-        return Observed(worker, generation, table.tobytes(), 0, 0, None)
+        return Observed(Place(worker), generation, table.tobytes(), 0, 0, None)
 
 
 def judge_of(saved: SavedJob) -> Judge:

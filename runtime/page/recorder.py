@@ -246,7 +246,7 @@ class HistoryRecorder:
             before.get(w, OfWorker()).after(seen.workers[w].incarnation, *known[w])
             if w in known
             else before.get(w, OfWorker())
-            for w in range(max(len(seen.workers), len(before)))
+            for w in range(max(len(seen.low), len(before)))
         )
         self._counters = Counters(workers, dict(self._events), self._cuts.kept())
 

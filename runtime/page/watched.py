@@ -21,6 +21,7 @@ from monitor.explain.verdict import OVER
 from monitor.explain.what_if import targets
 from monitor.web.questions import ACTS, Done, WrongQuestion
 from monitor.web.view import Gone, Observation, WorkerView, counted
+from recovery.place import Place
 from recovery.protocol import Observe, Observed, ToWorker
 from runtime.page.exposing import Exposing
 
@@ -41,7 +42,7 @@ class WatchedJob:
     Args:
         coordinator: of the job.
         ask: passes a question on to it.
-        send: passes a message on to a worker.
+        send: passes a message on to the process at a place.
         clock: gives seconds since 1970, and does not go back.
         before: events that earlier monitors have noted.
         settings: effective options of the job.
@@ -52,11 +53,11 @@ class WatchedJob:
         self,
         coordinator: Coordinator,
         ask: Callable[[Asked], None],
-        send: Callable[[int, ToWorker], None],
+        send: Callable[[Place, ToWorker], None],
         clock: Callable[[], float],
         before: Iterable[KeptEvent] = (),
         settings: dict[str, str] | None = None,
-        acts: Mapping[str, Callable[[int], str]] | None = None,
+        acts: Mapping[str, Callable[[Place], str]] | None = None,
     ) -> None:
         self.settings = settings or {}
         self._acts = acts or {}
@@ -78,11 +79,11 @@ class WatchedJob:
     def hear(self, message: Observed) -> None:
         """Store a worker's observation, unless its process was replaced.
 
-        One with tables of other sizes is left out.
+        One with tables of other sizes is left out, and that of a copy, which does the same work once more.
         """
-        if not message.fits(len(self.coordinator.layout.processors)):
+        if not message.fits(len(self.coordinator.layout.processors)) or not message.place.at_work:
             return
-        worker, before = message.worker, self._told.get(message.worker)
+        worker, before = message.place.worker, self._told.get(message.place.worker)
         if before is not None and message.incarnation < before[1].incarnation:
             return
         if before is not None and message.incarnation > before[1].incarnation:
@@ -100,7 +101,8 @@ class WatchedJob:
 
     def hear_busy(self, message: Busy) -> None:
         """Take the last known numbers of a worker in a long turn."""
-        self._busy[message.worker] = message
+        if message.place.at_work:
+            self._busy[message.place.worker] = message
 
     def look(self, now: float, sampled: bool, closely: Sequence[int] = ()) -> None:
         """Ask workers for observations, in detail for those in `closely`.
@@ -111,8 +113,8 @@ class WatchedJob:
         if now >= self._ask_due or wanted != self._asked:
             self._ask_due, self._asked = now + _ASK_SECONDS, wanted
             every = SECOND if sampled else EVERY_SECONDS
-            for status in self.coordinator.workers:
-                self._send(status.worker, Observe(every, _LEASE_SECONDS, wanted[1], sampled))
+            for status in self.coordinator.workers.at_work():
+                self._send(status.place, Observe(every, _LEASE_SECONDS, wanted[1], sampled))
 
     def answered(self, effect: Answered) -> None:
         """Deliver the coordinator's answer to a question."""
@@ -154,12 +156,12 @@ class WatchedJob:
             gone=dict(self._gone),
         )
 
-    def act(self, what: str, worker: int) -> str:
+    def act(self, what: str, place: Place) -> str:
         """Carry out an order of a reader."""
         act = self._acts.get(what)
         if act is None:
             raise WrongQuestion(f"an order is one of {', '.join(ACTS)}", 400)
-        return act(worker)
+        return act(place)
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         """Ask for the consequences of failures; `done` gets the answer later."""

@@ -6,18 +6,13 @@ turn, for a note about a function that never returns.
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from types import FrameType
 
 from runtime.control import Beat, FromChild, confession, tell
-from timely.dataflow.graph import Node
-from timely.operators.stateless import Stage, Stateless
 
 
 class SupervisorChannel:
@@ -85,35 +80,3 @@ class Heartbeat:
             except OSError:
                 return  # the supervisor is gone, and this process will be
             time.sleep(self._seconds)
-
-
-def doing(node: Node | None) -> tuple[str, str]:
-    """Text for a worker's current work, with the user's line; its operator."""
-    if node is None:
-        return "", ""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    stage = _stage_in(frame)
-    site = node.site if stage is None else stage.site
-    what = f"{node}" if stage is None else f"{stage.kind} {stage.name!r} ({site})"
-    line = _line_in(site.file, frame)
-    name = node.name if stage is None else stage.name
-    return what + (f", now in line {line} of {os.path.basename(site.file)}" if line else ""), name
-
-
-def _stage_in(frame: FrameType | None) -> Stage | None:
-    """Stage of a fused chain being run by the main thread; None outside of chains."""
-    while frame is not None:
-        if frame.f_code is Stateless.on_batch.__code__:
-            stages = frame.f_locals.get("doing")
-            return stages[0] if stages else None
-        frame = frame.f_back
-    return None
-
-
-def _line_in(file: str, frame: FrameType | None) -> int | None:
-    """Innermost line of `file` on the stack of `frame`."""
-    while frame is not None:
-        if frame.f_code.co_filename == file:
-            return frame.f_lineno
-        frame = frame.f_back
-    return None

@@ -33,6 +33,7 @@ from monitor.coordination.supervision import (
 from monitor.coordination.workers import JobPhase
 from monitor.web.questions import WrongQuestion
 from recovery.layout import Layout
+from recovery.place import Place
 from recovery.protocol import Observed, Watermarks
 from runtime.control import (
     TO_CHILD,
@@ -49,6 +50,7 @@ from runtime.page.watched import SECOND, WatchedJob
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
+from runtime.processes.stack_door import open_door
 from runtime.recovery.store_client import opened_again
 from timely.data.codec.typed import Typed
 from timely.io.waiting import wait_readable
@@ -92,7 +94,8 @@ class MonitorProcess:
         saved = self._journal.saved
         self._before = saved.finished
         settings = Settings(
-            awaited=tuple(place.worker for place in watch.awaited),
+            copies=watch.copies,
+            awaited=watch.awaited,
             join_seconds=LONG_SECONDS,
             pause_seconds=LONG_SECONDS,
             restore_seconds=LONG_SECONDS,
@@ -108,7 +111,11 @@ class MonitorProcess:
         """Events since the last step."""
         self._selector = selectors.DefaultSelector()
         self._workers = WorkerConnections(
-            self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
+            self._selector,
+            listener,
+            watch.token,
+            self.layout.workers * watch.copies,
+            lambda text: self._tell(Note(text)),
         )
         folder, behind = StoreFolder(watch.store), versions()
         options = {
@@ -135,22 +142,22 @@ class MonitorProcess:
             self._selector, door, self.layout, self._watched, lambda text: self._tell(Note(text)), saved.events
         )
 
-    def _act_stop(self, _: int) -> str:
+    def _act_stop(self, _: Place) -> str:
         self._must_run("stop")
         self._stop_request.touch(0o600)
         return "the job has been asked to stop, as by falkirk stop"
 
-    def _act_checkpoint(self, _: int) -> str:
+    def _act_checkpoint(self, _: Place) -> str:
         self._must_run("make a checkpoint")
         self._events.append(Hurried())
         return "each group is cut as soon as something new is complete: the table of checkpoints shows it"
 
-    def _act_restart(self, worker: int) -> str:
+    def _act_restart(self, place: Place) -> str:
         self._must_run("restart a worker")
-        if worker not in self._coordinator.workers:
-            raise WrongQuestion(f"there is no worker {worker}: the job has {self.layout.workers}", 404)
-        self._events.append(Restarting(worker, "was restarted from the page"))
-        return f"worker {worker} is ended, and another process takes its place, as after a failure"
+        if place not in self._coordinator.workers:
+            raise WrongQuestion(f"there is no {place}: the job has {self.layout.workers}", 404)
+        self._events.append(Restarting(place, "was restarted from the page"))
+        return f"{place} is ended, and another process takes its place, as after a failure"
 
     def _must_run(self, what: str) -> None:
         """Refuse an order while the job does not run."""
@@ -197,8 +204,8 @@ class MonitorProcess:
         failure: Fail | None = None
         for effect in [] if self._over else self._coordinator.step(self._now(), *events):
             match effect:
-                case Send(worker, message):
-                    self._workers.send(worker, message)
+                case Send(place, message):
+                    self._workers.send(place, message)
                 case Persist(ticket, records):
                     self._journal.write(ticket, records)
                 case Respawn() | Fence() | Note():
@@ -276,13 +283,14 @@ def main() -> int:
     """Entry point of the monitor process; exit code 0 unless it failed."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
+    threading.Thread(target=end_with, args=(sock, sys.argv[3]), name="falkirk-end", daemon=True).start()
     voice = SupervisorChannel(sock)
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:
         said = control.read(wait=True)
         if said and isinstance(watch := said[0], Watch):  # nothing is said if the supervisor is gone
             Heartbeat(voice, watch.beat_seconds)
+            open_door(sys.argv[3], "monitor")
             MonitorProcess(control, voice, control.files(1)[0], watch).run(said[1:])
     except BaseException as error:
         voice.confess(error)

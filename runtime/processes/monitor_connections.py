@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 
+from recovery.place import Place
 from recovery.protocol import Join, ToMonitor, ToWorker, decode_to_monitor, encode_message
 from runtime.control import cut, frame, put_out, take_in
 from runtime.processes.greeting import MOST_STRANGERS, Greeting, Strangers, tune
@@ -15,27 +16,27 @@ from timely.io.acceptor import Acceptor
 
 
 class _Connection:
-    __slots__ = ("buffer", "greeting", "incarnation", "out", "sock", "worker")
+    __slots__ = ("buffer", "greeting", "incarnation", "out", "place", "sock")
 
     def __init__(self, sock: socket.socket, token: bytes) -> None:
         self.sock = sock
         self.greeting: Greeting | None = Greeting(token) if token else None
         """Check of the secret, before any message counts; None after it."""
-        self.worker = -1
-        """Number of the worker; -1 until it joins."""
+        self.place: Place | None = None
+        """Place of the process; None until it joins."""
         self.incarnation = -1
         self.buffer = bytearray()
         self.out = bytearray()
 
 
 class WorkerConnections:
-    """Connections of workers to the monitor, accepted at `listener`.
+    """Connections of workers' processes to the monitor, accepted at `listener`.
 
     With `token`, only of those that know it.
 
     Args:
         token: "" where only processes of this user get through.
-        workers: how many there are.
+        processes: how many there are.
         say: gets what the user should know.
     """
 
@@ -44,30 +45,31 @@ class WorkerConnections:
         selector: selectors.BaseSelector,
         listener: socket.socket,
         token: bytes = b"",
-        workers: int = 0,
+        processes: int = 0,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._selector = selector
         self._token = token
         self._say = say
         self._acceptor = Acceptor(listener)
-        self._newest: dict[int, _Connection] = {}
-        self._unjoined: Strangers[_Connection] = Strangers(MOST_STRANGERS + workers)
-        """Connections before `Join`: a worker reads its journal first, for any time."""
-        self._ungreeted: Strangers[_Connection] = Strangers(MOST_STRANGERS + workers)
+        self._newest: dict[Place, _Connection] = {}
+        """Connection of the newest process at each place."""
+        self._unjoined: Strangers[_Connection] = Strangers(MOST_STRANGERS + processes)
+        """Connections before `Join`: a process reads its journal first, for any time."""
+        self._ungreeted: Strangers[_Connection] = Strangers(MOST_STRANGERS + processes)
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
-    def send(self, worker: int, message: ToWorker) -> None:
-        """Send a message to a worker's newest connection; dropped if there is none."""
-        connection = self._newest.get(worker)
+    def send(self, place: Place, message: ToWorker) -> None:
+        """Send a message to the newest process at a place; dropped if there is none."""
+        connection = self._newest.get(place)
         if connection is not None:
             connection.out += frame(encode_message(message))
             self._push(connection)
 
     def send_all(self, message: ToWorker) -> None:
-        """Send a message to every connected worker."""
-        for worker in list(self._newest):
-            self.send(worker, message)
+        """Send a message to every connected process."""
+        for place in list(self._newest):
+            self.send(place, message)
 
     def close(self) -> None:
         """Close all connections; workers connect again, to the next monitor."""
@@ -120,16 +122,16 @@ class WorkerConnections:
             try:
                 message = decode_to_monitor(data)
             except ProtocolError as error:
-                who = f"worker {connection.worker}" if connection.worker >= 0 else "somebody"
+                who = "somebody" if connection.place is None else str(connection.place)
                 self._say(f"{who} said to the monitor what is no message, and was hung up on: {error}")
                 ended = True
                 break
             if isinstance(message, Join):
-                connection.worker, connection.incarnation = message.worker, message.incarnation
+                connection.place, connection.incarnation = message.place, message.incarnation
                 self._unjoined.know(connection)
-                newest = self._newest.get(message.worker)
+                newest = self._newest.get(message.place)
                 if newest is None or newest.incarnation <= message.incarnation:
-                    self._newest[message.worker] = connection
+                    self._newest[message.place] = connection
             heard.append((message, connection.incarnation))
         if ended:
             self._forget(connection)
@@ -140,8 +142,8 @@ class WorkerConnections:
         connection.sock.close()
         self._ungreeted.know(connection)
         self._unjoined.know(connection)
-        if self._newest.get(connection.worker) is connection:
-            del self._newest[connection.worker]
+        if connection.place is not None and self._newest.get(connection.place) is connection:
+            del self._newest[connection.place]
 
     def _push(self, connection: _Connection) -> None:
         waited = self._selector.get_key(connection.sock).events & selectors.EVENT_WRITE

@@ -11,7 +11,6 @@ from monitor.coordination.supervision import Note
 from recovery.agent.agent import Agent
 from recovery.layout import lay_out
 from recovery.store.reading import take_over
-from recovery.store.segments import worker_owner
 from runtime.control import Begin, Control, FromChild, ToChild
 from runtime.processes.monitor_link import SocketMonitorLink
 from runtime.processes.task import StoreTask
@@ -24,7 +23,7 @@ from timely.worker.worker import Worker
 
 
 class PreparedRecovery:
-    """Recovery prepared in a process before its worker is known."""
+    """Recovery prepared in a process before its place is known."""
 
     def __init__(self, plan: Plan, where: StoreTask, limits: Limits) -> None:
         self._plan, self._where, self._limits = plan, where, limits
@@ -37,14 +36,15 @@ class PreparedRecovery:
         obey: Callable[[list[ToChild]], None],
         tell: Callable[[FromChild], None],
     ) -> tuple[Worker, Callable[[Session], RecoveryDriver]]:
-        """Take over the journal of a worker; returns the worker and a driver factory.
+        """Take over the journal of a place; returns its worker and a driver factory.
 
         What earlier incarnations left half done is removed. `obey` gets the supervisor's messages, before the worker
         acts on those the monitor has sent meanwhile. Raises StoreGone.
         """
         where = self._where
+        owner = begin.place.journal(where.layout)
+        assert owner is not None, f"{begin.place} has no journal to take over"
         store, _ = opened_again(where.address, where.id)
-        owner = worker_owner(begin.place.worker, where.layout)
         journal, found, warnings = take_over(store, owner, where.id, begin.incarnation)
         for warning in warnings:
             tell(Note(warning))
@@ -52,8 +52,8 @@ class PreparedRecovery:
         for name in found.leftovers:
             client.delete(name)
         monitor = SocketMonitorLink(where.monitor, lambda: obey(control.read()), (control.sock.fileno(),), where.token)
-        of = self._plan, self._layout, begin.place.worker, begin.incarnation
-        agent = Agent(*of, journal, found.read(), self._limits.bytes, where.patience)
+        of = self._plan, self._layout, begin.place, begin.incarnation
+        agent = Agent(*of, journal, found.read(), self._limits.bytes, where.patience, where.copies)
         return agent.worker, partial(
             RecoveryDriver,
             agent=agent,

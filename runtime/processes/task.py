@@ -27,6 +27,8 @@ class StoreTask:
     They do so where much waits for the monitor.
     """
     token: bytes = b""
+    copies: int = 1
+    """Processes of each worker."""
     layout: int = 0
     """Number of the layout of the workers' journals."""
 

@@ -8,6 +8,7 @@ is needed as the replacement of one that died. It ends when its supervisor does.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
@@ -41,13 +42,15 @@ from runtime.imports import adopt_path
 from runtime.links.interface import Link
 from runtime.links.unix import SocketLink
 from runtime.processes.allocator import keep_freed_memory
-from runtime.processes.heartbeat import Heartbeat, SupervisorChannel, doing
+from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
+from runtime.processes.stack_door import open_door
 from runtime.processes.task import WorkerTask
 from runtime.program import built, unpacked
 from runtime.session.explain import print_report
 from runtime.session.garbage import SELDOM
 from runtime.session.job import run_session, session_stats
 from runtime.session.session import Session
+from runtime.session.stacks import doing
 from timely.data import kernels
 from timely.data.batch import Batch
 from timely.data.codec import encode, encode_batch
@@ -84,10 +87,11 @@ def main() -> int:
     """Entry point of a worker process; exit code 0 unless it failed or was stopped."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
+    threading.Thread(target=end_with, args=(sock, sys.argv[3]), name="falkirk-end", daemon=True).start()
     join_job(sys.argv[3])
     keep_freed_memory()
     gc.set_threshold(SELDOM)
+    faulthandler.enable()  # a crash in native code says where Python was
     channel = SupervisorChannel(sock)
     heartbeat = Heartbeat(channel, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)
@@ -100,12 +104,15 @@ def main() -> int:
         plan = compile_plan(task.program.build().graph, task.workers)
         recovery = prepared(task, plan)
         if recovery is not None:
+            sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is followed live, and kept
             patience = 0.0 if HASTE in sys.argv[5:] else _SPARE_SECONDS
             wait_warm(sock, task.store.address if task.store is not None else None, patience)
             gc.freeze()  # hundreds of thousands of objects that stay: looking at them again and again takes 0.1 s each time
         begin, *early = control.read(wait=True) or [Quit()]
         if not isinstance(begin, Begin):
             return 0
+        if recovery is not None:
+            open_door(sys.argv[3], begin.place.key, lambda: begun.session.worker.acting if begun is not None else None)
         peers = dict(zip(begin.peers, control.files(len(begin.peers))))
         link = SocketLink(peers, survives=task.store is not None) if task.workers > 1 else None
         worker = begun = WorkerProcess(task, plan, recovery, begin, channel, heartbeat, control, lambda: link)

@@ -308,8 +308,8 @@ class RecoveryDriver:
             match effect:
                 case Report(message):
                     self._monitor.send(message)
-                case SendFrame(worker, frame):
-                    self._session.send(worker, frame)
+                case SendFrame(place, frame):
+                    self._session.send(place, frame)
                 case Put(name, parts):
                     self._writing = True
                     self._store.put(name, parts)

@@ -255,7 +255,7 @@ class Observer:
             self._failed = True
             where = traceback.extract_tb(error.__traceback__)[-1]
             self._say(
-                f"worker {self._agent.index} cannot tell the page how it is doing: {type(error).__name__}: {error} "
+                f"{self._agent.place} cannot tell the page how it is doing: {type(error).__name__}: {error} "
                 f"({os.path.basename(where.filename)}:{where.lineno}). The job goes on. This is a fault of Falkirk: please "
                 "report it"
             )
@@ -319,7 +319,7 @@ class Observer:
         latencies = tuple(self._latencies)
         self._latencies.clear()
         return Observed(
-            self._agent.index,
+            self._agent.place,
             worker.generation,
             table.tobytes(),
             sum(source.records for source in self._session.sources),

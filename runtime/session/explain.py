@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from runtime.session.stacks import stacks_now
 from timely.dataflow.graph import Node
 from timely.progress.tracker import culprits
 from timely.time import Time, leq, visible
@@ -85,8 +86,9 @@ def report(worker: Worker) -> str:
 
 
 def print_report(worker: Worker) -> None:
-    """Print the report on standard error, as Ctrl-\\ does."""
-    print(report(worker), file=sys.stderr, flush=True)
+    """Print the report and the stacks of all threads on standard error, as Ctrl-\\ does."""
+    stacks = stacks_now(f"worker {worker.index}", worker.acting)
+    print(report(worker), stacks.text, sep="\n", file=sys.stderr, flush=True)
 
 
 def _place(worker: Worker, node: Node) -> int | None:

@@ -42,6 +42,11 @@ class Result:
     stats: dict[int, Stats]
     returned: dict[int, Any]
     _captured: dict[str, list[tuple[Time, Batch]]] = field(default_factory=dict)
+    incomplete: dict[str, list[tuple[int, int | None]]] = field(default_factory=dict)
+    """Incomplete epochs by output: the first and the last, None if it never ends.
+
+    Only failures under Amnesia leave any: what lies outside of them is as without a failure.
+    """
 
     @property
     def records(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from runtime.control import JobStats
 from runtime.folders.workspace import RunningJob, Workspace
 from timely.data.batch import Batch
-from timely.data.messages import Captured, CommitSink, Effect, StartJob, WriteSink
+from timely.data.messages import Captured, CommitSink, Effect, Incomplete, StartJob, WriteSink
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, OperatorError, SinkError, told
 from timely.io.descriptors import with_descriptors
@@ -88,6 +88,8 @@ class OutputDriver:
                     self._write(node, partial(_write, visible((epoch,))[0], batch))
                 case CommitSink(node, epoch):
                     self._write(node, partial(_commit, visible((epoch,))[0]))
+                case Incomplete(node, first, last):
+                    self._write(node, partial(_tell_incomplete, first, last))
                 case StartJob():
                     self._start(effect)
 
@@ -188,6 +190,12 @@ def _write(epoch: int, batch: Batch, writer: Writer) -> None:
 
 def _commit(epoch: int, writer: Writer) -> None:
     writer.commit(epoch)
+
+
+def _tell_incomplete(first: int, last: int | None, writer: Writer) -> None:
+    tell = getattr(writer, "incomplete", None)
+    if tell is not None:
+        tell(first, last)
 
 
 def _blame(node: Node, error: Exception) -> SinkError:

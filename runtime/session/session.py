@@ -24,7 +24,7 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol
 
-from recovery.place import Place
+from recovery.place import Place, places
 from runtime.control import JobStats
 from runtime.folders.workspace import Workspace
 from runtime.links.interface import Link
@@ -170,7 +170,7 @@ class Session:
         self._receive = self.worker.receive
         self.limits = limits or Limits()
         self._link = link
-        self._places = [Place(peer) for peer in range(self.plan.workers)]
+        self._places = places(self.plan.workers)
         self._clock = clock
         self._began = clock()
         if link is not None:
@@ -346,10 +346,10 @@ class Session:
         if effects:
             self._outputs.carry_out(effects)
 
-    def send(self, peer: int, frame: Frame) -> None:
-        """Send a frame between two turns; dropped if there are no other workers."""
+    def send(self, place: Place, frame: Frame) -> None:
+        """Send a frame between two turns; dropped if there are no other processes."""
         if self._link is not None:
-            self._link.send(self._places[peer], frame)
+            self._link.send(place, frame)
 
     def stop_void(self) -> None:
         """Stop the jobs made void by a rollback."""

@@ -222,17 +222,20 @@ def prepare(environment: Mapping[str, str]) -> None:
 
 
 def start(
-    module: str, arguments: Sequence[str | int], files: Sequence[int], environment: Mapping[str, str]
+    module: str,
+    arguments: Sequence[str | int],
+    files: Sequence[int],
+    environment: Mapping[str, str],
+    standard: Sequence[int] = (0, 1, 2),
 ) -> Forked | subprocess.Popen[bytes]:
     """Start a process with `main()` of a module, in a process group of its own.
-
-    It has this process's standard files.
 
     Args:
         module: by its name.
         arguments: for its `sys.argv`; a number n is replaced by what the n-th of `files` is called there.
         files: descriptors that it inherits.
         environment: whole.
+        standard: descriptors of its three standard files; those of this process, unless others are given.
 
     Raises:
         OSError: if there can be no more processes.
@@ -241,12 +244,20 @@ def start(
         with _lock:
             server = _server(environment)
             try:
-                return server.fork(module, arguments, files, environment)
+                return server.fork(module, arguments, files, environment, standard)
             except ForkServerGone:
                 server.kill()
     told = [str(files[each]) if isinstance(each, int) else each for each in arguments]
+    command = [sys.executable, "-P", "-m", module, *told]
+    stdin, stdout, stderr = (None if file == number else file for number, file in enumerate(standard))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", module, *told], pass_fds=files, process_group=0, env=environment
+        command,
+        pass_fds=files,
+        process_group=0,
+        env=environment,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
     )
 
 

@@ -107,12 +107,14 @@ class Monitored:
         self._apart = socket_of(monitor) if monitor is not None else None
         self._away_until: float | None = None
         self._noted_by = float("-inf")
-        self._busy: set[int] = set()
-        """Workers in a long turn, as last reported to the monitor."""
-        self._stats: dict[int, Stats] = {}
+        self._busy: set[Place] = set()
+        """Places of processes in a long turn, as last reported to the monitor."""
+        self._stats: dict[Place, Stats] = {}
         self._store = JobStore(resources, StoreAddress.of(store), note)
         private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
-        self.children = resources.enter_context(Children(plan.workers, heartbeat_timeout, private))
+        self.children = resources.enter_context(
+            Children(plan.workers, heartbeat_timeout, private, self._store.folder.logs)
+        )
         files = self._store.folder.files
         Workspace(files).begin()
         around = Around(
@@ -133,8 +135,8 @@ class Monitored:
         may_move = place is LocalWorkers
         self._layout = settle(self._store.blobs, self._store.id, plan, self._layout, around, may_move)
         self._store.layout = self._layout.number
-        task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)
-        self.place = place(self.children, task, note)
+        self._task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)
+        self.place = place(self.children, self._task, note)
         resources.callback(self.place.close)
         self._door = resources.enter_context(closing(open_door(os.path.join(private, PAGE_SOCKET))))
         resources.enter_context(told(f"{UNIX}{self._door.getsockname()}", self._store.folder.page))
@@ -154,7 +156,7 @@ class Monitored:
         for place, child in sorted(self.place.workers.items()):
             if self._on_event is not None and child.pid > 0 and self._pids.get(place) != child.pid:
                 self._pids[place] = child.pid
-                self._on_event("process", time.time(), {"worker": place.worker, "pid": child.pid})
+                self._on_event("process", time.time(), {**place.fields, "pid": child.pid})
 
     def hear(self, child: Child, message: FromChild) -> None:
         """Handle decisions of the monitor, and failures of any process."""
@@ -169,14 +171,14 @@ class Monitored:
                     self.place.restored()
                 if self._on_event is not None:
                     self._on_event(kind, at, data)
-            case Beat(busy, doing, processor, name) if child.worker >= 0:
-                self._tell_busy(child, busy, processor, name, doing)
-            case Stats():
-                self._stats[child.worker] = message
+            case Beat(busy, doing, processor, name) if child.place is not None:
+                self._tell_busy(child.place, busy, processor, name, doing)
+            case Stats() if child.place is not None:
+                self._stats[child.place] = message
             case Over():
                 self.over = self.over or message
-            case Note(text) if child.worker >= 0 and self._monitor is not None:
-                self._monitor.tell(Noted(child.worker, text))
+            case Note(text) if child.place is not None and self._monitor is not None:
+                self._monitor.tell(Noted(child.place, text))
             case Unable() if child is self._monitor and not message.known:
                 self._note_failure(message)
             case Unable() if self.error is None:
@@ -211,8 +213,8 @@ class Monitored:
             if self._away_until is not None and time.monotonic() >= self._away_until:
                 self._meet_monitor()
             for child, seconds in self.children.silent():
-                if child.worker >= 0:
-                    self._tell_busy(child, seconds, -1, "", f"a process that {child.pulse.excuse}")
+                if child.place is not None:
+                    self._tell_busy(child.place, seconds, -1, "", f"a process that {child.pulse.excuse}")
             self._lose(self.place.turn())
 
     def stopped(self, by: str) -> None:
@@ -243,10 +245,10 @@ class Monitored:
         """
         if child is self._monitor:
             self.error = error_of(failure, "the monitor")
-        elif child.worker >= 0 and failure.kind != WorkerLost.__name__:
-            self.error = error_of(failure, f"worker {child.worker}")
+        elif child.place is not None and failure.kind != WorkerLost.__name__:
+            self.error = error_of(failure, str(child.place))
             if self._monitor is not None:
-                self._monitor.tell(ProgramFailed(child.worker, str(self.error), failure.processor, failure.trace))
+                self._monitor.tell(ProgramFailed(child.place, str(self.error), failure.processor, failure.trace))
                 self._noted_by = time.monotonic() + _NOTE_SECONDS
 
     def _let_it_be_noted(self) -> None:
@@ -260,15 +262,15 @@ class Monitored:
                 if self._monitor.control.ended or any(isinstance(message, Over) for message in said):
                     return
 
-    def _tell_busy(self, child: Child, seconds: float, processor: int, name: str, where: str) -> None:
-        """Report long turns of workers to the monitor, and their ends."""
+    def _tell_busy(self, place: Place, seconds: float, processor: int, name: str, where: str) -> None:
+        """Report long turns of processes to the monitor, and their ends."""
         long = seconds >= self.children.liveness.timeout
-        if self._monitor is None or (not long and child.worker not in self._busy):
+        if self._monitor is None or (not long and place not in self._busy):
             return
-        (self._busy.add if long else self._busy.discard)(child.worker)
-        stats = self._stats.get(child.worker)
+        (self._busy.add if long else self._busy.discard)(place)
+        stats = self._stats.get(place)
         told = (stats.records, stats.read_epoch, True) if stats is not None else (0, None, False)
-        self._monitor.tell(Busy(child.worker, seconds if long else 0.0, processor, name, where, *told))
+        self._monitor.tell(Busy(place, seconds if long else 0.0, processor, name, where, *told))
 
     # The monitor
 
@@ -326,6 +328,7 @@ class Monitored:
             self.children.beat_seconds,
             self.place.token,
             self._accept,
+            self._task.copies,
             instead,
         )
         monitor.tell(watch, [self.place.listener, self._door])

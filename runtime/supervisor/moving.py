@@ -35,10 +35,10 @@ from recovery.metadata import Bound
 from recovery.moving.former import FormerWorker
 from recovery.moving.refusals import CannotMove, check_alike, refusals
 from recovery.moving.successors import Successors
+from recovery.place import Place, journal_of, layout_of
 from recovery.protocol import Join
 from recovery.store.interface import Buffer, Store
 from recovery.store.reading import take_over
-from recovery.store.segments import layout_of, worker_owner
 from runtime.folders.workspace import Workspace
 from runtime.page.recorded import read_saved
 from runtime.processes.monitor_journal import MonitorJournal
@@ -157,7 +157,7 @@ def move(
     number = 1 + max(before.number, *(found for found in map(layout_of, _owners(store)) if found is not None), 0)
     layout = replace(layout, number=number)
     journals = [
-        take_over(store, worker_owner(worker, before.number), store_id, around.incarnation())[:2]
+        take_over(store, journal_of(worker, before.number), store_id, around.incarnation())[:2]
         for worker in range(before.workers)
     ]
     bounds = _common(store, store_id, saved, before, layout.workers)
@@ -175,7 +175,7 @@ def move(
         except OperatorError as error:
             raise CannotMove(before.workers, layout.workers, [str(error)]) from error
     for worker in range(layout.workers):
-        owner = worker_owner(worker, number)
+        owner = journal_of(worker, number)
         new, _, _ = take_over(store, owner, store_id, around.incarnation())
         new.resume()
         new.generation = generation
@@ -233,7 +233,7 @@ def _common(store: Store, store_id: bytes, saved: SavedJob, before: Layout, work
     for worker in range(before.workers):
         checkpoints = read_checkpoints(store, store_id, before, worker, WorkerRecorder(before, worker))
         xis = tuple(each.checkpoint.xi for each in checkpoints.saved())
-        joins = Join(worker, 0, checkpoints.generation, False, before, xis)
+        joins = Join(Place(worker), 0, checkpoints.generation, False, before, xis)
         try:
             wrong = refusal(joins, before, decision) or options.join(worker, xis)
         except ReportError as error:

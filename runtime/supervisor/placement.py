@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from monitor.coordination.supervision import Lost
-from recovery.place import Place
+from recovery.place import Place, places
 from runtime.control import MONITOR_SOCKET, Begin, ToChild
 from runtime.host_limits import check_processes
 from runtime.processes.task import StoreTask, WorkerTask
@@ -49,12 +49,21 @@ class Task:
     files: Path
     drive: Drive | None = None
     store: JobStore | None = None
+    copies: int = 1
+    """Processes of each worker: one at work, and others that follow it."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Places of all processes."""
+        return places(self.workers, self.copies)
 
     def packable(self, monitor: str | tuple[str, int], patience: float, token: bytes = b"") -> WorkerTask:
         """Task to be sent to workers, with the address of the monitor."""
         store = None
         if self.store is not None:
-            store = StoreTask(self.store.address, self.store.id, monitor, patience, token, self.store.layout)
+            store = StoreTask(
+                self.store.address, self.store.id, monitor, patience, token, self.copies, self.store.layout
+            )
         return WorkerTask(self.program, self.workers, self.limits, self.job, self.files, self.drive, store)
 
     def incarnation(self) -> int:
@@ -121,7 +130,8 @@ class LocalWorkers:
 
     def __init__(self, children: Children, task: Task, note: Callable[[str], None]) -> None:
         # A connection between two workers is two files, until both have taken their ends; what else there is are a few each.
-        check_processes(task.workers, task.workers * (task.workers + 5) + 100)
+        processes = len(task.places)
+        check_processes(processes, processes * (processes + 7) + 100)
         self._children = children
         self._task = task
         self._spares: deque[Child] = deque()
@@ -139,7 +149,7 @@ class LocalWorkers:
             self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._listener.bind(address)
             os.chmod(address, 0o600)
-            self._listener.listen(4 * task.workers + 16)
+            self._listener.listen(4 * processes + 16)
 
     @property
     def listener(self) -> socket.socket:
@@ -148,8 +158,8 @@ class LocalWorkers:
         return self._listener
 
     def begin(self) -> None:
-        """Prepare a process for each worker."""
-        for _ in range(self._task.workers):
+        """Prepare a process for each place."""
+        for _ in self._task.places:
             self._start_spare()
 
     def needed(self, place: Place) -> None:
@@ -182,7 +192,7 @@ class LocalWorkers:
         elif child.place is not None and self.workers.get(child.place) is child:
             del self.workers[child.place]
             self._has_lost = True
-            return [Lost(child.place, child.incarnation, f"process {child.pid} {child.how_it_ended()}")]
+            return [Lost(child.place, child.incarnation, f"process {child.pid} {child.how_it_ended()}", child.words)]
         return []
 
     def turn(self) -> list[Lost]:

@@ -12,16 +12,19 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TypeAlias
 
 from recovery.place import Place
 from runtime.control import FROM_CHILD, Begin, Control, FromChild, Peer, ToChild, tell
+from runtime.page.doors import traced
 from runtime.processes.task import WorkerTask
 from runtime.program import packed
 from runtime.supervisor.forked import UNKNOWN, Forked, environment, start
 from runtime.supervisor.liveness import Liveness, Pulse
+from runtime.supervisor.output import Output, Streams
 
 _GRACE_SECONDS = 3.0
 """Seconds for a stopped process to end by itself, before it is killed."""
@@ -32,6 +35,9 @@ _KILL_SECONDS = 5.0
 One that waits in the kernel, for a disk that is gone perhaps, does not: it is left behind, cut off from all others,
 and its successor has fenced its journal.
 """
+
+_TRACE_SECONDS = 1.0
+"""Seconds for a hung process to write its stacks, before it is killed."""
 
 _READ_SECONDS = 60.0
 """Seconds for a process without signs of life to read a message."""
@@ -72,15 +78,14 @@ class Child:
     """True if it can print a report of pending work."""
     hung: str = ""
     """Description of its silence, if it was killed as hung."""
+    streams: Streams | None = None
+    """Its output, if that is kept."""
+    words: str = ""
+    """Last lines that it wrote on standard error, once it has ended; of a hung one its stacks, too."""
 
     @property
     def pid(self) -> int:
         return self.pulse.pid
-
-    @property
-    def worker(self) -> int:
-        """Worker by its share of the dataflow; -1 without a place."""
-        return -1 if self.place is None else self.place.worker
 
     def tell(self, message: ToChild, files: list[socket.socket] | None = None) -> None:
         """Send a message; errors of a dead process are ignored.
@@ -95,6 +100,13 @@ class Child:
             self.control.ended = True
         except OSError:
             pass
+
+    @property
+    def where(self) -> str:
+        """Name of its place, for files."""
+        if self.module == MONITOR:
+            return "monitor"
+        return self.place.key if self.place is not None else "spare"
 
     def explain(self) -> None:
         """Make it print its report of pending work, on its standard error."""
@@ -141,9 +153,11 @@ class Children:
         workers: how many share the machine.
         timeout: seconds without a sign of life after which a process has hung; endless: they give no signs of life.
         private: the folder of the supervisor, which the processes remove when they outlive it.
+        logs: the folder where the last lines of their output are kept; None: nowhere.
     """
 
-    def __init__(self, workers: int, timeout: float = math.inf, private: str = "") -> None:
+    def __init__(self, workers: int, timeout: float = math.inf, private: str = "", logs: Path | None = None) -> None:
+        self._output = Output(logs)
         self.private = private
         self.liveness = Liveness(timeout, time.monotonic())
         self._environment = environment(workers)
@@ -155,6 +169,7 @@ class Children:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._output.close()
         self._selector.close()
 
     @property
@@ -168,16 +183,23 @@ class Children:
         Its arguments: a connection to here, seconds between heartbeats, `private`, `files`, and `more`.
         """
         mine, theirs = socket.socketpair()
-        with theirs:
+        streams = self._output.open()
+        standard = (0, 1, 2) if streams is None else (0, *streams.files)
+        with theirs, ExitStack() as opened:
+            if streams is not None:
+                opened.callback(streams.close_files)
             arguments: list[str | int] = [0, str(self.beat_seconds), self.private, *range(1, 1 + len(files)), *more]
-            process = start(module, arguments, [theirs.fileno(), *files], self._environment)
+            process = start(module, arguments, [theirs.fileno(), *files], self._environment, standard)
         pidfd: int | None = None
         if isinstance(process, Forked):
             pidfd = process.stands_for()
         elif hasattr(os, "pidfd_open"):
             with suppress(OSError):
                 pidfd = os.pidfd_open(process.pid)
-        return self._add(Child(module, process, Control(mine, FROM_CHILD), pidfd, _pulse(process.pid)))
+        child = Child(module, process, Control(mine, FROM_CHILD), pidfd, _pulse(process.pid), streams=streams)
+        if streams is not None:
+            streams.started(process.pid, lambda: child.where)
+        return self._add(child)
 
     def meet(self, module: str, control: Control[FromChild], pid: int | None, patience: float = 1.0) -> Child:
         """Include a process started elsewhere, over a connection to it.
@@ -240,11 +262,16 @@ class Children:
 
     def end(self, child: Child) -> list[FromChild]:
         """Kill a child process if it runs, and forget it; returns its last messages."""
+        stacks = ""
         if child.process is not None:
             if child.process.poll() is None:
+                if child.hung:
+                    stacks = traced(self.private, child.pid, _TRACE_SECONDS)
                 child.process.kill()
             with suppress(subprocess.TimeoutExpired):
                 child.process.wait(_KILL_SECONDS)
+        if child.streams is not None:
+            child.words = "\n".join(filter(None, [self._output.end(child.streams, child.how_it_ended()), stacks]))
         said = child.control.read()
         self._selector.unregister(child.control.sock)
         if child.pidfd is not None:

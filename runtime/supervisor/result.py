@@ -14,11 +14,11 @@ from timely.data.batch import Batch
 from timely.data.codec import decode, decode_batch
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
-from timely.time import Time
+from timely.time import END, Time
 
 
 class Gathered:
-    """Outcome of one run so far; `stats` is by worker, over all its processes.
+    """Outcome of one run so far; `stats` is by worker, over its processes at work.
 
     `whole`: all batches of a time reach a capture as one; it may come again from a replacement process, and then
     counts once.
@@ -33,6 +33,7 @@ class Gathered:
         self._began = time.perf_counter()
         self._captures = {node.index: node.name for node in flow.graph.of_kind("capture")}
         self._captured: dict[tuple[int, Time, int], Batch] = {}
+        self._incomplete: dict[str, list[tuple[int, int | None]]] = {}
 
     def hear(self, worker: int, incarnation: int, said: Stats) -> None:
         """Add the statistics of a worker's process, which counts from 0."""
@@ -49,6 +50,10 @@ class Gathered:
         batch = decode_batch(message.header, memoryview(message.payload))
         self._captured[message.node, message.time, worker if self._whole else len(self._captured)] = batch
 
+    def gap(self, output: str, first: int | None, last: int | None) -> None:
+        """Add incomplete epochs of an output, as the timeline has them."""
+        self._incomplete.setdefault(output, []).append((END if first is None else first, last))
+
     def returns(self, worker: int, value: bytes) -> None:
         """Set the value returned by the `drive` function of `worker`."""
         self._returned[worker] = decode(value)
@@ -58,7 +63,7 @@ class Gathered:
         captured: dict[str, list[tuple[Time, Batch]]] = {name: [] for name in self._captures.values()}
         for (node, at, _), batch in self._captured.items():
             captured[self._captures[node]].append((at, batch))
-        return Result(time.perf_counter() - self._began, dict(self.stats), self._returned, captured)
+        return Result(time.perf_counter() - self._began, dict(self.stats), self._returned, captured, self._incomplete)
 
 
 def error_of(failure: Unable, who: str) -> FalkirkError:

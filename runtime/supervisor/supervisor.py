@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
-from monitor.coordination.supervision import Note
+from monitor.coordination.supervision import Note, TimelineEvent
 from recovery.store.address import Where
 from runtime.control import Beat, CapturedBatch, FromChild, Over, Quit, Returned, Stats, Unable
 from runtime.host_limits import check_workers
@@ -143,8 +143,9 @@ class Job:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the present workers, in order of place."""
-        return [child.pid for _, child in sorted(self.place.workers.items())]
+        """Process ids of the present workers, those at work before copies."""
+        processes = self.place.workers
+        return [processes[place].pid for place in sorted(processes, key=lambda place: (place.copy, place.worker))]
 
     def explain(self) -> None:
         """Make every worker print its report of pending work, on its standard error."""
@@ -225,11 +226,14 @@ class Job:
                         self.note(f"{_name(child)} has been busy for {busy:.0f} s with {what}")
                 case Stats():
                     child.ready = True
-                    self._gathered.hear(child.worker, child.incarnation, message)
-                case CapturedBatch():
-                    self._gathered.capture(child.worker, message)
-                case Returned(value):
-                    self._gathered.returns(child.worker, value)
+                    if child.place is not None and child.place.at_work:  # what a copy does is done by that one, too
+                        self._gathered.hear(child.place.worker, child.incarnation, message)
+                case CapturedBatch() if child.place is not None:
+                    self._gathered.capture(child.place.worker, message)
+                case Returned(value) if child.place is not None:
+                    self._gathered.returns(child.place.worker, value)
+                case TimelineEvent("gap", _, gap):
+                    self._gathered.gap(**gap)
                 case Note(text):
                     self.note(text)
                 case Unable():

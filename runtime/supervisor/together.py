@@ -46,8 +46,8 @@ class Together:
         self.over: Over | None = None
         self.error: FalkirkError | None = None
         self._workers = workers
-        self._built: dict[int, Built] = {}
-        self._finished: set[int] = set()
+        self._built: dict[Place, Built] = {}
+        self._finished: set[Place] = set()
         self._suspicion: tuple[float, FalkirkError] | None = None
         """Pending error about a lost worker: time to raise it, and the error.
 
@@ -58,37 +58,37 @@ class Together:
         self.place = LocalWorkers(self.children, task, note)
         resources.callback(self.place.close)
         self.place.begin()
-        for worker in range(workers):
-            self.place.needed(Place(worker))
+        for place in task.places:
+            self.place.needed(place)
 
     def hear(self, child: Child, message: FromChild) -> None:
         """Handle a worker's message: built, finished, or failed."""
         match message:
-            case Built():
+            case Built() if child.place is not None:
                 child.ready = True
-                self._built[child.worker] = message
+                self._built[child.place] = message
                 check_alike(self._built, "building must not depend on the worker, on chance or on time")
                 if len(self._built) == self._workers:
                     self.place.tell(Go())
-            case Stats(done=True):
-                self._finished.add(child.worker)
+            case Stats(done=True) if child.place is not None:
+                self._finished.add(child.place)
                 if len(self._finished) == self._workers:
                     self.over = Over()
             case Unable(kind) if kind == WorkerLost.__name__:  # it tells that a connection was closed, and not why
                 if self._suspicion is None:
                     self._suspicion = (
                         time.monotonic() + _ROOT_CAUSE_SECONDS,
-                        error_of(message, f"worker {child.worker}"),
+                        error_of(message, str(child.place)),
                     )
             case Unable() if self.error is None:
-                self.error = error_of(message, f"worker {child.worker}")
+                self.error = error_of(message, str(child.place))
 
     def gone(self, child: Child) -> None:
         """Handle the end of a worker: without an error message, it fails the job."""
         self.place.gone(child)
-        if self.error is None and not child.failed and child.worker not in self._finished:
+        if self.error is None and not child.failed and child.place not in self._finished:
             self.error = WorkerLost(
-                f"worker {child.worker} (process {child.pid}) {child.how_it_ended()} before the job was over; the job is "
+                f"{child.place} (process {child.pid}) {child.how_it_ended()} before the job was over; the job is "
                 "stopped, and nothing beyond the last epochs that its sinks committed was written"
             )
 

@@ -15,7 +15,8 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from falkirk.bench import BENCHES, bench_command, data, harness, main, report
+from falkirk.bench import BENCHES, bench_command, data, harness, main
+from falkirk.bench.command import show
 from falkirk.bench.registry import Bench, Variant
 from timely.errors import FalkirkError
 
@@ -123,7 +124,7 @@ def test_table_names_every_system_and_compares_it_with_falkirk() -> None:
     slow = harness.Row("latency", "slow_system", 1, 25.0, "us", 3, 24.0, 26.0)
     absent = harness.missing(BENCHES["latency"], Variant("pathway", ""), 1, harness.NOT_INSTALLED)
     console = Console(width=120, record=True, file=StringIO())
-    report.show(console, BENCHES["latency"], [fast, slow, absent])
+    show(console, BENCHES["latency"], [fast, slow, absent])
     shown = console.export_text()
     assert "2.50" in next(line for line in shown.splitlines() if "slow_system" in line)
     assert "pathway, workers=1: not installed" in shown
@@ -266,7 +267,7 @@ def test_processor_time_of_several_workers_is_compared_with_one_workers(
     assert [row.cpu_ratio for row in own] == [None, 1.5]
     assert [(row.system, row.cpu_ratio) for row in sends] == [("falkirk", None), ("sends", 1.5)]
     console = Console(width=160, record=True, file=StringIO())
-    report.show(console, bench, own)
+    show(console, bench, own)
     assert "1.5" in console.export_text().splitlines()[-1]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from falkirk import run
-from falkirk.progress_view import Reading, WorkerReading, plain_line
+from falkirk.progress_view import ProgressReading, WorkerReading, plain_line
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Batch, Ephemeral
 from recovery.protocol import END as PLAIN_END
@@ -111,7 +111,7 @@ def test_what_is_done_at_the_end_is_told_without_a_number(how: str, tmp_path: Pa
 
 def test_lines_of_progress_have_a_word_for_it() -> None:
     jobs = (JobStats("region", -1, "Spark: task", 1, 2, 0.5), JobStats("region", 7, "loads", 0, 0, 1.0))
-    line = plain_line(Reading(1.0, [WorkerReading(0, 0, 0.0, 0, None, None, 0)], list(jobs)))
+    line = plain_line(ProgressReading(1.0, [WorkerReading(0, 0, 0.0, 0, None, None, 0)], list(jobs)))
     assert "region, the end: Spark: task 1 of 2" in line
     assert "region, epoch 7: loads" in line
 

@@ -6,7 +6,7 @@ _VALUES = ("value", "records")
 
 COVERED: dict[str, tuple[str, ...]] = {
     "libraries.differential.packing:_widened": _VALUES,
-    "libraries.spark.engine.compatibility:_decoder": ("program on spark",),
+    "libraries.spark.engine.history:_decoder": ("program on spark",),
     "libraries.spark.files.manifest:entries_of": ("manifest entry",),
     "libraries.spark.files.pinned:_NOTED": ("files of tables",),
     "libraries.spark.files.published:_OUTCOME": ("outcome of a run",),
@@ -26,6 +26,9 @@ COVERED: dict[str, tuple[str, ...]] = {
     "runtime.page.bundle:_JOB": ("job of a bundle",),
     "runtime.page.bundle:_MANIFEST": ("head of a bundle",),
     "runtime.page.bundle:_manifest": ("head of a bundle",),
+    "runtime.page.doors:_PROFILE": ("samples of a process",),
+    "runtime.page.doors:_SPY": ("answer of py-spy",),
+    "runtime.page.doors:_STACKS": ("stacks of a process",),
     "runtime.page.protocol:FROM_PAGE": ("from page",),
     "runtime.page.protocol:TO_PAGE": ("to page",),
     "runtime.control:FROM_CHILD": ("from child",),
@@ -96,6 +99,7 @@ NO_NEED: dict[str, str] = {
     "monitor.web.app:_Pages.spacetime": "answers of the job's own monitor, as the page has asked them",
     "monitor.web.past:PastJob.answer": "an answer that this process has just made",
     "falkirk.what_if_view:_call_monitor": "an answer of the monitor of this user's job",
+    "runtime.page.doors:_listener_of": "a number of the system's about a socket of this process",
     "runtime.page.process:main": "the process that has started this one",
     "monitor.coordination.standstill:Standstill._holder": "the page's table of a worker's numbers, of the right size as heard",
     "timely.state.shapes:digest_of": "a digest that this process has just made",

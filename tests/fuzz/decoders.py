@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import faulthandler
 import json
 import os
 import socket
@@ -41,7 +42,7 @@ from libraries.connect.tables.delta_source import _DeltaFile, _DeltaLog
 from libraries.differential.rows import rows_of
 from libraries.spark import protocol as spark
 from libraries.spark.cluster.attempt import read_ending
-from libraries.spark.engine.compatibility import KeptProgram, read_program
+from libraries.spark.engine.history import KeptProgram, read_program
 from libraries.spark.files import batches as spark_batches
 from libraries.spark.files import pinned, published, reads
 from libraries.spark.files.manifest import ManifestEntry, entries_of
@@ -65,7 +66,7 @@ from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.epoch_ends import EpochEnds, decode_ends, encode_ends
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Xi
-from recovery.place import Place
+from recovery.place import Place, places
 from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.reading import take_over
@@ -77,11 +78,13 @@ from runtime.links.frames import GOODBYE, decode_frame, encode_frame
 from runtime.links.unix import SocketLink
 from runtime.links.zeromq import FAILED, FRAME, HEADER, HELLO, PART, PROTOCOL, TAKEN, ZmqLink
 from runtime.links.zeromq import GOODBYE as ZMQ_GOODBYE
-from runtime.page import bundle
+from runtime.page import bundle, doors
 from runtime.page import protocol as page
+from runtime.page.logs import read_lines
 from runtime.processes.greeting import Greeting
 from runtime.processes.monitor import LAYOUT
 from runtime.processes.monitor_journal import MonitorJournal
+from runtime.session.stacks import StackSamples, stacks_now
 from tests.fuzz.mutate import mutate, mutate_value, packed
 from tests.fuzz.targets import Read, Target, plain
 from tests.monitor.coordination import coordinators
@@ -301,15 +304,15 @@ def said_to_monitor() -> list[bytes]:
     close = protocol.Closely(1, ((3,),), (protocol.ObservedHold("queue", 1, (3,), 2, True),))
     working = protocol.Working(1, 3, "tasks", 1, 2, 0.5)
     messages = [
-        protocol.Join(1, 2, 3, True, plan, (xi,), False),
-        protocol.Completed(0, 1, ((3,), (4,))),
-        protocol.Durable(0, 1, 0, (3,), (xi,), 0.1, 2.0, 0.5),
-        protocol.Drained(0, 1, (memory, memory), ENDS),
-        protocol.Restored(0, 1),
-        protocol.Released(1),
-        protocol.CurrentMemory(0, 1, 7, (memory,)),
-        protocol.Cost(0, 1, 7, (protocol.Resent(1, 0, 5, 99),), (protocol.Redone(1, 5, 2, 0.5),)),
-        protocol.Observed(0, 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,), (working,)),
+        protocol.Join(Place(1), 2, 3, True, plan, (xi,), False),
+        protocol.Completed(Place(0), 1, ((3,), (4,))),
+        protocol.Durable(Place(0), 1, 0, (3,), (xi,), 0.1, 2.0, 0.5),
+        protocol.Drained(Place(0), 1, (memory, memory), ENDS),
+        protocol.Restored(Place(0), 1),
+        protocol.Released(Place(1)),
+        protocol.CurrentMemory(Place(0), 1, 7, (memory,)),
+        protocol.Cost(Place(0), 1, 7, (protocol.Resent(1, 0, 5, 99),), (protocol.Redone(1, 5, 2, 0.5),)),
+        protocol.Observed(Place(0), 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,), (working,)),
     ]
     return [protocol.encode_message(message) for message in messages]
 
@@ -322,7 +325,7 @@ def said_to_worker() -> list[bytes]:
     messages = [
         protocol.Cut(1, 0, (3,)),
         protocol.Watermarks(((0, 1, (3,)), (1, 0, (2,)))),
-        protocol.Drain(3, (0, 1)),
+        protocol.Drain(3, (Place(0), Place(1, 1))),
         protocol.Decision(2, (((3,), None), ((3,), (2,))), (1,), (((1,), (2,)), ((1,), (2,))), current=4),
         protocol.Refused("no"),
         protocol.AskMemory(3),
@@ -346,12 +349,13 @@ TO_CHILD: list[Any] = [
         (Place(0), Place(1)),
         0.5,
         b"token",
+        copies=2,
     ),
     supervision.Lost(Place(1), 2, "it died"),
-    supervision.ProgramFailed(1, "it failed"),
-    supervision.Noted(1, "it is tried again"),
+    supervision.ProgramFailed(Place(1), "it failed"),
+    supervision.Noted(Place(1), "it is tried again"),
     supervision.Stopping("falkirk stop"),
-    supervision.Busy(1, 61.5, 2, "map", "line 7", 100, 3, True),
+    supervision.Busy(Place(1), 61.5, 2, "map", "line 7", 100, 3, True),
 ]
 FROM_CHILD: list[Any] = [
     supervision.Respawn(Place(1)),
@@ -367,7 +371,7 @@ FROM_CHILD: list[Any] = [
     _captured,
     control.Returned(encode((1, "x"))),
 ]
-_observed = protocol.Observed(0, 1, bytes(80), 5, 6, 7, (0.5,))
+_observed = protocol.Observed(Place(0), 1, bytes(80), 5, 6, 7, (0.5,))
 TO_PAGE: list[Any] = [
     page.Serve(small()),
     page.Passed((supervision.TimelineEvent("failure", 1.5, {"worker": 1}),)),
@@ -514,8 +518,8 @@ def _link(sock: socket.socket) -> Callable[[], object]:
 def zmq_reader() -> Iterator[Read]:
     """The bytes that arrive at a link between hosts."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        link = ZmqLink(0, [f"ipc://{folder}/{index}" for index in range(2)])
-        peer = link._peers[1]
+        link = ZmqLink(Place(0), {place: f"ipc://{folder}/{place.worker}" for place in places(2)})
+        peer = link._peers[Place(1)]
 
         def read(data: bytes) -> None:
             peer.life, peer.taken, peer.unconfirmed, peer.goodbye, peer.broken_at = 7, 0, 0, False, None
@@ -535,11 +539,11 @@ def zmq_messages() -> list[bytes]:
     head = partial(HEADER.pack, PROTOCOL)
     whole = frames()[0][4:]
     return [
-        head(FRAME, 1, 7, 9, 1, 0) + whole,
-        head(PART, 1, 7, 9, 1, 0) + whole[:50],
-        head(HELLO, 1, 7, 0, 0, 0) + b"hello",
-        head(TAKEN, 1, 7, 9, 0, 3),
-        head(ZMQ_GOODBYE, 1, 7, 9, 1, 0),
+        head(FRAME, 1, 0, 7, 9, 1, 0) + whole,
+        head(PART, 1, 0, 7, 9, 1, 0) + whole[:50],
+        head(HELLO, 1, 0, 7, 0, 0, 0) + b"hello",
+        head(TAKEN, 1, 0, 7, 9, 0, 3),
+        head(ZMQ_GOODBYE, 1, 0, 7, 9, 1, 0),
     ]
 
 
@@ -550,7 +554,7 @@ def zmq_change(random: Random, data: bytes) -> bytes:
         body = change_frame(random, struct.pack("<I", len(body)) + body)[4:]
     else:
         body = mutate(random, body, [data])
-    return HEADER.pack(PROTOCOL, random.choice((FRAME, HELLO, FAILED, PART, data[1])), 1, 7, 9, 1, 0) + body
+    return HEADER.pack(PROTOCOL, random.choice((FRAME, HELLO, FAILED, PART, data[1])), 1, 0, 7, 9, 1, 0) + body
 
 
 # Stores
@@ -677,6 +681,27 @@ def read_bundled(data: bytes) -> object:
 
 def read_head(data: bytes) -> object:
     return bundle._manifest(Path("job.zip"), data)
+
+
+def samples_of_stacks() -> list[bytes]:
+    """Samples of this process."""
+    samples = StackSamples(lambda: None)
+    samples.sample()
+    return [msgspec.msgpack.encode(samples.profile("worker-0"))]
+
+
+def spied() -> list[bytes]:
+    """Output of `py-spy dump --json`, of one thread."""
+    frame = b'{"name":"match","filename":"re.py","module":null,"short_filename":"re.py","line":166,"locals":null}'
+    return [b'[{"pid":1,"thread_name":"MainThread","os_thread_id":1,"active":true,"frames":[%s]}]' % frame]
+
+
+def traces() -> list[bytes]:
+    """Text of faulthandler, of this process."""
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        return [file.read()]
 
 
 def bundle_heads() -> list[bytes]:
@@ -821,11 +846,11 @@ def said_to_coordinator() -> list[bytes]:
     memory = coordinators.memory(2)
     messages = [
         coordinators.join(0, 2, 1, True, durable=coordinators.xis(2)),
-        protocol.Completed(0, 1, ((3,),)),
-        protocol.Durable(0, 1, 0, (3,), coordinators.xis(3), 5.0, 0.1),
-        protocol.Drained(1, 1, memory),
-        protocol.Restored(1, 1),
-        protocol.CurrentMemory(0, 1, 7, memory),
+        protocol.Completed(Place(0), 1, ((3,),)),
+        protocol.Durable(Place(0), 1, 0, (3,), coordinators.xis(3), 5.0, 0.1),
+        protocol.Drained(Place(1), 1, memory),
+        protocol.Restored(Place(1), 1),
+        protocol.CurrentMemory(Place(0), 1, 7, memory),
     ]
     return [protocol.encode_message(message) for message in messages]
 
@@ -838,7 +863,7 @@ def tell_coordinator(data: bytes) -> None:
         if dead:
             coordinator.lost(0, 1, 1.0, "killed")
         coordinator.hear(message, 1.0, 1)
-        coordinator.hear(protocol.Completed(1, 1, ((1,),)), 1.0, 1)
+        coordinator.hear(protocol.Completed(Place(1), 1, ((1,),)), 1.0, 1)
         coordinator.tick(2.0)
         coordinator.take()
 
@@ -1126,6 +1151,16 @@ TARGETS = {
         Target("history options", past_options, plain(unpack_options), change=change_zipped),
         Target("job of a bundle", bundled_jobs, plain(read_bundled), msgpack=True),
         Target("head of a bundle", bundle_heads, plain(read_head)),
+        Target(
+            "stacks of a process",
+            lambda: [msgspec.msgpack.encode(stacks_now("w", None))],
+            plain(doors._STACKS.decode),
+            msgpack=True,
+        ),
+        Target("samples of a process", samples_of_stacks, plain(doors._PROFILE.decode), msgpack=True),
+        Target("answer of py-spy", spied, plain(doors.read_spy)),
+        Target("written stacks", traces, plain(lambda data: doors.read_trace(data.decode(errors="replace")))),
+        Target("lines of output", stay(b"1 1000 5 o one\n2 2000 5 e two\n"), plain(read_lines)),
         Target("history facts", past_facts, plain(FACT_OF.decode), msgpack=True),
         Target("history counters", past_counters, plain(COUNTERS_OF.decode), msgpack=True),
         Target("history file", lambda: [past_file()], plain(read_archive), change=change_archive),

@@ -15,6 +15,7 @@ from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.agent import Agent
 from recovery.agent.effects import Effect, Report
 from recovery.agent.events import Event
+from recovery.place import Place
 from recovery.policy import Batch, Eager, Ephemeral, Lazy, LogHistory
 from recovery.protocol import ToMonitor
 from runtime.session.cluster import Cluster
@@ -90,7 +91,7 @@ def job(program: str, workers: int, far: int = 3) -> World:
     world = quiet(program, workers)
     for _ in range(5_000):
         world.step()
-        agents = [process.recovery.agent for process in world._processes if process and process.recovery]
+        agents = [process.recovery.agent for process in world._processes.values() if process and process.recovery]
         if len(agents) == workers and all(
             agent.running
             and agent.completion.reported
@@ -103,7 +104,7 @@ def job(program: str, workers: int, far: int = 3) -> World:
 
 
 def agent_of(world: World, worker: int) -> Agent:
-    process = world._processes[worker]
+    process = world._processes[Place(worker)]
     assert process is not None
     assert process.recovery is not None
     return process.recovery.agent

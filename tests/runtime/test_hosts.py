@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
+from recovery.place import Place
 from runtime.control import Built
 from runtime.hosts.host import HostFile, create_host_files, run_host
 from runtime.program import built, check_alike
@@ -152,14 +153,14 @@ def test_killing_one_worker_stops_the_others_in_seconds(tmp_path: Path) -> None:
     job.processes[2].kill()
     assert job.codes(60) == [1, 1, -signal.SIGKILL]
     for index in (0, 1):
-        assert f"has lost worker 2 at {job.hosts.addresses[2]}" in job.said(index)
+        assert f"has lost worker 2 at {job.hosts.addresses[Place(2)]}" in job.said(index)
 
 
 def test_the_error_of_one_worker_reaches_the_others(tmp_path: Path) -> None:
     job = Job(tmp_path, 2, ENDLESS, env={0: {"FAILS": "yes"}})
     assert job.codes(90) == [1, 1]
     assert "OperatorError: map 'check'" in job.said(0)
-    assert f"WorkerLost: worker 0 at {job.hosts.addresses[0]} failed: map 'check'" in job.said(1)
+    assert f"WorkerLost: worker 0 at {job.hosts.addresses[Place(0)]} failed: map 'check'" in job.said(1)
     assert "record 60 is bad" in job.said(1)
 
 
@@ -170,7 +171,7 @@ def test_ctrl_c_at_one_worker_stops_the_others(tmp_path: Path) -> None:
     codes = job.codes(90)
     assert codes[0] != 0
     assert codes[1] == 1
-    assert f"worker 0 at {job.hosts.addresses[0]} failed: it was stopped by Ctrl-C" in job.said(1)
+    assert f"worker 0 at {job.hosts.addresses[Place(0)]} failed: it was stopped by Ctrl-C" in job.said(1)
 
 
 def test_workers_with_different_programs_do_not_begin(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_new_host_file_reads_back_and_hides_its_secrets(tmp_path: Path) -> Non
     made = create_host_files(tmp_path / "hosts.toml", 2, ["tcp://10.0.0.5:7700", "tcp://[fd00::1]:7701"])
     hosts = HostFile.load(tmp_path / "hosts.toml")
     assert hosts == made
-    assert hosts.addresses == ["tcp://10.0.0.5:7700", "tcp://[fd00::1]:7701"]
+    assert list(hosts.addresses.values()) == ["tcp://10.0.0.5:7700", "tcp://[fd00::1]:7701"]
     text = hosts.path.read_text()
     for index in range(2):
         path = tmp_path / f"hosts-{index}.key"
@@ -209,7 +210,10 @@ def test_a_new_host_file_reads_back_and_hides_its_secrets(tmp_path: Path) -> Non
         assert keys is not None
         assert keys.secret in path.read_text()
         assert keys.secret not in text
-    assert create_host_files(tmp_path / "local.toml", 2).addresses == ["tcp://127.0.0.1:7700", "tcp://127.0.0.1:7701"]
+    assert list(create_host_files(tmp_path / "local.toml", 2).addresses.values()) == [
+        "tcp://127.0.0.1:7700",
+        "tcp://127.0.0.1:7701",
+    ]
 
 
 def test_keys_are_never_overwritten(tmp_path: Path) -> None:
@@ -281,10 +285,10 @@ def test_workers_compare_the_code_of_functions_and_not_their_values() -> None:
     def taking(value: int) -> Callable[[int], Any]:
         return lambda n: n - value
 
-    check_alike({0: of(adding, 1), 1: of(adding, 2)}, "advice")
+    check_alike({Place(0): of(adding, 1), Place(1): of(adding, 2)}, "advice")
     with pytest.raises(
         FalkirkError, match=r"worker 1 .* worker 0, .*; advice:\n  operator 'clean': the code of the function is"
     ):
-        check_alike({0: of(adding, 1), 1: of(taking, 1)}, "advice")
+        check_alike({Place(0): of(adding, 1), Place(1): of(taking, 1)}, "advice")
     older = msgspec.structs.replace(of(taking, 1), functions=None)
-    check_alike({0: of(adding, 1), 1: older}, "advice")
+    check_alike({Place(0): of(adding, 1), Place(1): older}, "advice")

@@ -23,7 +23,7 @@ def looks(world: World) -> Iterator[tuple[Observer, Agent]]:
     for _ in range(3_000):
         world.step()
         if world.steps % 50 == 0:
-            for process in world._processes:
+            for process in world._processes.values():
                 if process is not None and process.recovery is not None:
                     process.recovery._observer._measure()
                     yield process.recovery._observer, process.recovery.agent
@@ -100,7 +100,7 @@ def test_what_waits_in_a_busy_worker_keeps_back_all_that_it_can_come_to(monkeypa
         for _ in range(limit):
             if run(worker, 1):
                 return True
-            for process in worlds[-1]._processes if looked[0] < 500 else ():
+            for process in worlds[-1]._processes.values() if looked[0] < 500 else ():
                 if process is not None and process.recovery is not None and process.recovery.agent.worker is worker:
                     check(process.recovery._observer, process.recovery.agent)
         return False

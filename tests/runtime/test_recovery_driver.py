@@ -10,6 +10,7 @@ import pytest
 
 from recovery.agent.effects import Rewind
 from recovery.epoch_ends import EpochEnds
+from recovery.place import Place
 from recovery.protocol import Join, decode_to_monitor
 from runtime.recovery.driver import RecoveryDriver
 from tests.recovery.jobs import quiet
@@ -18,7 +19,7 @@ from tests.recovery.jobs import quiet
 def test_a_process_joins_once_also_if_the_monitor_is_new_in_its_first_turn() -> None:
     """A second `Join` would be taken for that of another process, and this one be given up."""
     world = quiet("tight", 1)
-    while (process := world._processes[0]) is None or process.session is None:
+    while (process := world._processes[Place(0)]) is None or process.session is None:
         world.step()
     assert not process.to_monitor
     process.anew = True
@@ -41,7 +42,7 @@ def test_a_source_that_goes_back_hears_where_its_epochs_ended(
 ) -> None:
     """And where nobody knows, what it reads is of the least epoch that the others have not completed."""
     world = quiet("tight", 1)
-    while (process := world._processes[0]) is None or process.session is None:
+    while (process := world._processes[Place(0)]) is None or process.session is None:
         world.step()
     session = process.session
     (source,) = session.sources

@@ -22,6 +22,7 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.history.archive import Archive
 from monitor.web.view import Observation, WorkerView
 from recovery.layout import Layout
+from recovery.place import Place
 from recovery.protocol import ROWS, Observed
 from runtime.page.recorder import HistoryRecorder
 from tests.monitor.history.drawn import START, layout_of, options_at
@@ -63,7 +64,7 @@ class Day:
         told = {}
         for worker in range(workers):
             self._read[worker] += int(taken[worker].sum())
-            report = Observed(worker, 1, table[worker].tobytes(), self._read[worker], 0, epoch, (0.02, 0.05))
+            report = Observed(Place(worker), 1, table[worker].tobytes(), self._read[worker], 0, epoch, (0.02, 0.05))
             told[worker] = now, report
         record = options_at(self.layout, max(0, epoch - 4)) if self._second % 2 else None
         if record is not None:

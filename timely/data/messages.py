@@ -45,7 +45,7 @@ Update = tuple[int, Time, int]
 class Frame:
     """Messages and progress updates from one worker to another, sent together.
 
-    `progress` is atomic; frames of one sender stay in order.
+    `progress` is atomic; frames of one process stay in order.
 
     `pressed` says that the sender holds more queued bytes than it should: sources everywhere pause.
     """
@@ -62,6 +62,8 @@ class Frame:
     """
     told: bytes = b""
     """Payload from recovery to recovery; then the rest of the frame is empty."""
+    copy: int = 0
+    """Number of the sending process among those of its worker; 0 is the one at work."""
 
 
 class WriteSink(msgspec.Struct, frozen=True):
@@ -77,6 +79,17 @@ class CommitSink(msgspec.Struct, frozen=True):
 
     node: int
     epoch: int
+
+
+class Incomplete(msgspec.Struct, frozen=True):
+    """Effect: epochs of a node's sink from `first` to `last` may lack records.
+
+    A `last` of None: for ever.
+    """
+
+    node: int
+    first: int
+    last: int | None
 
 
 class Captured(msgspec.Struct, frozen=True):
@@ -102,5 +115,5 @@ class StartJob(msgspec.Struct, frozen=True):
     context: bool = False
 
 
-Effect = WriteSink | CommitSink | Captured | StartJob
+Effect = WriteSink | CommitSink | Incomplete | Captured | StartJob
 """Request of a worker to its driver; carried out in order."""

@@ -13,8 +13,8 @@ from typing import Any
 from timely.errors import GraphError, Site, user_site
 from timely.io.interface import Sink, Source
 from timely.operators.base import Operator
+from timely.operators.borders import Gate
 from timely.operators.channels import PIPELINE, Channel
-from timely.operators.gate import Gate
 from timely.operators.stateless import Stage
 from timely.time import Summary
 
@@ -69,7 +69,7 @@ class Region:
     nondeterministic: str | None = None
     """Reason for declaring all its operators nondeterministic; see `Node`."""
     gated: bool = False
-    """True if its outputs pass gates (`timely.operators.gate`), opened by recovery."""
+    """True if its outputs pass gates (`timely.operators.borders`), opened by recovery."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,12 +266,12 @@ class Keyed(Wire, Generic[S_co]):
             raise GraphError(f"{user_site()}: join takes another keyed stream, made with key_by, not {other!r}")
         self._same_scope(other, "join")
         running = check_over(over, "join")
-        node = self.graph.add_node(
-            "join", self.scope, name, factory=lambda: KeyedJoin(running), inputs=2, notifies=True, stateful=True
+        channel = Exchange(prepare=pairs_of)
+        others = [(other, channel)]
+        factory = lambda: KeyedJoin(running)  # noqa: E731
+        return self._of(
+            self._attach("join", name, channel, others=others, factory=factory, notifies=True, stateful=True)
         )
-        self._connect(node, 0, Exchange(prepare=pairs_of))
-        other._connect(node, 1, Exchange(prepare=pairs_of))
-        return self._of(node)
 
     def window(
         self,

@@ -15,8 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 
 from timely.dataflow.graph import Edge, Graph, Node, Scope
-from timely.dataflow.local_exchanges import staying
-from timely.dataflow.open_gates import standing_open
+from timely.dataflow.local_exchanges import standing_open, staying
 from timely.errors import GraphError
 from timely.operators.channels import PIPELINE, Broadcast
 from timely.operators.exchange_check import checking_factory, checking_stage
@@ -104,7 +103,7 @@ class Plan:
     stays: frozenset[int] = frozenset()
     """Indices of exchanges without movement: see `timely.dataflow.local_exchanges`."""
     standing_open: frozenset[int] = frozenset()
-    """Permanently open gates, by node index: see `timely.dataflow.open_gates`."""
+    """Permanently open gates, by node index: see `timely.dataflow.local_exchanges`."""
 
     def spreads(self, edge: Edge) -> bool:
         """True if `edge` leads from every worker to every worker."""

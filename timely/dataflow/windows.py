@@ -65,20 +65,17 @@ def add_judge(
     seen = stream._attach(
         "event_times", f"{name}-times", factory=times, outputs=2, notifies=True, stateful=True, verb=of_times
     )
-    judge = stream.graph.add_node(
+    return stream._of(seen, 0)._attach(
         "lateness",
-        stream.scope,
         f"{name}-lateness",
+        channel,
+        others=[(stream._of(seen, 1), Broadcast())],
         factory=lateness,
-        inputs=2,
         outputs=3,
         notifies=True,
         stateful=True,
         verb=of_lateness,
     )
-    stream._of(seen, 0)._connect(judge, 0, channel)
-    stream._of(seen, 1)._connect(judge, 1, Broadcast())
-    return judge
 
 
 def split_late(keyed: K, time: Callable[[Any], Any], lateness: Length | None, name: str | None) -> tuple[K, K, K]:
@@ -315,18 +312,16 @@ class Windowed(Generic[K]):
             return keyed._of(keyed._attach("window", chosen, channel, factory=factory, notifies=True, stateful=True))
         assert judge is not None
         event_shape = shape
-        node = keyed.graph.add_node(
+        # Whether a record is late, each worker knows: what goes to the worker of its key is what windows get of all of a batch.
+        node = keyed._of(judge, ON_TIME)._attach(
             "window",
-            keyed.scope,
             chosen,
+            Exchange(combine=parts_of(event_shape, aggregate)),
+            others=[(keyed._of(judge, WATERMARKS), PIPELINE)],
             factory=lambda: EventWindows(event_shape, aggregate),
-            inputs=2,
             notifies=True,
             stateful=True,
         )
-        # Whether a record is late, each worker knows: what goes to the worker of its key is what windows get of all of a batch.
-        keyed._of(judge, ON_TIME)._connect(node, 0, Exchange(combine=parts_of(event_shape, aggregate)))
-        keyed._of(judge, WATERMARKS)._connect(node, 1)
         return keyed._of(node)
 
 

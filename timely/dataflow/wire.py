@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -296,12 +296,19 @@ class Wire:
     # Building blocks
 
     def _attach(
-        self, kind: str, name: str | None, channel: Channel = PIPELINE, scope: Scope | None = None, **traits: Any
+        self,
+        kind: str,
+        name: str | None,
+        channel: Channel = PIPELINE,
+        scope: Scope | None = None,
+        others: Sequence[tuple[Wire, Channel]] = (),
+        **traits: Any,
     ) -> Node:
-        """Add a node with this stream as input port 0."""
+        """Add a node with this stream as input port 0, and `others` as those after it."""
         self._check_read(kind)
-        node = self.graph.add_node(kind, scope or self.scope, name, **traits)
-        self._connect(node, 0, channel)
+        node = self.graph.add_node(kind, scope or self.scope, name, inputs=1 + len(others), **traits)
+        for port, (stream, way) in enumerate(((self, channel), *others)):
+            stream._connect(node, port, way)
         return node
 
     def _check_read(self, verb: str) -> None:
@@ -575,20 +582,18 @@ class Wire:
         """
         factory = _checked_factory(factory, "binary", name)
         self._same_scope(other, "binary")
-        node = self.graph.add_node(
+        node = self._attach(
             kind,
-            self.scope,
             name,
+            channel,
+            others=[(other, other_channel)],
             factory=factory,
-            inputs=2,
             outputs=outputs,
             notifies=notifies,
             holds=holds,
             stateful=stateful,
             ahead=stateful,
         )
-        self._connect(node, 0, channel)
-        other._connect(node, 1, other_channel)
         return self._of(node)
 
     def output(self, port: int) -> Self:

@@ -212,6 +212,9 @@ class Writer(Protocol):
 
     Epochs are committed in order. `commit(e)` comes once everything of epoch e has been written, and only for epochs
     that had a write; what it makes visible must be whole.
+
+    A writer with a method `incomplete(first, last)` is told, after a failure, of the epochs that may lack records for good
+    (last None: from `first` on): before any of them is committed again, and possibly more than once.
     """
 
     def write(self, epoch: int, batch: Batch) -> None:

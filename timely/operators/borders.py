@@ -1,4 +1,4 @@
-"""Borders of scopes: enter, leave and feedback.
+"""Borders of scopes and regions: enter, leave, feedback and gates.
 
 Entering adds a coordinate to times, leaving drops it, feedback advances it.
 """
@@ -70,3 +70,13 @@ class Feedback(Operator):
         after = time[-1] + self._delay
         if after <= INF and (self._limit is None or after < self._limit):
             ctx.out.append((0, (*time[:-1], after), batch))
+
+
+class Gate(Operator):
+    """Passes every batch on unchanged."""
+
+    repeats_over = "record"
+    keeps_batches = True
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        ctx.out.append((0, time, batch))

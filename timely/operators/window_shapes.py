@@ -19,7 +19,7 @@ from timely.time import INF, Time
 
 Length = int | float | dt.timedelta
 
-Span = tuple[Any, Any]
+Bounds = tuple[Any, Any]
 """Start and end of a window."""
 
 Lag = Literal[0, 1, 2]
@@ -94,7 +94,7 @@ class Aligned:
         self._every = every
         self._reach = ceil(length / every)
 
-    def spans(self, at: Any) -> list[Span]:
+    def spans(self, at: Any) -> list[Bounds]:
         """Windows containing `at`, earliest first."""
         since = at - _origin(at) if isinstance(at, dt.datetime) else at
         every = self._every
@@ -260,7 +260,7 @@ class Epochs:
         if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
             raise GraphError(f"{user_site()}: windows of epochs are 1 epoch long or more, not {self.n!r}")
 
-    def around(self, time: Time) -> Span:
+    def around(self, time: Time) -> Bounds:
         """Window of a time of the root scope.
 
         The time after every epoch has a window of its own.

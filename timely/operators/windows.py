@@ -30,7 +30,7 @@ from timely.data.routing import shard_of, stable_hash
 from timely.data.sums.records import add_up, lowered, total_of
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import PLUS, Combine, grouped, pairs_of, stepped
-from timely.operators.window_shapes import Aligned, Epochs, Session, Sliding, Span, Tumbling, Window, moved
+from timely.operators.window_shapes import Aligned, Bounds, Epochs, Session, Sliding, Tumbling, Window, moved
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.state.interface import Rows, Run
 from timely.state.moving import everywhere
@@ -433,7 +433,7 @@ class EventWindows(Operator):
 
 
 def _placed(
-    keys: list[Hashable], times: list[Any], things: list[Any], spans: Mapping[Any, list[Span]]
+    keys: list[Hashable], times: list[Any], things: list[Any], spans: Mapping[Any, list[Bounds]]
 ) -> tuple[Iterable[Slot], Iterable[Any]]:
     """Slots of all windows of each record, with its thing for each.
 

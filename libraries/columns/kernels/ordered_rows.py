@@ -15,7 +15,7 @@ import polars as pl
 
 from libraries.columns.kernels.grouping import group_numbers
 from libraries.columns.kernels.row_store import UNSETTLED, ColumnList, in_few_pieces, joined, take
-from libraries.columns.kernels.rows import KeyedFrame, Met, RowsByKey, is_plain
+from libraries.columns.kernels.rows import KeyedFrame, Matches, RowsByKey, is_plain
 from timely.data.batch import as_array
 from timely.data.codec.hashing import Hashes
 from timely.data.kernels.columns import whole
@@ -318,7 +318,7 @@ class OrderedRows(RowsByKey):
             for piece in self._pieces
         ]
 
-    def meet(self, given: KeyedFrame, span: tuple[Moments, Moments], by_row: bool = False) -> Met | None:
+    def meet(self, given: KeyedFrame, span: tuple[Moments, Moments], by_row: bool = False) -> Matches | None:
         """Rows with the keys of `given`, within each row's range of positions.
 
         `span` is the first and the last position for each row.
@@ -348,7 +348,7 @@ class OrderedRows(RowsByKey):
                 many.append(take(piece.columns, found))
         if not many:
             return None
-        met = Met(np.concatenate(places), np.concatenate(rows), joined(many))
+        met = Matches(np.concatenate(places), np.concatenate(rows), joined(many))
         if len(many) > 1 and not by_row:
             met.choose(np.argsort(met.places, kind="stable"))
         if given.places is not None:
@@ -413,7 +413,7 @@ class OrderedRows(RowsByKey):
                 continue
             first, last = _ranges(known, given.hashes)
             hit = np.flatnonzero(first < last)
-            met = Met(hit, order[first[hit]], take(piece.columns, order[first[hit]]))
+            met = Matches(hit, order[first[hit]], take(piece.columns, order[first[hit]]))
             self._keep_equal(given, met)
             of = met.places
             begin, end = first[of], last[of]

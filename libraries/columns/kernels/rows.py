@@ -20,6 +20,7 @@ from timely.data.kernels.columns import TINY
 from timely.data.kernels.series import Array, gathered, rows_at
 from timely.data.kernels.tables import Ids
 from timely.data.span import Span
+from timely.time import Time
 
 
 class KeyedFrame:
@@ -27,6 +28,11 @@ class KeyedFrame:
 
     def __init__(self, rows: pl.DataFrame | Span, keys: Sequence[str]) -> None:
         self._rows = rows
+        self.times: Sequence[Time] = ()
+        self.ends: Sequence[int] = ()
+        """Number of rows up to the end of each time of a span."""
+        if isinstance(rows, Span):
+            self.times, self.ends = rows.times, rows.ends
         self.count = len(rows)
         self._hashes: Hashes | None = None
         self._bounds: tuple[int, int] | None = None
@@ -121,7 +127,7 @@ def _is_integers(values: Array | None) -> bool:
 
 
 @dataclass(slots=True)
-class Met:
+class Matches:
     """Matches of a lookup, in pairs: place looked up; row number and columns found."""
 
     places: Ids
@@ -179,7 +185,7 @@ class RowsByKey:
                 f"the column {column!r} is {here} on one side and {there} on the other; cast it to one type"
             )
 
-    def _keep_equal(self, given: KeyedFrame, met: Met) -> None:
+    def _keep_equal(self, given: KeyedFrame, met: Matches) -> None:
         """Drop pairs with equal hashes but different keys."""
         for key, mine, kind, numbers in zip(self._keys, given.columns, given.kinds, given.numbers, strict=True):
             theirs = met.columns[self._names.index(key)]
@@ -249,7 +255,7 @@ class KeyedRows(RowsByKey):
         self._store.truncate(count)
         self._index.truncate(count)
 
-    def meet(self, given: KeyedFrame, by_row: bool = False) -> Met | None:
+    def meet(self, given: KeyedFrame, by_row: bool = False) -> Matches | None:
         """Matches of the keys of `given`; None if there are none.
 
         In the order of its rows, or (by_row) of the rows found.
@@ -268,7 +274,7 @@ class KeyedRows(RowsByKey):
         if by_row:
             order = rows.argsort(kind="stable")
             places, rows = places[order], rows[order]
-        met = Met(places if given.places is None else given.places[places], rows, self._store.take(rows))
+        met = Matches(places if given.places is None else given.places[places], rows, self._store.take(rows))
         if not self._store.waits:
             self._hash()  # frames are not held any more for their columns
         self._keep_equal(given, met)

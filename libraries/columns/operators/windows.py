@@ -1,4 +1,4 @@
-"""Event-time windows over columns: late rows, and totals by key and window.
+"""Windows over columns, of event time or epochs: late rows, totals by key.
 
 Event times are integers, or instants, which count as microseconds since 1970. A worker tests its own rows for lateness,
 against the watermark that all workers agree on (`timely.operators.watermark`), puts each into its windows, and adds
@@ -26,6 +26,7 @@ from timely.data.span import Span
 from timely.operators.base import Context, notify_of
 from timely.operators.stateless import operator_error
 from timely.operators.watermark import EventTimes, Lateness
+from timely.operators.window_shapes import Bounds, Epochs
 from timely.operators.windows import END
 from timely.state import Parts, TimedValues
 from timely.time import Time
@@ -340,3 +341,48 @@ def _by_start(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     different = distinct(starts)
     for start in different.tolist():
         yield start, table if len(different) == 1 else table.filter(pa.array(starts == start))
+
+
+class ColumnEpochs(Grouping):
+    """Aggregates for each key and window of epochs.
+
+    Emits Arrow tables at the last epoch of a window: the keys, start, end, then the aggregates.
+
+    Args:
+        keys: the key columns, one or more. Input must be exchanged by them.
+        aggregates: output column → aggregate.
+        shape: says how many epochs a window has. What comes after every epoch has a window of its own.
+        combined: whether rows come from `PreAggregate` where there are several workers.
+    """
+
+    def __init__(
+        self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], shape: Epochs, combined: bool = False
+    ) -> None:
+        super().__init__(keys, aggregates, combined)
+        self._shape = shape
+        self._open = OpenTables(lambda tables: self._as_table([self._of_partial(table) for table in tables]))
+        self.state = Parts(self._pending, self._open)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        super().on_batch(ctx, port, time, batch)
+        if time != END:
+            ctx.notify_at((self._shape.around(time)[1] - 1,))
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        tables = self._pending.pop(time)
+        start, end = span = self._shape.around(time)
+        try:
+            if time == END or end == time[0] + 1:
+                rows = [*self._rows(tables), *(self._of_partial(table) for table in self._open.take(time, {start}))]
+                if rows:
+                    ctx.send(self._results(self._summed(rows), span))
+            elif tables:
+                self._open.add(time, [(start, self._united(tables))])
+        except REFUSALS as error:
+            raise refused(ctx, time, error, tables[0] if tables else []) from error
+
+    def _results(self, columns: Mapping[str, pa.Array], span: Bounds) -> pa.Table:
+        found = self._finish(columns)
+        bounds = {name: pa.array(np.full(len(found), at)) for name, at in zip(("start", "end"), span, strict=True)}
+        keys = {key: found[key] for key in self._keys}
+        return pa.table({**keys, **bounds, **{name: found[name] for name in self._aggregates}})

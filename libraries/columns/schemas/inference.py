@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from libraries.columns.agg import Aggregate
-from libraries.columns.operators.joins.equi import CHANGE
+from libraries.columns.operators.joins.joining import CHANGE
 from timely.data.common_types import common_type
 from timely.errors import GraphError, user_site
 from timely.io.column_types import arrow_form, polars_schema

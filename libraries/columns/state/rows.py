@@ -32,15 +32,11 @@ class _Rows(ScopeState[Change], Generic[Kind]):
         self.rows = rows
 
     def append(self, time: Time, given: KeyedFrame) -> None:
-        self.check_order(time)
-        self.note(time, len(self.rows))
-        self.rows.append(given)
-
-    def append_several(self, times: Sequence[Time], ends: Sequence[int], given: KeyedFrame) -> None:
-        self.check_order(times[0])
         count = len(self.rows)
-        for time, before in zip(times, (0, *ends), strict=False):
-            self.note(time, count + before)
+        times = given.times or (time,)
+        self.check_order(times[0])
+        for at, before in zip(times, (0, *given.ends), strict=False):
+            self.note(at, count + before)
         self.rows.append(given)
 
     def undo(self, change: Change) -> None:
@@ -90,22 +86,13 @@ class _RowsState(Scopes[_Rows[Kind]], Generic[Kind]):
         return _Rows(self._keys, self._make())
 
     def append(self, time: Time, given: KeyedFrame) -> None:
-        """Add rows at `time`.
+        """Add rows at `time`, or at the times of a span, of one scope.
 
         Raises:
             ValueError: if the scope was written at a later time before.
             TypeError: if the columns are not those of earlier rows.
         """
         self._scope(time).append(time, given)
-
-    def append_several(self, times: Sequence[Time], ends: Sequence[int], given: KeyedFrame) -> None:
-        """Add rows at several times of one scope, in rising order.
-
-        The rows of the first time end before row `ends[0]`, and so on.
-
-        Raises: as `append` does.
-        """
-        self._scope(times[0]).append_several(times, ends, given)
 
     def rows(self, time: Time) -> Kind:
         """Rows in the scope of `time`.

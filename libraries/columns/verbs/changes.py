@@ -14,15 +14,16 @@ import polars as pl
 from libraries.columns.agg import Aggregate, count, sum
 from libraries.columns.operators.aggregate import ALL, check_aggregate
 from libraries.columns.operators.changed_aggregate import KEPT, ChangedAggregate
-from libraries.columns.operators.joins.equi import CHANGE, How
+from libraries.columns.operators.joins.joining import CHANGE
+from libraries.columns.operators.joins.running import How
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import check_made, check_options
 from libraries.columns.schemas.wildcards import sparing, sparing_named
 from libraries.columns.verbs.columns import Columns, GroupBy
 from libraries.columns.verbs.joins import Keys
+from libraries.columns.verbs.ordering import top_of_groups
 from libraries.columns.verbs.signs import REFUSED, SIGNS
 from libraries.columns.verbs.stateless import StatelessVerbs
-from libraries.columns.verbs.top import top_of_groups
 from timely.data.batch import columns_of
 from timely.dataflow.keyed import Over
 from timely.dataflow.wire import DESCENDING, check_at_root, naming_options, view
@@ -388,9 +389,7 @@ class _Totals:
             notifies=True,
             stateful=True,
         )
-        if not signed:
-            return rows._of(node, schema=schema)
-        return rows._of_changes(node, schema)
+        return rows._made_of(node, schema, signed)
 
     def finish(self, totals: Columns, keys: tuple[str, ...]) -> Columns:
         """Keys and final results; as changes, keys without rows are retracted."""

@@ -14,27 +14,20 @@ import polars as pl
 
 from libraries.columns.agg import KINDS, Aggregate
 from libraries.columns.operators.aggregate import ALL, PreAggregate, check_aggregate, column_aggregate
-from libraries.columns.operators.joins.asof import AsofJoin, Strategy, Tolerance, check_asof
-from libraries.columns.operators.joins.asof_changes import AsofChanges
-from libraries.columns.operators.joins.equi import CHANGE, ColumnJoin, How, check_join
-from libraries.columns.operators.joins.expiring import ExpiringHow, ExpiringJoin
+from libraries.columns.operators.joins.asof import AsofChanges, AsofJoin, Strategy, Tolerance, check_asof
+from libraries.columns.operators.joins.bounded import ExpiringHow, ExpiringJoin
+from libraries.columns.operators.joins.equi import ColumnJoin, check_join
+from libraries.columns.operators.joins.joining import CHANGE
+from libraries.columns.operators.joins.running import How
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import check_made, check_options, keys_of, output_of
 from libraries.columns.verbs import descriptions as verbs
 from libraries.columns.verbs.advice import OF_GROUPS
 from libraries.columns.verbs.declared import alike, loop_body, match_to_schema
-from libraries.columns.verbs.expiring_totals import check_ttl, expiring_totals
-from libraries.columns.verbs.joins import (
-    Keys,
-    check_asof_ttl,
-    expiring_asof_join,
-    interval_join,
-    join_of_pairs,
-    key_pairs,
-)
-from libraries.columns.verbs.sorting import sort_of_time
+from libraries.columns.verbs.joins import Keys, interval_join, join_of_pairs, key_pairs
+from libraries.columns.verbs.ordering import sort_of_time, top_of_groups
 from libraries.columns.verbs.stateless import StatelessVerbs
-from libraries.columns.verbs.top import top_of_groups
+from libraries.columns.verbs.time_to_live import check_asof_ttl, check_ttl, expiring_asof_join, expiring_totals
 from libraries.columns.verbs.windows import WindowedColumns, split_late
 from timely.data.batch import Batch, as_polars, columns_of
 from timely.data.from_records import frame_as, frame_of_records
@@ -438,21 +431,17 @@ class Columns(StatelessVerbs):
         if ttl is not None:
             epochs, kind = ttl.n, cast(ExpiringHow, how)
             factory = lambda: ExpiringJoin(keys, kind, epochs, there, suffix)  # noqa: E731
-        node = self.graph.add_node(
+        node = self._attach(
             "join",
-            self.scope,
             name,
+            channel,
+            others=[(other, channel)],
             factory=factory,
-            inputs=2,
             notifies=True,
             stateful=True,
             verb=verbs.Join(keys, how, over, changes) if ttl is None and suffix == "_right" else None,
         )
-        self._connect(node, 0, channel)
-        other._connect(node, 1, channel)
-        if not changes:
-            return self._of(node, schema=schema)
-        return self._of_changes(node, schema)
+        return self._made_of(node, schema, changes)
 
     def join_asof(
         self,
@@ -533,24 +522,18 @@ class Columns(StatelessVerbs):
             return found._unmarked()
         if ttl is not None:
             return expiring_asof_join(self, other, on, keys, strategy, tolerance, ttl, name, there, schema)
-        factory: Callable[[], Operator] = lambda: AsofJoin(on, keys, strategy, tolerance, over, there)  # noqa: E731
-        if changes:
-            factory = lambda: AsofChanges(on, keys, strategy, tolerance, there)  # noqa: E731
-        node = self.graph.add_node(
+        kind = AsofChanges if changes else AsofJoin
+        channel = Exchange(columns=keys, prepare=columns_of)
+        node = self._attach(
             "join_asof",
-            self.scope,
             name,
-            factory=factory,
-            inputs=2,
+            channel,
+            others=[(other, channel)],
+            factory=lambda: kind(on, keys, strategy, tolerance, there, over=over),
             notifies=True,
             stateful=True,
         )
-        channel = Exchange(columns=keys, prepare=columns_of)
-        self._connect(node, 0, channel)
-        other._connect(node, 1, channel)
-        if not changes:
-            return self._of(node, schema=schema)
-        return self._of_changes(node, schema)
+        return self._made_of(node, schema, changes)
 
     def join_interval(
         self,
@@ -908,6 +891,4 @@ class GroupBy:
             stateful=True,
             verb=verbs.Totals(keys, named, over) if ttl is None and not changes and not signed else None,
         )
-        if changes:
-            return columns._of_changes(node, schema)
-        return columns._of(node, schema=schema)
+        return columns._made_of(node, schema, changes)

@@ -14,18 +14,15 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from libraries.columns.operators.joins.asof import ExpiringAsofJoin, Strategy, Tolerance
-from libraries.columns.operators.joins.interval import IntervalJoin
-from libraries.columns.operators.windows import AT, ColumnOnTime, ColumnTimes
+from libraries.columns.operators.joins.bounded import IntervalJoin
+from libraries.columns.operators.windows import AT
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import column_of
-from libraries.columns.verbs.stateless import C, StatelessVerbs
-from libraries.columns.verbs.windows import check_time, whole_length
-from timely.data.batch import columns_of
-from timely.dataflow.windows import add_judge, check_lateness
+from libraries.columns.verbs.stateless import C
+from libraries.columns.verbs.windows import add_column_judge, check_time, whole_length
 from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
-from timely.operators.channels import Exchange
+from timely.operators.channels import PIPELINE, Exchange
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Length
 
@@ -138,58 +135,6 @@ def _expression(key: str | pl.Expr) -> pl.Expr:
     return pl.col(key) if isinstance(key, str) else key
 
 
-def check_asof_ttl(ttl: Any, over: str, columns: StatelessVerbs) -> None:
-    """Refuse an invalid event-time `ttl` of an as-of join.
-
-    It is a length of event time, not negative, of a join that runs on over all epochs.
-    """
-    if not isinstance(ttl, int | dt.timedelta) or isinstance(ttl, bool):
-        raise GraphError(
-            f"{user_site()}: ttl=60, or a timedelta, of join_asof is a length of event time, the column on=...; it is not "
-            f"{ttl!r}"
-        )
-    if ttl < dt.timedelta(0) if isinstance(ttl, dt.timedelta) else ttl < 0:
-        raise GraphError(f"{user_site()}: a ttl is not negative, as {ttl!r} is")
-    if over == "time" or columns.scope.depth != 1:
-        raise GraphError(f"{user_site()}: ttl is for what runs on over all epochs: over='scope', outside of loops")
-
-
-def expiring_asof_join(
-    left: C,
-    right: C,
-    on: str,
-    keys: tuple[str, ...],
-    strategy: Strategy,
-    tolerance: Tolerance | None,
-    ttl: Length,
-    name: str | None,
-    there: Mapping[str, Any] | None,
-    schema: pl.Schema | None,
-) -> C:
-    """As-of join of the rows on time; late rows of the left side are left out."""
-    instants = isinstance(ttl, dt.timedelta)
-    for side in (left, right):
-        if side.schema is not None:
-            check_time("join_asof", on, side.schema[on], instants)
-    allowed = whole_length(check_lateness(ttl, instants))
-    chosen = name if name is not None else left.graph.fresh_name("join_asof")
-    judge = add_judge(left, chosen, lambda: ColumnTimes(on, instants), lambda: ColumnOnTime(on, instants, allowed))
-    node = left.graph.add_node(
-        "join_asof",
-        left.scope,
-        chosen,
-        factory=lambda: ExpiringAsofJoin(on, keys, strategy, tolerance, there),
-        inputs=3,
-        notifies=True,
-        stateful=True,
-    )
-    channel = Exchange(columns=keys, prepare=columns_of)
-    left._of(judge, ON_TIME)._connect(node, 0, channel)
-    right._connect(node, 1, channel)
-    left._of(judge, WATERMARKS)._connect(node, 2)
-    return left._of(node, schema=schema)
-
-
 def interval_join(
     left: C,
     right: C,
@@ -208,33 +153,24 @@ def interval_join(
             f"{user_site()}: join_interval has two bounds of one kind, lower <= upper, not {lower!r} and {upper!r}"
         )
     for side in (left, right):
-        schemas.check_columns("join_interval", [on], side.schema)
-        if side.schema is not None:
-            check_time("join_interval", on, side.schema[on], instants)
+        check_time("join_interval", on, side, instants)
     schema = schemas.joined("inner", keys, left.schema, right.schema)
-    allowed = whole_length(check_lateness(lateness, instants))
     low, high = whole_length(lower), whole_length(upper)
     chosen = name if name is not None else left.graph.fresh_name("join_interval")
     judges = [
-        add_judge(
-            side,
-            f"{chosen}-{which}",
-            lambda: ColumnTimes(on, instants),
-            lambda: ColumnOnTime(on, instants, allowed, [AT]),
-        )
+        add_column_judge(side, f"{chosen}-{which}", on, lateness, instants, [AT])
         for side, which in ((left, "left"), (right, "right"))
     ]
-    node = left.graph.add_node(
+    channel = Exchange(columns=keys)
+    on_time, on_time_right = (left._of(judge, ON_TIME) for judge in judges)
+    node = on_time._attach(
         "join_interval",
-        left.scope,
         chosen,
+        channel,
+        others=[(on_time_right, channel), *((left._of(judge, WATERMARKS), PIPELINE) for judge in judges)],
         factory=lambda: IntervalJoin(keys, low, high),
-        inputs=4,
         notifies=True,
         stateful=True,
     )
-    for number, judge in enumerate(judges):
-        left._of(judge, ON_TIME)._connect(node, number, Exchange(columns=keys))
-        left._of(judge, WATERMARKS)._connect(node, 2 + number)
     late, late_right = (left._of(judges[n], LATE, side.schema) for n, side in enumerate((left, right)))
     return left._of(node, schema=schema), late, late_right

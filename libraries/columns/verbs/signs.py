@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from libraries.columns.operators.joins.equi import CHANGE
+from libraries.columns.operators.joins.joining import CHANGE
 from libraries.columns.schemas.selections import flat
 from libraries.columns.schemas.wildcards import sparing, sparing_named
 from timely.errors import GraphError, user_site

@@ -9,7 +9,7 @@ import polars as pl
 
 from libraries.columns.kernels.elementwise import are_elementwise, divide_by_numbers, sees_other_rows
 from libraries.columns.operators.aggregate import ALL
-from libraries.columns.operators.joins.equi import CHANGE
+from libraries.columns.operators.joins.joining import CHANGE
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.schemas.keys import check_name
 from libraries.columns.schemas.selections import flat, makes_rows_of_none, names_of_values
@@ -458,8 +458,10 @@ class StatelessVerbs(Wire):
         exprs = [pl.col(old) if new == old else pl.col(old).alias(new) for new, old in names.items()]
         return self._plan(kind, name, lambda frame: frame.select(exprs), few=compiled("select", exprs, {}))
 
-    def _of_changes(self, node: Node, schema: pl.Schema | None) -> Self:
-        """Changes from `node`; `schema` is without the sign."""
+    def _made_of(self, node: Node, schema: pl.Schema | None, changes: bool) -> Self:
+        """Columns from `node`, or changes; `schema` is without the sign."""
+        if not changes:
+            return self._of(node, schema=schema)
         made: Self = view(self._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), self._changes)
         return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
@@ -11,11 +11,11 @@ import polars as pl
 
 from libraries.columns.agg import Aggregate
 from libraries.columns.operators.aggregate import ALL, PreAggregate, check_aggregate
-from libraries.columns.operators.epochs import ColumnEpochs
 from libraries.columns.operators.sessions import ColumnSessions, PreSessions
 from libraries.columns.operators.windows import (
     AT,
     START,
+    ColumnEpochs,
     ColumnLateness,
     ColumnOnTime,
     ColumnTimes,
@@ -33,7 +33,7 @@ from timely.dataflow.windows import add_judge, check_lateness, check_no_event_ti
 from timely.dataflow.wire import check_at_root, no_attribute
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
-from timely.operators.channels import Exchange
+from timely.operators.channels import PIPELINE, Exchange
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
@@ -94,9 +94,7 @@ class WindowedColumns(Generic[Given]):
         judge: Callable[[], Operator] = lambda: ColumnLateness(time, length, every, instants, allowed)  # noqa: E731
         if isinstance(shape, Session):
             judge = lambda: ColumnOnTime(time, instants, allowed, [AT, START])  # noqa: E731
-        schemas.check_columns("window", [time], columns.schema)
-        if columns.schema is not None:
-            check_time("window", time, columns.schema[time], instants)
+        check_time("window", time, columns, instants)
         of_rows = None if isinstance(shape, Session) else verbs.Windows(time, length, every, allowed)
         self._judge = add_judge(
             columns, self._name, lambda: ColumnTimes(time, instants), judge, verbs=(verbs.Times(time), of_rows)
@@ -215,18 +213,16 @@ class WindowedColumns(Generic[Given]):
             keys = self._keys or (ALL,)
             factory = lambda: ColumnSessions(keys, aggregates, length, combined=True)  # noqa: E731
             combine = PreSessions(keys, aggregates, length)
-        node = columns.graph.add_node(
+        node = rows._attach(
             "window",
-            columns.scope,
             name,
+            Exchange(columns=keys, combine=combine.apply),
+            others=[(columns._of(judge, WATERMARKS), PIPELINE)],
             factory=factory,
-            inputs=2,
             notifies=True,
             stateful=True,
             verb=None if isinstance(shape, Session) else verbs.WindowTotals(self._keys, aggregates, length),
         )
-        rows._connect(node, 0, Exchange(columns=keys, combine=combine.apply))
-        columns._of(judge, WATERMARKS)._connect(node, 1)
         return self._without_mark(columns._of(node, schema=schema), keys)
 
     def _keyed(self, frame: Any) -> Any:
@@ -248,34 +244,43 @@ def split_late(columns: Given, time: str, lateness: Length | None, name: str | N
     if not isinstance(time, str):
         raise GraphError(f"{user_site()}: split_late(time) takes the name of a column, not {time!r}")
     check_at_root(columns, "split_late() counts epochs and event time")
-    schemas.check_columns("split_late", [time], columns.schema)
-    kind = None if columns.schema is None else columns.schema[time]
     instants = isinstance(lateness, dt.timedelta)
     if lateness is None:
-        if kind is None:
+        if columns.schema is None:
             raise GraphError(
                 f"{user_site()}: split_late: the type of {time!r} is not known here; say lateness=0, or a timedelta"
             )
-        instants = not kind.is_integer()
-    allowed = whole_length(check_lateness(lateness, instants))
-    if kind is not None:
-        check_time("split_late", time, kind, instants)
-    judge = add_judge(
-        columns,
-        name if name is not None else columns.graph.fresh_name("split_late"),
-        lambda: ColumnTimes(time, instants),
-        lambda: ColumnOnTime(time, instants, allowed),
+        schemas.check_columns("split_late", [time], columns.schema)
+        instants = not columns.schema[time].is_integer()
+    check_time("split_late", time, columns, instants)
+    judge = add_column_judge(
+        columns, name if name is not None else columns.graph.fresh_name("split_late"), time, lateness, instants
     )
     on_time, late = (columns._of(judge, port, columns.schema) for port in (ON_TIME, LATE))
     return on_time, late, columns._of(judge, WATERMARKS)
 
 
-def check_time(verb: str, time: str, kind: Any, instants: bool) -> None:
-    """Refuse a column of event times of another type than the window lengths."""
+def check_time(verb: str, time: str, columns: StatelessVerbs, instants: bool) -> None:
+    """Refuse a missing column of event times, or one of another type than the lengths."""
+    schemas.check_columns(verb, [time], columns.schema)
     try:
-        check_type(time, kind, instants)
+        if columns.schema is not None:
+            check_type(time, columns.schema[time], instants)
     except TypeError as error:
         raise GraphError(f"{user_site()}: {verb}: {error}") from error
+
+
+def add_column_judge(
+    columns: StatelessVerbs, name: str, time: str, lateness: Length | None, instants: bool, add: Sequence[str] = ()
+) -> Node:
+    """Add the operators to split off late rows by the column `time`; see `add_judge`.
+
+    Rows on time get the columns `add` (`ColumnOnTime`).
+    """
+    allowed = whole_length(check_lateness(lateness, instants))
+    return add_judge(
+        columns, name, lambda: ColumnTimes(time, instants), lambda: ColumnOnTime(time, instants, allowed, add)
+    )
 
 
 def whole_length(length: Length) -> int:

@@ -35,13 +35,6 @@ class Csv(FileSource):
     quoting character, or None if quotes are ordinary characters. A row with the wrong number of fields, a value of
     another type, and a last line without line end (see `allow_unfinished_line`) are errors.
 
-    Several files are read side by side: an epoch has a piece of each. Where they follow one another, as those of days do for
-    windows over event time, say `epoch="file"`.
-
-    Raises:
-        SourceError: `path`, `epoch` or `columns` is none.
-        GraphError: `schema` names a type that columns do not have.
-
     >>> from pathlib import Path
     >>> size = Path("sales.csv").write_text("shop,price\\nnorth,3\\nsouth,4\\n")
     >>> flow = falkirk.Dataflow()

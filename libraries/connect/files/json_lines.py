@@ -35,13 +35,6 @@ class JsonLines(FileSource):
     that a line lacks are None. Integers are exact: dicts hold them whatever their size, and a column in which one
     is beyond 64 bits needs a type from `schema`; in a column with fractions they are floats, as these are. Text is UTF-8.
 
-    Several files are read side by side: an epoch has a piece of each. Where they follow one another, as those of days do for
-    windows over event time, say `epoch="file"`.
-
-    Raises:
-        SourceError: `path`, `epoch` or `columns` is none.
-        GraphError: `schema` names a type that columns do not have.
-
     >>> from pathlib import Path
     >>> size = Path("events.jsonl").write_text('{"who": "ann", "n": 1}\\n{"who": "bob"}\\n')
     >>> flow = falkirk.Dataflow()

@@ -77,13 +77,6 @@ class Parquet(FileSource):
     decodes on one thread; `memory_map` reads pages through the system's cache. `folders` gives columns whose values stand in
     the names of folders above the files, as in `table/shop=north/x.parquet`, and their types, as `schema` does.
 
-    Several files are read side by side: an epoch has a piece of each. Where they follow one another, as those of days do for
-    windows over event time, say `epoch="file"`.
-
-    Raises:
-        SourceError: `path`, `epoch` or `columns` is none.
-        GraphError: `schema` names a type that columns do not have.
-
     >>> import polars as pl
     >>> pl.DataFrame({"n": [1, 2, 3]}).write_parquet("numbers.parquet", row_group_size=2)
     >>> flow = falkirk.Dataflow()

@@ -6,13 +6,12 @@ import contextlib
 import errno
 import os
 import re
-from copy import copy
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Literal
 
 import pyarrow as pa
 
-from libraries.connect.claim import Claim, Owner
+from libraries.connect.claim import Claim, OwnedSink
 from libraries.connect.files.formats import Format, make_format
 from timely.data.batch import Batch, length
 from timely.errors import SinkError, at_line
@@ -33,7 +32,7 @@ _REMEDY = (
 )
 
 
-class FileSink:
+class FileSink(OwnedSink):
     """Writes one file an epoch and worker into `folder`.
 
     `epoch-0000000012-w0.jsonl` has what worker 0 has of epoch 12, and `epoch-end-w0.jsonl` what comes when all
@@ -74,6 +73,7 @@ class FileSink:
         schema: Schema | None = None,
         name: str | None = None,
     ) -> None:
+        super().__init__()
         if name is not None and not _NAME.fullmatch(name):
             raise SinkError(at_line(f"name={name!r}: use letters, digits, _ and -; it begins the names of files."))
         if format not in FORMATS:
@@ -90,13 +90,6 @@ class FileSink:
         self._format = format
         self._schema = None if schema is None else _arrow_schema(schema)
         self._prefix = "" if name is None else f"{name}-"
-        self._owner: Owner | None = None
-
-    def for_job(self, job: str, name: str) -> FileSink:
-        """Copy of the sink for one job's files."""
-        same = copy(self)
-        same._owner = Owner(job, name)
-        return same
 
     def open(self, worker: int, workers: int) -> FileWriter:
         """Writer of this worker's files.
@@ -107,7 +100,7 @@ class FileSink:
         folder, claim = self._folder, None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if self._owner is not None and _may_write(folder):
+            if self._of_job and _may_write(folder):
                 claim = Claim(folder, folder / f".falkirk-{self._prefix}job", self._owner, self._files, _REMEDY)
             for left in folder.glob(f".{self._prefix}epoch-*-w{worker}.*.part"):
                 left.unlink()

@@ -18,23 +18,35 @@ from timely.io.arguments import paths
 from timely.io.column_types import Schema, arrow_types, polars_schema
 from timely.io.interface import Partition
 
+_OPTIONS = """\
+    Several files are read side by side: an epoch has a piece of each, and is over when it is over in every file. Where they
+    follow one another, as those of days do for windows over event time, say `epoch="file"`. `columns` picks and orders
+    columns; `schema` gives types of columns by name, as Arrow, Polars or Python write them: a column that is not named keeps
+    the type that the file gives it. Rows come as Arrow tables, or as dicts with `as_records=True`. Files can be re-read from
+    any position.
+
+    Raises:
+        SourceError: `path`, `epoch` or `columns` is none.
+        GraphError: `schema` names a type that columns do not have.
+
+"""
+"""Documentation of the options of all file sources."""
+
 
 class FileSource(ABC):
     """Base of file sources: a file is a partition, read by worker i mod W.
 
-    i is its place in the sorted list of files.
-
-    With `epoch="file"` the files follow one another. With any other rule each file counts for itself, and
-    epoch e is over when it is over in every file. `columns` picks and orders columns; `schema` gives types of
-    columns by name, as Arrow, Polars or Python write them: a column that is not named keeps the type that the
-    file gives it. Rows come as Arrow tables, or as dicts with `as_records=True`. Files can be re-read from any
-    position.
+    i is its place in the sorted list of files. Subclasses have `_OPTIONS` in their documentation, before the example.
     """
 
     rereadable: ClassVar[bool] = True
     repeats: ClassVar[bool] = True
     suffixes: ClassVar[tuple[str, ...]]
     partition_type: ClassVar[type[FilePartition]] = FilePartition
+
+    def __init_subclass__(cls) -> None:
+        text, example, shown = (cls.__doc__ or "").partition("    >>> ")
+        cls.__doc__ = f"{text}{_OPTIONS if example else ''}{example}{shown}"
 
     def __init__(
         self,

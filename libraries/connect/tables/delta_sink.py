@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping, Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from libraries.connect.claim import Owner
+from libraries.connect.claim import OwnedSink, Owner
 from libraries.connect.tables.errors import need, said
-from libraries.connect.tables.writer import Conflict, TableWriter, partition_columns, same_partitions
+from libraries.connect.tables.writer import CommitConflict, TableWriter, partition_columns, same_partitions
 from timely.errors import SinkError
 from timely.io import arguments
 from timely.io.column_types import Schema, arrow_types
 
 
-class DeltaSink:
+class DeltaSink(OwnedSink):
     """Appends to the Delta table at `path`, a folder or an address (s3://...).
 
     Rows are columns, or records that are dicts.
@@ -48,18 +46,12 @@ class DeltaSink:
         partition_by: Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__()
         need("deltalake", "delta", "DeltaSink", SinkError)
         self._path = os.fspath(arguments.path(path, "DeltaSink", SinkError))
         self._schema = None if schema is None else pa.schema(arrow_types(schema))
         self._partition_by = partition_columns(partition_by, self._schema)
         self._options = dict(storage_options or {})
-        self._owner = Owner(uuid.uuid4().hex, "")
-
-    def for_job(self, job: str, name: str) -> DeltaSink:
-        """Copy of the sink with the marks of one job."""
-        same = copy(self)
-        same._owner = Owner(job, name)
-        return same
 
     def open(self, worker: int, workers: int) -> TableWriter:
         """Writer of this worker; only one worker's gets any rows.
@@ -140,12 +132,12 @@ class _DeltaTarget:
                 ),
             )
         except CommitFailedError as error:
-            raise Conflict(str(error)) from error
+            raise CommitConflict(str(error)) from error
         except SinkError:
             raise
         except DeltaError as error:
             if self._table is None and "already exists" in str(error):
-                raise Conflict("it was made at the same time") from error
+                raise CommitConflict("it was made at the same time") from error
             raise self._refused(epoch, error) from error
         except Exception as error:
             raise self._refused(epoch, error) from error

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from libraries.connect.claim import Owner
+from libraries.connect.claim import OwnedSink, Owner
 from libraries.connect.tables.errors import need, said
-from libraries.connect.tables.writer import Conflict, TableWriter, partition_columns, same_partitions
+from libraries.connect.tables.writer import CommitConflict, TableWriter, partition_columns, same_partitions
 from timely.errors import FalkirkError, SinkError, at_line
 from timely.io import arguments
 from timely.io.column_types import Schema, arrow_types
@@ -31,7 +29,7 @@ Such as type, uri, warehouse, and `name` ("default").
 """
 
 
-class IcebergSink:
+class IcebergSink(OwnedSink):
     """Appends to the Iceberg table `table` ("namespace.name") of `catalog`.
 
     Rows are columns, or records that are dicts.
@@ -64,19 +62,13 @@ class IcebergSink:
         partition_by: Sequence[str] = (),
         keep_snapshots: int | None = 200,
     ) -> None:
+        super().__init__()
         need("pyiceberg", "iceberg", "IcebergSink", SinkError)
         self._name = table_name(table, "IcebergSink", SinkError)
         self._catalog = catalog_properties(catalog, SinkError)
         self._schema = None if schema is None else pa.schema(arrow_types(schema))
         self._partition_by = partition_columns(partition_by, self._schema)
         self._keep = None if keep_snapshots is None else arguments.whole(keep_snapshots, "keep_snapshots")
-        self._owner = Owner(uuid.uuid4().hex, "")
-
-    def for_job(self, job: str, name: str) -> IcebergSink:
-        """Copy of the sink with the marks of one job."""
-        same = copy(self)
-        same._owner = Owner(job, name)
-        return same
 
     def open(self, worker: int, workers: int) -> TableWriter:
         """Writer of this worker; only one worker's gets any rows.
@@ -199,14 +191,14 @@ class _IcebergTarget:
             self._commit(rows, epoch)
             self._files = None
         except TableAlreadyExistsError as error:
-            raise Conflict("it was made at the same time") from error
+            raise CommitConflict("it was made at the same time") from error
         except CommitFailedException as error:
-            raise Conflict(str(error)) from error
+            raise CommitConflict(str(error)) from error
         except SinkError:
             raise
         except Exception as error:
             if "database is locked" in str(error):
-                raise Conflict("the catalog's database is locked") from error
+                raise CommitConflict("the catalog's database is locked") from error
             raise SinkError(
                 f"{self.where}: epoch {epoch} cannot be written: {said(error)}. Check the warehouse, your permissions, and the "
                 "table's schema."

@@ -17,7 +17,7 @@ _WAITS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """Seconds before each try of a commit."""
 
 
-class Conflict(Exception):
+class CommitConflict(Exception):
     """Conflicting change of the table by another program since the last look.
 
     Nothing of the commit is there.
@@ -68,7 +68,7 @@ class TableWriter:
         batches = [batch for batch in self._pending.take(epoch) if len(batch)]
         if not batches:
             return
-        conflict: Conflict | None = None
+        conflict: CommitConflict | None = None
         for wait in _WAITS:
             time.sleep(wait)
             done = target.look()
@@ -77,7 +77,7 @@ class TableWriter:
             try:
                 target.append(rows_of_epoch(batches, target.schema(), target.where), epoch)
                 return
-            except Conflict as error:
+            except CommitConflict as error:
                 conflict = error
         raise SinkError(
             f"{target.where}: other programs kept changing the table while epoch {epoch} was committed, {len(_WAITS)} times "

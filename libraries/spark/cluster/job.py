@@ -111,18 +111,18 @@ class BarrierStage:
         self._source = Path(task.program.path).read_bytes() if task.program.path is not None else None
         self.attempts = 0
         """Number of submitted stages."""
-        self.tasks: dict[int, Child] = {}
-        """Connected tasks of the current attempt, by worker."""
+        self.tasks: dict[Place, Child] = {}
+        """Connected tasks of the current attempt, by the place of their processes."""
         self.processes: dict[Child, Here] = {}
         """Connected worker processes."""
-        self._begun: set[int] = set()
-        """Workers believed to have a process, connected or not."""
+        self._begun: set[Place] = set()
+        """Places believed to have a process, connected or not."""
         self._attempt: StageAttempt | None = None
-        self._first: tuple[int, ...] = ()
+        self._first: dict[Place, int] = {}
         """Incarnations of the first processes of this attempt."""
-        self._incarnations: list[int] = []
-        self._needed: set[int] = set()
-        """Workers requested by the monitor since an attempt failed."""
+        self._incarnations: dict[Place, int] = {}
+        self._needed: set[Place] = set()
+        """Places requested by the monitor since an attempt failed."""
         self._failed_at = 0.0
         self._connected = False
         """True once a process of this attempt has connected."""
@@ -160,28 +160,26 @@ class BarrierStage:
 
     def needed(self, place: Place) -> None:
         """Begin a worker for the monitor: in its task, or with all others in a new stage."""
-        worker = place.worker
-        if worker in self._begun:
+        if place in self._begun:
             return  # its process is on the way: the monitor was replaced, and has not reports of it
-        task = self.tasks.get(worker)
+        task = self.tasks.get(place)
         if self._attempt is None or task is None:
-            self._needed.add(worker)
+            self._needed.add(place)
             return
-        self._begun.add(worker)
-        self._incarnations[worker] = self._task.incarnation()
-        task.tell(Begin(place, self._incarnations[worker], ()))
+        self._begun.add(place)
+        self._incarnations[place] = self._task.incarnation()
+        task.tell(Begin(place, self._incarnations[place], ()))
 
     def fenced(self, place: Place, incarnation: int, reason: str) -> list[Lost]:
         """End a process without reporting a loss; without its task, end the stage.
 
         Then all workers are lost.
         """
-        worker = place.worker
-        if self._attempt is None or incarnation not in (-1, self._incarnations[worker]):
+        if self._attempt is None or incarnation not in (-1, self._incarnations[place]):
             return []
-        if worker not in self.tasks:
+        if place not in self.tasks:
             return self._failed(f"{place}: {reason}")
-        self._begun.discard(worker)
+        self._begun.discard(place)
         there = self.workers.get(place)
         if there is not None:
             self._dismiss(there)
@@ -189,13 +187,13 @@ class BarrierStage:
 
     def gone(self, child: Child) -> list[Lost]:
         """Handle the end of a process or task; a hung task ends the stage."""
-        if self.tasks.get(child.worker) is child:
-            del self.tasks[child.worker]
-            return self._failed(f"the task of worker {child.worker} {child.hung}") if child.hung else []
+        if child.place is not None and self.tasks.get(child.place) is child:
+            del self.tasks[child.place]
+            return self._failed(f"the task of {child.place} {child.hung}") if child.hung else []
         here = self.processes.pop(child, None)
         if here is None:
             return []
-        self._begun.discard(child.worker)
+        self._begun.discard(here.place)
         self._lost_at = self._lost_at or time.monotonic()
         return [Lost(here.place, child.incarnation, f"process {here.pid} on {here.host} {child.hung or 'has ended'}")]
 
@@ -230,11 +228,11 @@ class BarrierStage:
     # Attempts
 
     def _wanted(self) -> bool:
-        """True if a new stage is due: the first, all workers requested, or a time-out.
+        """True if a new stage is due: the first, all places requested, or a time-out.
 
-        If the monitor has given the job up, it does not ask for all workers.
+        If the monitor has given the job up, it does not ask for all places.
         """
-        if self.attempts == 0 or self._needed == set(range(self._task.workers)):
+        if self.attempts == 0 or self._needed == set(self._task.places):
             return True
         return time.monotonic() > self._failed_at + _ASKED_SECONDS
 
@@ -242,30 +240,31 @@ class BarrierStage:
         self.attempts += 1
         self._connected = False
         self._raised_at = None
-        workers = self._task.workers
-        self._first = tuple(self._task.incarnation() for _ in range(workers))
-        self._incarnations = list(self._first)
-        self._begun = set(range(workers))
+        there = self._task.places
+        self._first = {place: self._task.incarnation() for place in there}
+        self._incarnations = dict(self._first)
+        self._begun = set(there)
         host = self._cluster.host
         monitor, children = (host, int(self.listener.getsockname()[1])), self._children
         every = self._task.packable(monitor, children.liveness.timeout, self.token)
         beat = children.beat_seconds
-        stage = StageTask(every, self._source, self._first, beat, (host, self._calls.port), self.token)
+        stage = StageTask(every, self._source, beat, (host, self._calls.port), self.token)
         group = f"falkirk-{secrets.token_hex(4)}"
-        work = partial(begin, stage.driver, stage.token, packed(stage), encode(TaskOrders(self._first, beat)))
-        self._attempt = StageAttempt(self._cluster, work, workers, group, self._cluster.patience, self._said.append)
+        orders = TaskOrders(there, tuple(self._first.values()), beat)
+        work = partial(begin, stage.driver, stage.token, packed(stage), encode(orders))
+        self._attempt = StageAttempt(self._cluster, work, len(there), group, self._cluster.patience, self._said.append)
 
     def _meet(self) -> None:
         """Register newly connected tasks and worker processes of this attempt."""
         for here, control in self._calls.wait(0):
-            task = self._attempt is not None and here.incarnation == as_task(self._first[here.place.worker])
-            if self._attempt is None or not (task or here.incarnation == self._incarnations[here.place.worker]):
+            task = self._attempt is not None and here.incarnation == as_task(self._first[here.place])
+            if self._attempt is None or not (task or here.incarnation == self._incarnations[here.place]):
                 control.close()  # of an attempt that was given up
                 continue
             child = self._children.meet(_TASK if task else WORKER, control, None, PATIENCE)
             child.place, child.incarnation = here.place, here.incarnation
             if task:
-                self.tasks[here.place.worker] = child
+                self.tasks[here.place] = child
             else:
                 self._connected = True
                 self.processes[child] = here
@@ -301,7 +300,7 @@ class BarrierStage:
         if self._lost_at is None:
             self._lost_at = time.monotonic()
         self._note(f"a task on the cluster was lost ({reason}); the job goes on from its store in a new stage")
-        return [Lost(Place(worker), incarnation, reason) for worker, incarnation in enumerate(self._incarnations)]
+        return [Lost(place, incarnation, reason) for place, incarnation in self._incarnations.items()]
 
     def _look_at_attempt(self) -> list[Lost]:
         attempt, now = self._attempt, time.monotonic()

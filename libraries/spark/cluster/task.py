@@ -40,24 +40,28 @@ _END_SECONDS = 5.0
 
 
 class TaskOrders(msgspec.Struct, frozen=True):
-    """Orders of a task: the first incarnations, and the heartbeat interval."""
+    """Orders of a task: places, first incarnations, and the heartbeat interval."""
 
+    places: tuple[Place, ...]
+    """Place of each task's processes, by partition number."""
     incarnations: tuple[int, ...]
-    """Incarnation of each worker's first process."""
+    """Incarnation of each task's first process."""
     beat_seconds: float
 
 
 class ProcessInput(msgspec.Struct, frozen=True):
-    """Input file of each process of worker `index`: the stage, and all workers' keys.
+    """Input file of each process at `place`: the stage, and all addresses and keys.
 
     The task hands it over beside the socket at which the process listens.
     """
 
     stage: bytes
     """Packed `libraries.spark.cluster.worker.StageTask`."""
-    index: int
-    addresses: tuple[str, ...]
-    public: tuple[str, ...]
+    place: Place
+    first: int
+    """Incarnation of the first process there."""
+    addresses: tuple[tuple[Place, str], ...]
+    public: tuple[tuple[Place, str], ...]
     secret: str
 
 
@@ -66,13 +70,13 @@ def as_task(first: int) -> int:
     return -first
 
 
-def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.socket, meeting: Meeting) -> None:
-    """Run the process of worker `index` to the end of the job.
+def run_task(stage: bytes, orders: bytes, number: int, cores: int, sock: socket.socket, meeting: Meeting) -> None:
+    """Run the processes at the place of task `number` to the end of the job.
 
     Args:
         stage: a `libraries.spark.cluster.worker.StageTask`, packed.
         orders: a `TaskOrders`, in MessagePack.
-        index: of the worker.
+        number: of the partition.
         cores: that Spark gives it.
         sock: the connection to whoever runs the job.
         meeting: finds the other workers.
@@ -90,14 +94,16 @@ def run_task(stage: bytes, orders: bytes, index: int, cores: int, sock: socket.s
     tune(sock)
     channel = SupervisorChannel(sock)
     task_orders = msgspec.msgpack.decode(orders, type=TaskOrders)
-    channel.tell(Here(Place(index), as_task(task_orders.incarnations[index]), socket.gethostname(), os.getpid()))
+    place, first = task_orders.places[number], task_orders.incarnations[number]
+    channel.tell(Here(place, as_task(first), socket.gethostname(), os.getpid()))
     Heartbeat(channel, task_orders.beat_seconds)
     with ExitStack() as resources:
         met = meeting.wait()
         resources.callback(met.listener.close)
-        given = ProcessInput(stage, index, met.addresses, met.public, met.secret)
+        addresses, public = (tuple(zip(task_orders.places, each)) for each in (met.addresses, met.public))
+        given = ProcessInput(stage, place, first, addresses, public, met.secret)
         runner = _ProcessRunner(resources, channel, Control(sock, TO_CHILD), met.listener, given, variables)
-        runner.run(task_orders.incarnations[index])
+        runner.run(first)
 
 
 class _ProcessRunner:
@@ -116,7 +122,7 @@ class _ProcessRunner:
         variables: Mapping[str, str],
     ) -> None:
         self._channel, self._control, self._listener = channel, control, listener
-        self._index, self._variables = given.index, variables
+        self._place, self._variables = given.place, variables
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         resources.callback(self._file.close)
         self._file.write(msgspec.msgpack.encode(given))
@@ -168,7 +174,7 @@ class _ProcessRunner:
         reports.close()
         if reports.ended and code != 0:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            text = f"process {process.pid} of worker {self._index} on {socket.gethostname()} {how}"
+            text = f"process {process.pid} of {self._place} on {socket.gethostname()} {how}"
             if not self._connected:
                 raise ChildProcessError(f"{text}; what it said is in the log of the executor")
             with suppress(OSError):

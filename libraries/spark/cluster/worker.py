@@ -22,7 +22,6 @@ from pathlib import Path
 import msgspec
 
 from libraries.spark.cluster.task import ProcessInput
-from recovery.place import Place
 from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.interface import NoStore, StoreError, StoreGone
@@ -57,8 +56,6 @@ class StageTask:
 
     task: WorkerTask
     source: bytes | None
-    incarnations: tuple[int, ...]
-    """Incarnation of each worker's first process."""
     beat_seconds: float
     driver: tuple[str, int]
     """Address of the driver, for peers with `token`."""
@@ -79,7 +76,7 @@ def main() -> int:
     with os.fdopen(int(sys.argv[4]), "rb") as file:
         given = msgspec.msgpack.decode(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0), type=ProcessInput)
     stage: StageTask = unpacked(given.stage)
-    here = Here(Place(given.index), incarnation, socket.gethostname(), os.getpid())
+    here = Here(given.place, incarnation, socket.gethostname(), os.getpid())
     with connect(stage.driver) as sock:
         sock.sendall(stage.token)
         tune(sock)
@@ -93,10 +90,10 @@ def main() -> int:
             listener = socket.socket(fileno=int(sys.argv[5]))
             assert stage.task.store is not None
             silence = PATIENCE * stage.task.store.patience
-            again = incarnation != stage.incarnations[given.index]
+            again = incarnation != given.first
             _work(
                 stage,
-                Begin(Place(given.index), incarnation, ()),
+                Begin(given.place, incarnation, ()),
                 channel,
                 control,
                 partial(_link, given, listener, again, silence),
@@ -145,10 +142,10 @@ def _link(given: ProcessInput, listener: socket.socket, again: bool, silence: fl
     """
     if len(given.addresses) == 1:
         return None
-    keys = Keys(given.secret, given.public)
-    link = ZmqLink(given.index, given.addresses, keys, timing=Timing(silence=silence), listener=listener, survives=True)
+    keys, addresses = Keys(given.secret, dict(given.public)), dict(given.addresses)
+    link = ZmqLink(given.place, addresses, keys, timing=Timing(silence=silence), listener=listener, survives=True)
     try:
-        link.meet(b"falkirk", lambda worker, greeting: None)  # the monitor compares what they have built
+        link.meet(b"falkirk", lambda place, greeting: None)  # the monitor compares what they have built
     except BaseException as error:
         link.fail(error)
         if again and isinstance(error, FalkirkError):

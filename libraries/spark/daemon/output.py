@@ -20,7 +20,7 @@ _NOISE = re.compile(
 """Pattern of Java's messages about itself."""
 
 
-class Output:
+class ProcessOutput:
     """Buffer of output, split into lines."""
 
     def __init__(self) -> None:

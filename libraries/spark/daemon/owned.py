@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from libraries.spark.daemon import sail_server
-from libraries.spark.daemon.output import Output
+from libraries.spark.daemon.output import ProcessOutput
 from libraries.spark.protocol import (
     FOLDER,
     FromDaemon,
@@ -43,7 +43,7 @@ class Owned:
     """Spark owned by the daemon, with the output of its processes."""
 
     def __init__(self) -> None:
-        self.printed = Output()
+        self.printed = ProcessOutput()
         self._output, self.input = os.pipe()
         os.set_blocking(self._output, False)
         with suppress(OSError, AttributeError):

@@ -75,11 +75,11 @@ class PartitionedQuery:
         reading = None
         if worker == home(workers):
             runner = SparkRunner(name, self._what, {}, self._options, "source")
-            reading = Reading(runner, files, name, folder, self._per_epoch, workers)
+            reading = QueryReading(runner, files, name, folder, self._per_epoch, workers)
         return [StreamShare(f"{name} [{worker + 1}/{workers}]", folder, worker, reading)]
 
 
-class Reading:
+class QueryReading:
     """Query run on Spark by a thread, which then deals its partitions out."""
 
     def __init__(

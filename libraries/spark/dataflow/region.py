@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from libraries.columns.verbs.columns import Columns
-from libraries.spark.dataflow.fusing import Reading, Step
+from libraries.spark.dataflow.fusing import HandOn, RegionReading, Step
 from libraries.spark.dataflow.operators import Compute, Gather, Read, Runner, Spill
-from libraries.spark.dataflow.passing import HandOn
 from libraries.spark.dataflow.placement import HOME
 from libraries.spark.dataflow.views import View, Viewed, take_apart
 from libraries.spark.errors import SparkError
@@ -187,7 +186,7 @@ def _region(
         *(plain, keep, len(graph.nodes), handed),
     )
     read = graph.add_node(
-        "unary", graph.root, f"{name}-read", factory=Reading(lambda: Read(name), handed, step=step), holds=True
+        "unary", graph.root, f"{name}-read", factory=RegionReading(lambda: Read(name), handed, step=step), holds=True
     )
     graph.add_edge(computed.outputs[0], Input(read.index, 0), Exchange(key=lambda share: share[0]))
     return Columns(graph, graph.root, (Output(read.index),))
@@ -195,7 +194,7 @@ def _region(
 
 def _behind_a_region(graph: Graph, streams: Mapping[str, Columns]) -> bool:
     outputs = (output for stream in streams.values() for output in stream.outputs)
-    return any(isinstance(graph.nodes[output.node].factory, Reading) for output in outputs)
+    return any(isinstance(graph.nodes[output.node].factory, RegionReading) for output in outputs)
 
 
 def _all_sql(steps: Sequence[Viewed], stream: str) -> bool:

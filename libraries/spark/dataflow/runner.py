@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shutil
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,8 +21,7 @@ import msgspec
 from libraries.spark.dataflow.fusing import Step
 from libraries.spark.dataflow.views import Viewed
 from libraries.spark.errors import SparkError
-from libraries.spark.files.attempts import claim_attempt
-from libraries.spark.files.parquet import epoch_of
+from libraries.spark.files.parquet import epoch_of, named_by, sync_folder
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.files.reads import Reads
 from libraries.spark.files.schemas import read_schema
@@ -183,3 +184,18 @@ def _own_module(function: Any) -> ModuleType | None:
     if module is None or file is None or module.__name__ == "__main__" or "site-packages" in file:
         return None
     return None if file.startswith(sysconfig.get_paths()["stdlib"]) else module
+
+
+def claim_attempt(folder: Path, epoch: int, durable: bool) -> int:
+    """Claim the next attempt number of an epoch."""
+    for number in count():
+        try:
+            os.close(
+                os.open(folder / f"{named_by(epoch)}-{number}.attempt", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            )
+        except FileExistsError:
+            continue
+        if durable:
+            sync_folder(folder)
+        return number
+    raise AssertionError  # there is always one more

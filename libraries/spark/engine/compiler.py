@@ -16,14 +16,14 @@ from typing import TypeAlias
 import polars as pl
 
 from libraries.columns.agg import Aggregate
-from libraries.columns.operators.joins.equi import LEFT, RIGHT
+from libraries.columns.operators.joins.joining import LEFT, RIGHT
 from libraries.columns.operators.windows import START
 from libraries.columns.schemas import inference as schemas
 from libraries.columns.verbs.descriptions import Join, Split, Times, Totals, Windows, WindowTotals
 from libraries.spark.dataflow.partitioned_query import PartitionedQuery
 from libraries.spark.engine import joins, totals, windows
+from libraries.spark.engine.expressions import mask_of, query_of
 from libraries.spark.engine.piped import Piped
-from libraries.spark.engine.queries import mask_of, query_of
 from libraries.spark.engine.refused import Refused
 from libraries.spark.engine.totals import Continued
 from libraries.spark.engine.types import EPOCH, listed, quoted, spark_type
@@ -53,18 +53,18 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class StagedBatches:
     """Batches of a source (`of` a node) or of a view, behind some stages."""
 
     of: Node | View
     stages: tuple[Stage, ...] = ()
 
 
-Rows: TypeAlias = View | Batches
+Rows: TypeAlias = View | StagedBatches
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class QueryView:
     """View defined by a query over earlier views."""
 
     name: str
@@ -72,7 +72,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StateView:
     """View of a verb's state: `first` before any micro-batch, `after` the current one."""
 
     name: str
@@ -82,7 +82,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class BatchView:
     """View of batches made in Spark's tasks by functions, from a source or view `of`."""
 
     name: str
@@ -104,7 +104,7 @@ class Handed:
 class Compiled:
     """Compiled program: views, each over earlier ones, and outputs."""
 
-    views: tuple[Query | Read | Kept, ...]
+    views: tuple[QueryView | BatchView | StateView, ...]
     handed: tuple[Handed, ...]
     """Outputs, one for each capture and sink, in the order of the graph."""
     shared: frozenset[str]
@@ -140,7 +140,7 @@ class _Compiler:
         self._states = (f"state_{number}" for number in count(1))
         self._rows: dict[Output, Rows] = {}
         self._seen: dict[Output, View] = {}
-        self._views: list[Query | Read | Kept] = []
+        self._views: list[QueryView | BatchView | StateView] = []
         self._handed: list[Handed] = []
 
     def compiled(self) -> Compiled:
@@ -171,7 +171,7 @@ class _Compiler:
                 )
             if isinstance(node.source, PartitionedQuery):
                 raise Refused("spark.source(per_epoch=...): without it, all rows are one epoch")
-            self._rows[Output(node.index)] = Batches(node)
+            self._rows[Output(node.index)] = StagedBatches(node)
         elif node.stages:
             (stage,) = node.stages
             self._rows[Output(node.index)] = self._staged(node, stage)
@@ -239,16 +239,16 @@ class _Compiler:
         for name, kind in schema.items():
             _check_type(name, kind)
         view = View(next(self._names), schema)
-        self._views.append(Read(view.name, piped, of.name if isinstance(of, View) else None, schema))
+        self._views.append(BatchView(view.name, piped, of.name if isinstance(of, View) else None, schema))
         return view
 
     def _query(self, sql: str, schema: pl.Schema) -> View:
         view = View(next(self._names), schema)
-        self._views.append(Query(view.name, sql))
+        self._views.append(QueryView(view.name, sql))
         return view
 
     def _out(self, node: Node, rows: Rows) -> Handed:
-        batches = Batches(rows) if isinstance(rows, View) else rows
+        batches = StagedBatches(rows) if isinstance(rows, View) else rows
         of = batches.of
         return Handed(node, _piped(batches), of.name if isinstance(of, View) else None)
 
@@ -259,9 +259,9 @@ class _Compiler:
             of = self._view_of(node)
             return self._query(*query_of(stage.plan, of.name, of.schema))
         rows = self._input(node)
-        if isinstance(rows, Batches):
+        if isinstance(rows, StagedBatches):
             return replace(rows, stages=(*rows.stages, stage))
-        return rows if stage.kind in _STAY else Batches(rows, (stage,))
+        return rows if stage.kind in _STAY else StagedBatches(rows, (stage,))
 
     def _verb(self, node: Node) -> None:
         where = f"{_named(node)} ({node.site})"
@@ -324,12 +324,12 @@ class _Compiler:
         states = next(self._states), next(self._states)
         sql, kept = joins.continued(*given, states)
         for state, (first, after) in kept.items():
-            self._views.append(Kept(state, first, after, str(node)))
+            self._views.append(StateView(state, first, after, str(node)))
         self._put(node, sql, made)
 
     def _continue(self, node: Node, state: str, made: Continued, schema: pl.Schema, port: int = 0) -> View:
         """Add a view over a micro-batch and a state."""
-        self._views.append(Kept(state, made.first, made.after, str(node)))
+        self._views.append(StateView(state, made.first, made.after, str(node)))
         return self._put(node, made.sql, schema, port)
 
     def _put(self, node: Node, sql: str, schema: pl.Schema, port: int = 0) -> View:
@@ -355,21 +355,21 @@ _WHAT = {
 """Names of node kinds in error messages."""
 
 
-def _read_often(views: Sequence[Query | Read | Kept], handed: Sequence[Handed]) -> frozenset[str]:
+def _read_often(views: Sequence[QueryView | BatchView | StateView], handed: Sequence[Handed]) -> frozenset[str]:
     """Names of views of Python batches with more than one reader."""
     wanted = Counter(each.of for each in handed if each.of is not None)
     for view in views:
-        if isinstance(view, Kept):
+        if isinstance(view, StateView):
             wanted.update(_NAMED.findall(view.after))
     for view in reversed(views):
-        if not isinstance(view, Kept):
-            below = filter(None, [view.of]) if isinstance(view, Read) else _NAMED.findall(view.sql)
+        if not isinstance(view, StateView):
+            below = filter(None, [view.of]) if isinstance(view, BatchView) else _NAMED.findall(view.sql)
             for name in below:
                 wanted[name] += wanted[view.name]
-    return frozenset(view.name for view in views if isinstance(view, Read) and wanted[view.name] > 1)
+    return frozenset(view.name for view in views if isinstance(view, BatchView) and wanted[view.name] > 1)
 
 
-def _piped(rows: Batches) -> Piped:
+def _piped(rows: StagedBatches) -> Piped:
     if isinstance(rows.of, View):
         return Piped.behind(rows.of.schema, rows.stages)
     assert rows.of.source is not None

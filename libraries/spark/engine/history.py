@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -26,20 +26,54 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from libraries.spark.client.publisher import sync_tree
-from libraries.spark.engine.compatibility import KeptProgram, read_program
-from libraries.spark.engine.compiler import Compiled, Kept, Streamed
+from libraries.spark.engine.compiler import Compiled, StateView, Streamed
 from libraries.spark.files.parquet import sync_folder, write_once
 from runtime.folders.scratch import Scratch
 from runtime.supervisor.store import JobStore
-from timely.dataflow.fingerprint import outline
+from timely.data.codec.typed import shown
+from timely.dataflow.fingerprint import differences, outline
 from timely.dataflow.graph import Graph
 from timely.errors import FalkirkError
 from timely.time import INF
 
+
+class KeptProgram(msgspec.Struct, frozen=True):
+    """Identity of a program: operators, stream columns, and a query for each state.
+
+    What functions do may change.
+    """
+
+    outline: dict[str, dict[str, Any]]
+    columns: dict[str, str]
+    states: dict[str, str]
+
+    def changes(self, now: KeptProgram, verbs: dict[str, str]) -> Iterator[str]:
+        """Differences from another program, a line each; `verbs` names the states' verbs."""
+        yield from differences(self.outline, now.outline)
+        if self.columns != now.columns:
+            yield f"the columns of the stream were {self.columns} and are {now.columns}"
+        for name, query in now.states.items():
+            if self.states.get(name) != query:
+                yield f"{verbs[name]} keeps something else than it did"
+
+
+_decoder = msgspec.json.Decoder(KeptProgram)
+
+
+def read_program(data: bytes) -> KeptProgram:
+    """Decode a stored program; FalkirkError if it is invalid."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise FalkirkError(
+            f"the store does not say of which program it is ({shown(error)}): bring all of it back, or choose an empty one"
+        ) from None
+
+
 _CHECKPOINT, _PROGRAM, _ROWS, _WRITTEN = "checkpoint", "program", "rows.parquet", "written"
 
 
-class History(Protocol):
+class StateHistory(Protocol):
     """Micro-batches processed so far.
 
     `last` is the number of the last one; -1 before the first, INF when all input is over.
@@ -74,23 +108,23 @@ class OfARun:
 
     @property
     def checkpoint(self) -> str:
-        """See `History`."""
+        """See `StateHistory`."""
         return self._scratch.path.as_uri()
 
     def state(self, name: str, first: DataFrame) -> DataFrame:
-        """See `History`."""
+        """See `StateHistory`."""
         return self._states.get(name, first)
 
     def keep(self, number: int, after: Mapping[str, DataFrame], rows: pa.Table) -> None:
-        """See `History`."""
+        """See `StateHistory`."""
         self._states = {name: frame.localCheckpoint() for name, frame in after.items()}
         self.last = number
 
     def written(self) -> None:
-        """See `History`."""
+        """See `StateHistory`."""
 
     def check(self) -> None:
-        """See `History`."""
+        """See `StateHistory`."""
 
 
 class InAStore:
@@ -116,7 +150,7 @@ class InAStore:
 
     @property
     def checkpoint(self) -> str:
-        """See `History`."""
+        """See `StateHistory`."""
         return (self._folder / _CHECKPOINT).as_uri()
 
     def begin(self, compiled: Compiled, streamed: Streamed, session: SparkSession) -> None:
@@ -125,7 +159,7 @@ class InAStore:
         Raises it if what was kept does not fit the program, or Spark does not see this folder.
         """
         self._check_seen(session)
-        states = [view for view in compiled.views if isinstance(view, Kept)]
+        states = [view for view in compiled.views if isinstance(view, StateView)]
         columns = {name: str(kind) for name, kind in streamed.schema.items()}
         now = KeptProgram(self._outline, columns, {view.name: view.after for view in states})
         if (before := self._before()) is not None:
@@ -171,7 +205,7 @@ class InAStore:
             raise FalkirkError(f"{folder / _ROWS} cannot be read: {error}; bring all of the store back") from error
 
     def state(self, name: str, first: DataFrame) -> DataFrame:
-        """See `History`."""
+        """See `StateHistory`."""
         if self.last < 0:
             return first
         plain = StructType([type(each)(f"c{n}", each.dataType) for n, each in enumerate(first.schema)])
@@ -179,7 +213,7 @@ class InAStore:
         return read.toDF(*first.columns)
 
     def keep(self, number: int, after: Mapping[str, DataFrame], rows: pa.Table) -> None:
-        """See `History`."""
+        """See `StateHistory`."""
         hidden = self._folder / f".batch-{uuid.uuid4().hex}"
         hidden.mkdir(0o700)
         for name, frame in after.items():
@@ -196,11 +230,11 @@ class InAStore:
         self.last = number
 
     def written(self) -> None:
-        """See `History`."""
+        """See `StateHistory`."""
         (self._of(self.last) / _WRITTEN).touch()
 
     def check(self) -> None:
-        """See `History`."""
+        """See `StateHistory`."""
         self._store.check_stop()
 
     def _of(self, number: int) -> Path:

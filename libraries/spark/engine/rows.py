@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from libraries.spark.engine.compiler import Compiled, Kept, Read
+from libraries.spark.engine.compiler import BatchView, Compiled, StateView
 from libraries.spark.engine.piped import HANDED
 from libraries.spark.engine.totals import ERROR_BEGIN, ERROR_END
 from libraries.spark.engine.types import EPOCH, declared, listed, quoted
@@ -46,10 +46,10 @@ def rows_of(
     """
     try:
         for view in compiled.views:
-            if isinstance(view, Kept):
+            if isinstance(view, StateView):
                 frame = state(view.name, made.sql(view.first))
             else:
-                frame = _read(view, made) if isinstance(view, Read) else made.sql(view.sql)
+                frame = _read(view, made) if isinstance(view, BatchView) else made.sql(view.sql)
             if view.name in compiled.shared:
                 resources.callback(frame.persist().unpersist)
             frame.createOrReplaceTempView(view.name)
@@ -70,7 +70,7 @@ def private(session: SparkSession) -> SparkSession:
     return made
 
 
-def _read(view: Read, session: SparkSession) -> DataFrame:
+def _read(view: BatchView, session: SparkSession) -> DataFrame:
     """Rows made by Python functions in Spark's tasks."""
     piped, schema = view.piped, view.schema
     columns = listed(f"{quoted(EPOCH)} bigint", declared(schema))

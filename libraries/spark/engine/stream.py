@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from libraries.spark.client.functions import check_types
 from libraries.spark.client.streaming import has_read_all, reporting_end
 from libraries.spark.dataflow.stream_source import Stream
-from libraries.spark.engine.compiler import Compiled, Kept, Streamed, compile_for_spark
-from libraries.spark.engine.history import History, InAStore, OfARun
+from libraries.spark.engine.compiler import Compiled, StateView, Streamed, compile_for_spark
+from libraries.spark.engine.history import InAStore, OfARun, StateHistory
 from libraries.spark.engine.rows import SETTINGS, explained, rows_of
 from libraries.spark.engine.types import EPOCH, quoted
 from libraries.spark.engine.windows import BATCH
@@ -90,7 +90,7 @@ def run_stream(
                 f"the job in {store} has ended: all that was there has been read. For what has come since, name another store"
             )
             return _writers(flow, kept, resources)
-    history: History = kept or OfARun(resources)
+    history: StateHistory = kept or OfARun(resources)
     made = session()
     stream = opened(node, made)
     compiled = compile_for_spark(flow, stream.of)
@@ -117,7 +117,7 @@ class MicroBatches:
     Spark calls it with each, as a function.
     """
 
-    def __init__(self, compiled: Compiled, writers: Writers, history: History) -> None:
+    def __init__(self, compiled: Compiled, writers: Writers, history: StateHistory) -> None:
         self._compiled = compiled
         self._writers = writers
         self._history = history
@@ -186,7 +186,7 @@ class MicroBatches:
         assert self._compiled.streamed is not None
         rows.createOrReplaceTempView(self._compiled.streamed)
         out = rows_of(self._compiled, session, resources, self._history.state)
-        after = {view.name: session.sql(view.after) for view in views if isinstance(view, Kept)}
+        after = {view.name: session.sql(view.after) for view in views if isinstance(view, StateView)}
         self._history.keep(number, after, out)
         self._writers.take(out)
         self._writers.commit()

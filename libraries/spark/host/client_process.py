@@ -75,7 +75,7 @@ class Innocent(SparkLost):
     """Run ended by a kill of Spark on behalf of another run."""
 
 
-class Killed(SparkLost):
+class SparkKilled(SparkLost):
     """Loss of the Spark process with this number, not by a kill from here."""
 
     def __init__(self, text: str, process: int) -> None:
@@ -135,7 +135,7 @@ class ClientProcess:
         if waiting.failure.number < 0 and not self.own_death:
             raise Innocent(waiting.failure.text)
         if waiting.failure.lost:
-            raise Killed(waiting.failure.text, self._number)
+            raise SparkKilled(waiting.failure.text, self._number)
         raise SparkLost(waiting.failure.text)
 
     def forget(self, number: int) -> None:

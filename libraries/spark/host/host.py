@@ -19,7 +19,7 @@ import msgspec
 
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files.small import Written
-from libraries.spark.host.client_process import ClientProcess, Innocent, Killed, NotWanted, Waiting
+from libraries.spark.host.client_process import ClientProcess, Innocent, NotWanted, SparkKilled, Waiting
 from libraries.spark.host.daemon_connection import end_daemons
 from libraries.spark.host.retries import Losses, Tries
 from libraries.spark.protocol import (
@@ -121,7 +121,7 @@ class SparkHost:
             match error:
                 case Innocent():
                     pass
-                case Killed(process=process):
+                case SparkKilled(process=process):
                     tries.lost(process, str(error))
                 case _:
                     tries.failed(str(error))

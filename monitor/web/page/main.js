@@ -14,6 +14,7 @@ import { at_moment, choose, folds, onChoice, state } from "./state.js";
 import { Timeline } from "./timeline.js";
 import { WhatIf } from "./whatif.js";
 import { bytes, clock, count, epochOr, html, lag, policy, seconds, some, wordsOf } from "./words.js";
+import { showWork } from "./work.js";
 
 /**
  * An element of index.html.
@@ -499,6 +500,7 @@ addEventListener("keydown", (event) => {
 
 legend();
 viewed();
+showWork($("stage"), job);
 graph.draw(page);
 graph.only(state.region);
 camera.frame(page.width, page.height);

@@ -3,7 +3,7 @@
 import { ask } from "./live.js";
 import { describe, isBad } from "./panel.js";
 import { choose, state } from "./state.js";
-import { bytes, count, epochOr, html, morph, seconds, some, svg, wordsOf } from "./words.js";
+import { bytes, count, epochOr, html, morph, placeAt, seconds, some, svg, wordsOf } from "./words.js";
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -349,9 +349,9 @@ export class Moments {
   }
 
   workers(one, other) {
-    return one.workers.map((before, worker) => {
-      const after = other.workers[worker];
-      return html("tr", {}, html("td", {}, `worker ${worker}`), html("td", {}, arrow(before[0], after[0])), html("td", {}, arrow(epochOr(before[3]), epochOr(after[3]))), html("td", {}, arrow(count(before[4]), count(after[4]))));
+    return one.workers.map((before, at) => {
+      const after = other.workers[at];
+      return html("tr", {}, html("td", {}, placeAt(at, this.job.workers)), html("td", {}, arrow(before[0], after[0])), html("td", {}, arrow(epochOr(before[3]), epochOr(after[3]))), html("td", {}, arrow(count(before[4]), count(after[4]))));
     });
   }
 

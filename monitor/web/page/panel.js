@@ -2,15 +2,16 @@
 
 import { ask } from "./live.js";
 import { Checkpoints } from "./checkpoints.js";
+import { Errors } from "./errors.js";
 import { Members, membersTable } from "./members.js";
 import { Processes } from "./processes.js";
 import { at_moment, choose, state } from "./state.js";
-import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, seconds, some, wordsOf } from "./words.js";
+import { bound, bytes, clock, count, epochOr, html, linked, moment, morph, placeAt, placeOf, seconds, some, wordsOf } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error", "stuck", "killed", "monitor", "page"]);
 /** @type {{[kind: string]: (event: any) => string}} */
 const KINDS = {
-  failure: (event) => `worker ${event.worker} failed: ${event.reason}`,
+  failure: (event) => `${placeOf(event)} failed: ${event.reason}`,
   failed: (event) => `the job failed: ${event.reason}`,
   error: (event) => event.text,
   began: (event) => `the job begins, with ${some(event.workers, "worker")}`,
@@ -20,11 +21,12 @@ const KINDS = {
   killed: (event) => `the job was killed, some time after ${clock(event.last)}: nothing says why`,
   monitor: (event) => event.text,
   page: (event) => event.text,
-  note: (event) => `worker ${event.worker}: ${event.text}`,
+  note: (event) => `${placeOf(event)}: ${event.text}`,
   round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
   restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
   caught_up: (event) => `all is as far again as before the failure, ${seconds(event.seconds)} after that`,
+  gap: (event) => `${event.output} is incomplete ${event.first === null ? "at the end" : `from epoch ${event.first}`}${event.last === null ? " on" : ` to ${event.last}`}`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
@@ -103,6 +105,7 @@ export class Panel {
     this.members = new Members();
     this.cuts = new Checkpoints(job);
     this.processes = new Processes(job, () => this.show());
+    this.errors = new Errors(() => this.show());
     /** Called when an answer has come. */
     this.answered = () => {};
     this.lost = false;
@@ -164,8 +167,8 @@ export class Panel {
   }
 
   overview() {
-    const rows = this.workers.map(([presence, , failures, newest, rate, busy, age], worker) =>
-      html("tr", {}, html("td", {}, `worker ${worker}`), html("td", {}, this.lost ? "unknown" : presence), html("td", {}, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
+    const rows = this.workers.map(([presence, , failures, newest, rate, busy, age], at) =>
+      html("tr", {}, html("td", {}, placeAt(at, this.job.workers)), html("td", {}, this.lost ? "unknown" : presence), html("td", {}, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
     );
     const bad = this.events.filter(isBad);
     const recent = gathered(this.events);
@@ -185,8 +188,7 @@ export class Panel {
       ...this.cuts.list(this.events),
       this.verdict?.trace ? html("h3", {}, "Traceback") : "",
       this.verdict?.trace ? html("pre", { class: "trace" }, this.verdict.trace) : "",
-      bad.length ? html("h3", {}, "Failures and errors") : "",
-      bad.length ? this.list(bad.slice(-8)) : "",
+      ...this.errors.list(bad, (name) => this.named(name)),
       html("h3", {}, "What happened"),
       recent.length ? this.list(recent.slice(-40)) : html("p", { class: "soft" }, "Nothing yet."),
     ];

@@ -1,6 +1,8 @@
 // Processes of the workers, settings of the job, and orders to it: stop, checkpoint now, restart a worker.
 
+import { stacksTable } from "./flames.js";
 import { ask } from "./live.js";
+import { choose } from "./state.js";
 import { bytes, clock, html, seconds, wordsOf } from "./words.js";
 
 const EVERY_MS = 1000;
@@ -25,6 +27,8 @@ export class Processes {
     /** @type {{what: string, worker: number} | null} */
     this.order = null;
     this.said = "";
+    /** Stacks that were asked for last. @type {StackOf[]} */
+    this.stacks = [];
   }
 
   /** Ask anew, at most once a second: called as long as the overview is shown. */
@@ -41,12 +45,14 @@ export class Processes {
   list() {
     this.fetch();
     const { processes, settings } = this.answer ?? { processes: [], settings: {} };
-    const rows = processes.map((each) => html("tr", { "data-worker": each.worker }, html("td", {}, `worker ${each.worker}`), html("td", {}, `${each.pid}`), html("td", {}, bytes(each.memory)), html("td", {}, seconds(each.cpu)), html("td", { title: `generation ${each.generation}` }, clock(each.began)), html("td", {}, each.host), this.can("restart") ? html("td", {}, this.button("restart", "Restart", each.worker)) : ""));
-    const heads = ["", "process", "memory", "CPU", "since", "host", ...(this.can("restart") ? [""] : [])];
+    const rows = processes.map((each) => html("tr", { "data-worker": each.worker }, html("td", {}, `worker ${each.worker}`), html("td", {}, `${each.pid}`), html("td", {}, bytes(each.memory)), html("td", {}, seconds(each.cpu)), html("td", { title: `generation ${each.generation}` }, clock(each.began)), html("td", {}, each.host), this.can("stacks") ? html("td", {}, html("button", { "data-keep": `stacks ${each.worker}`, "data-act": "stacks", onclick: () => this.look(`worker-${each.worker}`) }, "Stacks")) : "", this.can("restart") ? html("td", {}, this.button("restart", "Restart", each.worker)) : ""));
+    const heads = ["", "process", "memory", "CPU", "since", "host", ...(this.can("stacks") ? [""] : []), ...(this.can("restart") ? [""] : [])];
     const facts = Object.entries(settings).flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]);
     return [
-      rows.length ? html("h3", {}, "Processes") : "",
+      html("h3", {}, "Processes"),
       rows.length ? html("table", { class: "tight processes" }, html("tr", {}, heads.map((text) => html("th", {}, text))), rows) : "",
+      html("div", { class: "chips" }, html("button", { "data-keep": "flames", "data-view": "flames", onclick: () => choose({ view: "flames" }) }, "Flame graph"), html("button", { "data-keep": "output", "data-view": "output", onclick: () => choose({ view: "output" }) }, "Output")),
+      this.stacks.length ? html("div", { id: "stacks", "data-keep": "stacks" }, stacksTable(this.stacks)) : "",
       ...this.orders(),
       facts.length ? html("h3", {}, "Settings") : "",
       facts.length ? html("dl", { class: "facts settings" }, facts) : "",
@@ -59,6 +65,23 @@ export class Processes {
 
   button(what, text, worker = -1) {
     return html("button", { "data-keep": `act ${what} ${worker}`, "data-act": what, onclick: () => this.confirm({ what, worker }) }, text);
+  }
+
+  /**
+   * Ask for the stacks of a process.
+   * @param {string} place
+   */
+  async look(place) {
+    this.order = null;
+    this.said = "";
+    try {
+      this.stacks = (await ask(`api/stacks/${place}`, {})).stacks;
+    } catch (problem) {
+      this.stacks = [];
+      this.said = `There are no stacks: ${wordsOf(problem)}`;
+    }
+    this.changed();
+    document.getElementById("stacks")?.scrollIntoView({ block: "nearest" });
   }
 
   orders() {

@@ -147,7 +147,7 @@ export class Rollbacks {
     return [
       html("div", { class: "head" }, html("h2", {}, `Rollback to generation ${card.generation}`), close),
       html("p", { class: "soft" }, `${clock(card.since)}, ${some(card.rounds, "round")}`),
-      ...card.causes.map((one) => html("div", { class: "because" }, html("b", {}, `worker ${one.worker}`), html("span", {}, `${one.reason}${one.after > 0.0005 ? `, ${seconds(one.after)} later` : ""}`), one.words ? html("div", { class: "soft" }, `its last note: ${one.words}`) : "")),
+      ...card.causes.map((one) => html("div", { class: "because" }, html("b", {}, `worker ${one.worker}`), html("span", {}, `${one.reason}${one.after > 0.0005 ? `, ${seconds(one.after)} later` : ""}`), one.words ? html("div", { class: "soft" }, `its last note: ${one.words}`) : "", ...lastWords(one))),
       ...this.player(card),
       html(
         "div",
@@ -249,6 +249,16 @@ function expected(card, places) {
   ];
   const table = html("table", { class: "tight expected" }, html("tr", {}, ["", "expected", "happened"].map((text) => html("th", {}, text))), rows.map((row) => html("tr", {}, row.map((text) => html("td", {}, text)))));
   return [html("h3", {}, "Expected, and what happened"), table];
+}
+
+/**
+ * What a process wrote last on standard error; of a hung one, its stacks as well.
+ * @param {Rollback["causes"][number]} one
+ */
+function lastWords(one) {
+  const output = html("button", { "data-keep": `output of ${one.worker}`, onclick: () => choose({ view: "output", place: `worker-${one.worker}` }) }, "All its output");
+  if (!one.output) return [html("div", { class: "soft" }, "It wrote nothing on standard error."), output];
+  return [html("div", { class: "soft" }, "its last words on standard error:"), html("pre", { class: "trace words" }, one.output), output];
 }
 
 /** @param {Rollback} card */

@@ -133,6 +133,23 @@ export function some(number, what) {
   return `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 }
 
+/**
+ * The place of a process, in words.
+ * @param {{worker: number, copy?: number}} place
+ */
+export function placeOf({ worker, copy = 0 }) {
+  return copy ? `copy ${copy} of worker ${worker}` : `worker ${worker}`;
+}
+
+/**
+ * The place of a row: those at work come first, by worker, then each further copy.
+ * @param {number} at
+ * @param {number} workers
+ */
+export function placeAt(at, workers) {
+  return placeOf({ worker: at % workers, copy: Math.floor(at / workers) });
+}
+
 /** @type {{[name: string]: [string, string]}} */
 const policies = {
   Ephemeral: ["ephemeral", "E"],
@@ -142,6 +159,7 @@ const policies = {
   Eager: ["eager", "G"],
   Snapshot: ["snapshot", "S"],
   AtLeastOnce: ["again", "A"],
+  Amnesia: ["amnesia", "N"],
   mixed: ["mixed", "·"],
 };
 

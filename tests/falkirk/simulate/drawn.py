@@ -18,7 +18,7 @@ import polars as pl
 from libraries.columns.verbs.columns import Stream
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
-from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from recovery.policy import Amnesia, AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
 from tests.falkirk.simulate.drawn_divisions import Dealt
 from tests.falkirk.simulate.drawn_steps import (
     BY_BATCH,
@@ -117,6 +117,15 @@ def draw_divided(seed: int) -> tuple[Region, ...]:
     raise AssertionError("unreachable")
 
 
+def draw_forgetful(seed: int) -> tuple[Region, ...]:
+    """A program in which some regions lose their state with a worker, among all others."""
+    for attempt in count():
+        regions = _draw(Random(f"forgetful {seed}/{attempt}"), (*POLICIES, *4 * (lambda random: Amnesia(),)))
+        if any(region.policy == Amnesia() for region in regions) and _accepted(regions):
+            return regions
+    raise AssertionError("unreachable")
+
+
 def is_exact(regions: Sequence[Region]) -> bool:
     """True if each output of a program is the same in every run, though not everybody could know that."""
     steps = {kind for region in regions for kind, _ in region.steps}
@@ -152,10 +161,10 @@ def _draw_divided(random: Random) -> tuple[Region, ...]:
     )
 
 
-def _draw(random: Random) -> tuple[Region, ...]:
+def _draw(random: Random, policies: Sequence[Callable[[Random], Policy]] = POLICIES) -> tuple[Region, ...]:
     regions: list[Region] = []
     for at in range(random.randint(2, 5)):
-        policy = random.choice(POLICIES)(random)
+        policy = random.choice(policies)(random)
         fed = at > 0 and not isinstance(policy, AtLeastOnce) and random.random() < 0.8
         inputs = tuple(random.sample(range(at), min(at, random.choice((1, 1, 2, 3))))) if fed else ()
         kinds = list(STATELESS)

@@ -18,6 +18,7 @@ from monitor.coordination.records import KeptDecision, KeptFinished, KeptWaterma
 from recovery.checkpoint.published import PublishedBounds
 from recovery.layout import Layout
 from recovery.metadata import NEVER
+from recovery.place import Place
 from recovery.protocol import Completed, Cut, Decision, Drain, Drained, InMemory, Watermarks
 from tests.falkirk.simulate.programs import PROGRAMS
 from tests.recovery.jobs import job
@@ -111,10 +112,10 @@ class TestTheTalkWithAProcess:
     @staticmethod
     def checks() -> tuple[Checks, Process]:
         """Of a process that has said that epochs before 4 are complete."""
-        process = Process(0, 1)
+        process = Process(Place(0), 1)
         checks = Checks()
         closed = checks._closed[process.owner] = closed_of(layout("a chain, b chain", "a>b", 1), {})
-        closed.heard(Completed(0, 0, ((4,),)))
+        closed.heard(Completed(Place(0), 0, ((4,),)))
         return checks, process
 
     def test_each_number_is_heard_once(self) -> None:
@@ -122,19 +123,19 @@ class TestTheTalkWithAProcess:
         checks.heard(process, decision(1, (2,), (2,)))
         with pytest.raises(Violation, match="hears decision 1 after 1"):
             checks.heard(process, decision(1, (2,), (2,)))
-        checks.heard(process, Drain(2, (0,)))
+        checks.heard(process, Drain(2, (Place(0),)))
         with pytest.raises(Violation, match="hears of round 2 after round 2"):
-            checks.heard(process, Drain(2, (0,)))
+            checks.heard(process, Drain(2, (Place(0),)))
         checks.heard(process, decision(2, None, (2,)))
 
     def test_only_memory_is_drained_and_only_a_store_catches_up(self) -> None:
         checks, process = self.checks()
         with pytest.raises(Violation, match="has no memory"):
-            checks.heard(process, Drain(1, (0,)))
+            checks.heard(process, Drain(1, (Place(0),)))
         checks.heard(process, Decision(1, (((2,), (2,)),), (), (), catch_up=True))
         checks.heard(process, decision(1, (2,), (2,)))
         with pytest.raises(Violation, match="has no memory"):
-            checks.heard(process, Drain(2, (1,)))
+            checks.heard(process, Drain(2, (Place(1),)))
         with pytest.raises(Violation, match="has memory"):
             checks.heard(process, Decision(2, (((2,), (2,)),), (), (), catch_up=True))
 
@@ -148,22 +149,22 @@ class TestTheTalkWithAProcess:
     def test_who_has_drained_is_not_given_up_for_that(self) -> None:
         checks, process = self.checks()
         late = "it did not drain its links in time"
-        checks.asked(process, Drain(2, (0,)))
+        checks.asked(process, Drain(2, (Place(0),)))
         checks.given_up(process, late)
-        checks.answered(process, Drained(0, 2, ()))
+        checks.answered(process, Drained(Place(0), 2, ()))
         checks.given_up(process, "nothing was heard of it")
         with pytest.raises(Violation, match="has drained its links in round 2"):
             checks.given_up(process, late)
 
     def test_what_was_lost_with_a_monitor_was_not_heard(self) -> None:
         world = job("tight", 1)
-        process = world._processes[0]
+        process = world._processes[Place(0)]
         assert process is not None
         assert process.recovery is not None
         agent = process.recovery.agent
         lost = (
             Decision(agent.round + 1, ((None,) * len(agent.layout.processors),), (), ()),
-            Drain(agent.round + 2, (0,)),
+            Drain(agent.round + 2, (Place(0),)),
         )
         for _ in range(2):
             for message in lost:  # delivered, and not taken
@@ -172,7 +173,7 @@ class TestTheTalkWithAProcess:
 
     def test_a_cut_is_at_what_is_complete(self) -> None:
         world = job("tight", 1)
-        process = world._processes[0]
+        process = world._processes[Place(0)]
         assert process is not None
         assert process.recovery is not None
         generation = process.recovery.agent.worker.generation
@@ -198,13 +199,13 @@ class TestWhatIsComplete:
 
     def test_what_was_said_to_be_complete_stays_so_for_what_stays_as_it_is(self) -> None:
         closed = self.closed({3: [[None, (2, 0)]], 4: [[(1,), None]]})
-        closed.heard(Completed(0, 0, ((4,),)))
+        closed.heard(Completed(Place(0), 0, ((4,),)))
         assert (closed.said(0, (3,)), closed.said(0, (4,)), closed.said(1, (3, 9))) == (True, False, True)
         closed.at(3)
         assert (closed.said(0, (3,)), closed.said(1, (2, 0)), closed.said(1, (1, 9))) == (True, False, True)
-        closed.heard(Completed(0, 0, ((9,),)))  # of an earlier generation
+        closed.heard(Completed(Place(0), 0, ((9,),)))  # of an earlier generation
         held = [InMemory(upto, upto, (), ()) for upto in ((6,), (5, 0))]
-        closed.heard(Drained(0, 4, tuple(held)))
+        closed.heard(Drained(Place(0), 4, tuple(held)))
         assert (closed.said(0, (5,)), closed.said(1, (4, 9))) == (True, True)
         closed.at(4)
         assert (closed.said(0, (0,)), closed.said(0, (1,)), closed.said(1, (4, 9))) == (True, False, True)
@@ -378,7 +379,7 @@ class TestBrokenJobs:
             world.step()
         newest = world.disk.names("worker-000/segment")[-1]
         assert newest
-        process = world._processes[0]
+        process = world._processes[Place(0)]
         assert process is not None
         for name in world.disk.names("worker-000/segment")[1:]:
             world.disk.delete(name)

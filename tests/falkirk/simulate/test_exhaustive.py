@@ -15,6 +15,7 @@ from falkirk.simulate.process import Process
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
 from libraries.columns.verbs.dataflow import Dataflow
+from recovery.place import Place
 from recovery.policy import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.data.messages import Frame
 from timely.io import Iterable, Memory
@@ -131,7 +132,7 @@ def met_by_death(world: World, who: int, passed: Counter[int]) -> object:
     """All that is there after the death of `who`, or that decides what comes of it, but for the clock: by content."""
     monitor = world._monitor
     at = None if monitor is None else monitor.owner
-    process = None if who == MONITOR else world._processes[who]
+    process = None if who == MONITOR else world._processes[Place(who)]
     owner = at if who == MONITOR else None if process is None else process.owner
     folder = "monitor/" if who == MONITOR else f"worker-{who:03d}/"
     begun = [each.name for each in world.disk._waiting.values() if each.writer == owner and not each.applied]

@@ -22,6 +22,7 @@ from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination.records import KeptWatermarks
 from recovery.agent.agent import Agent
 from recovery.metadata import Bound, Xi
+from recovery.place import Place
 from recovery.policy import Lazy
 from recovery.protocol import Watermarks
 from recovery.store.segments import segment_name
@@ -124,7 +125,7 @@ def steps(world: World, processor: str) -> Iterator[tuple[Agent, int]]:
     world._small = 256  # bytes of segments that are joined with others: they are deleted the sooner
     while not world.finished:
         world.step()
-        process = world._processes[0]
+        process = world._processes[Place(0)]
         if process is not None and process.recovery is not None:
             agent = process.recovery.agent
             yield agent, next(p for p, info in enumerate(agent.layout.processors) if info.name == processor)

@@ -162,8 +162,8 @@ class TroubledWorld(World):
             self.met["an end without a monitor"] += 1
             if self.finished:  # what comes then does not matter
                 late = [Heard(joined, joined.incarnation) for joined in self._joins.values()]
-                gone = Lost(Place(0), monitor.coordinator.workers[0].incarnation, "it has ended")
-                monitor.step(self.now, ProgramFailed(0, "a function has failed at last"), gone, *late)
+                gone = Lost(Place(0), monitor.coordinator.workers[Place(0)].incarnation, "it has ended")
+                monitor.step(self.now, ProgramFailed(Place(0), "a function has failed at last"), gone, *late)
             self._kill_monitor(0.0)
             return
         if monitor.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
@@ -174,7 +174,7 @@ class TroubledWorld(World):
             layout = monitor.coordinator.layout
             processors = len(layout.processors)
             failed = [(self._chance.randrange(processors), self._chance.randrange(self.workers)) for _ in range(2)]
-            self._send(0, AskCost(-1, (), ()))  # one that no worker can answer
+            self._send(Place(0), AskCost(-1, (), ()))  # one that no worker can answer
             self._tell(Asked(self.steps, tuple(failed)))
         if monitor.coordinator.phase is not JobPhase.DECIDING:
             self._decides = False
@@ -183,14 +183,14 @@ class TroubledWorld(World):
             self._lose_undecided(monitor)
         if self._monitor is monitor and self._happens("an error", self._breaks):
             self._refused = True
-            self._tell(ProgramFailed(0, "a function has failed"))
+            self._tell(ProgramFailed(Place(0), "a function has failed"))
 
     def _lose_undecided(self, monitor: SimulatedMonitor) -> None:
         """A worker dies while the decision is on its way to the journal; its successor may join before it is there.
 
         Or the monitor does: the decision may count, and nobody have heard of it.
         """
-        there = [process for process in self._processes if process is not None and process.session is not None]
+        there = [process for process in self._processes.values() if process is not None and process.session is not None]
         if there and self._happens("a loss before the decision is durable", self._undecided):
             if self._chance.random() < 0.3:
                 self._kill_monitor(0.0)
@@ -206,11 +206,11 @@ class TroubledWorld(World):
         rate = self._nonsense if isinstance(message, Completed) else 4 * self._nonsense  # of these there are many
         wrong = self._nonsense_for(message) if self._chance.random() < rate else None
         if wrong is not None and self._happens("nonsense", 1.0):
-            if wrong.worker == process.worker:
+            if wrong.place == process.place:
                 process.to_monitor.popleft()
                 self._liars.add(process.incarnation)
             self._tell(Heard(wrong, process.incarnation))
-            if wrong.worker == process.worker or self._monitor is None:
+            if wrong.place == process.place or self._monitor is None:
                 return
         super()._tell_monitor(process)
         if isinstance(message, Join):
@@ -226,7 +226,7 @@ class TroubledWorld(World):
         """A message that cannot be true, in place of this one; or beside it, where it names a worker that there is not."""
         choose = self._chance.choice
         if self._chance.random() < 0.1:
-            return Completed(self.workers, 0, ())
+            return Completed(Place(self.workers), 0, ())
         match message:
             case Completed(upto=upto):
                 return replace(message, upto=choose((upto[:-1], tuple((0, *bound) for bound in upto))))
@@ -298,9 +298,9 @@ class TroubledWorld(World):
                 self._late.remove(late)
                 process.heard.append(late[1])
 
-    def _send(self, worker: int, message: ToWorker) -> None:
-        if worker < self.workers:
-            super()._send(worker, message)
+    def _send(self, place: Place, message: ToWorker) -> None:
+        if place in self._processes:
+            super()._send(place, message)
 
     def _turn(self, process: Process) -> None:
         if process.recovery is not None and process.connected and self._monitor is not None:
@@ -320,11 +320,11 @@ class TroubledWorld(World):
             backpressure = process.recovery.agent.backpressure  # little may wait for a monitor that is away
             backpressure._patience, backpressure._most = 0.05, 200
 
-    def _fence(self, worker: int, incarnation: int, reason: str) -> None:
-        process = self._processes[worker]
+    def _fence(self, place: Place, incarnation: int, reason: str) -> None:
+        process = self._processes[place]
         if process is not None and process.incarnation in self._liars:
             reason = reason.replace("cannot be: ", "was nonsense: ")  # it is given up for good reason
-        super()._fence(worker, incarnation, reason)
+        super()._fence(place, incarnation, reason)
 
     def _start_monitor(self) -> None:
         """Somebody may start it with another program."""
@@ -342,12 +342,15 @@ class TroubledWorld(World):
     def _kill(self, process: Process, how: str) -> None:
         """Its successor may be there before anybody has noticed that it is gone."""
         if process.zombie_until is None and self._happens("a loss that is not noticed", self._unnoticed):
-            self.note(how, worker=process.worker, incarnation=process.incarnation)
+            self.note(how, **process.place.fields, incarnation=process.incarnation)
             self._bury(process)
-            self._starts.append((self.now, process.worker))
+            self._starts.append((self.now, process.place))
             return
         super()._kill(process, how)
         monitor, joined = self._monitor, self._joins.get(process.incarnation)
         if monitor is not None and joined is not None and self._happens("told twice", self._twice):
-            late = Heard(joined, process.incarnation), Heard(Completed(process.worker, 0, ()), process.incarnation)
-            self._tell(Lost(Place(process.worker), process.incarnation, how), *late)
+            late = (
+                Heard(joined, process.incarnation),
+                Heard(Completed(process.place, 0, ()), process.incarnation),
+            )
+            self._tell(Lost(process.place, process.incarnation, how), *late)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from libraries.spark.files.attempts import claim_attempt
+from libraries.spark.dataflow.runner import claim_attempt
 from libraries.spark.files.parquet import sweep_inputs
 from libraries.spark.files.sweeping import Sweep
 from timely.time import INF

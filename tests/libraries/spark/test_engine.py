@@ -28,8 +28,8 @@ from libraries import spark as falkirk_spark
 from libraries.connect.files.sink import FileWriter
 from libraries.spark import Stream, stop
 from libraries.spark.cluster.session import driver
+from libraries.spark.engine.expressions import query_of
 from libraries.spark.engine.history import InAStore
-from libraries.spark.engine.queries import query_of
 from libraries.spark.engine.refused import Refused
 from libraries.spark.engine.rows import private
 from libraries.spark.engine.types import EPOCH, arrow_schema

@@ -17,8 +17,7 @@ from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
 from libraries.columns.verbs.dataflow import Dataflow
-from libraries.spark.dataflow.fusing import Reading
-from libraries.spark.dataflow.passing import HandOn
+from libraries.spark.dataflow.fusing import HandOn, RegionReading
 from libraries.spark.files.pinned_file import PinnedFile
 from libraries.spark.host.host import SparkHost, host_of
 from recovery.policy import Batch
@@ -37,7 +36,7 @@ PARTS = [pl.DataFrame({"k": range(number, number + 20), "v": range(20)}) for num
 
 def fused(flow: Dataflow) -> set[str]:
     """The regions whose step another one does."""
-    steps = [node.factory.step for node in flow.graph.nodes if isinstance(node.factory, Reading)]
+    steps = [node.factory.step for node in flow.graph.nodes if isinstance(node.factory, RegionReading)]
     for step in steps:
         handing_on = isinstance(next(n for n in flow.graph.nodes if n.name == step.name).factory(), HandOn)
         assert handing_on == (step.fused_with() is not None)

@@ -10,11 +10,11 @@ import pytest
 
 import falkirk
 from libraries import spark
-from libraries.spark.daemon.output import LINES_AT_ONCE, Output
+from libraries.spark.daemon.output import LINES_AT_ONCE, ProcessOutput
 
 
 def test_lines_are_shown_whole_and_once_without_what_java_says_of_itself() -> None:
-    printed = Output()
+    printed = ProcessOutput()
     printed.add(b"one\ntw")
     assert printed.take() == "one"
     printed.add("o Ω\nWARNING: sun.misc.Unsafe::allocateMemory\nERROR bad\n\tat a.b.C\n\t... 12 more\n\n".encode())
@@ -24,7 +24,7 @@ def test_lines_are_shown_whole_and_once_without_what_java_says_of_itself() -> No
 
 
 def test_however_much_is_printed_little_is_shown_and_kept() -> None:
-    printed = Output()
+    printed = ProcessOutput()
     for number in range(100_000):
         printed.add(b"%d\n" % number)
     lines = printed.take().splitlines()

@@ -33,6 +33,7 @@ from libraries.spark.dataflow.skipped_runs import SkippedRuns
 from libraries.spark.files import manifest
 from libraries.spark.files import parquet as files
 from libraries.spark.files.manifest import Calendar, Manifest, ManifestEntry
+from recovery.place import Place
 from recovery.policy import Batch, Lazy
 from runtime.program import Program
 from runtime.run import run
@@ -173,7 +174,7 @@ def spared_behind(victim: int, upto: int, seed: int = 5, **arguments: Any) -> in
     world = World(lambda: program(SOME[:16], runner, **arguments), 2, seed, ())
     while durable_upto(world) <= upto:
         world.step()
-    process = world._processes[victim]
+    process = world._processes[Place(victim)]
     assert process is not None
     world._kill(process, "killed")
     given, right = given_by(world), expected(SOME[:16], 1, arguments["over"])
@@ -284,7 +285,7 @@ def test_runs_that_wait_until_the_files_of_a_table_are_listed_have_their_rows(
 def durable_upto(world: World) -> int:
     """Up to where compute was safe when its worker last heard: the state that it is told of, on any living process."""
     found = 0
-    for process in world._processes:
+    for process in world._processes.values():
         if process is None or process.session is None or process.recovery is None:
             continue
         session = process.session
@@ -565,7 +566,7 @@ def test_run_that_a_period_has_left_out_is_made_up_for_whatever_fails(
         world = World(lambda runner=runner: program(batches, runner, every=3600.0, over=over), 2, seed)  # type: ignore[misc]
         while durable_upto(world) <= last and not world.finished:
             world.step()
-        if (process := world._processes[home(2)]) is not None and not world.finished:
+        if (process := world._processes[Place(home(2))]) is not None and not world.finished:
             world._kill(process, "killed")  # when nobody will ever be sent what it was to run
             killed += 1
         given = given_by(world)

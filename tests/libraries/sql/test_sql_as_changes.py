@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libraries.columns.operators.joins.equi import CHANGE
+from libraries.columns.operators.joins.joining import CHANGE
 from libraries.columns.verbs.changes import Changes
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql

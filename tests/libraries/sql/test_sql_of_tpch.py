@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from libraries.columns.operators.joins.equi import CHANGE
+from libraries.columns.operators.joins.joining import CHANGE
 from libraries.columns.verbs.changes import Changes
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.sql.query import sql

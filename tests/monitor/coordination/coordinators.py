@@ -11,6 +11,7 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.coordination.workers import JobPhase
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, image, nothing
+from recovery.place import Place
 from recovery.protocol import Completed, Drained, Durable, InMemory, Join, Released, Restored
 from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.recovery.layouts import layout
@@ -24,7 +25,8 @@ def settings(**values: object) -> Settings:
 
 
 def join(worker: int, incarnation: int = 1, generation: int = 0, alive: bool = False, **values: object) -> Join:
-    return Join(worker, incarnation, generation, alive, **{"layout": PLAN, "durable": (), **values})  # type: ignore[arg-type]
+    more = {"layout": PLAN, "durable": (), **values}
+    return Join(Place(worker), incarnation, generation, alive, **more)  # type: ignore[arg-type]
 
 
 def xis(epoch: int) -> tuple[Xi, ...]:
@@ -70,7 +72,7 @@ def running(saved: SavedJob | None = None, plan: Layout = PLAN, **values: object
     while coordinator.phase is not JobPhase.RESTORING:
         write(coordinator)
     for worker in range(plan.workers):
-        coordinator.hear(Restored(worker, coordinator.generation), 0.0)
+        coordinator.hear(Restored(Place(worker), coordinator.generation), 0.0)
     assert coordinator.phase is JobPhase.RUNNING
     coordinator.take()
     return coordinator
@@ -102,7 +104,7 @@ def respawned(coordinator: DrivenCoordinator, incarnation: int, at: float = 1.0)
     """Worker 0 dies; its next process joins, and worker 1 drains its links."""
     coordinator.lost(0, incarnation - 1, at, "killed")
     coordinator.hear(join(0, incarnation, coordinator.generation), at)
-    coordinator.hear(Drained(1, coordinator.round, memory()), at)
+    coordinator.hear(Drained(Place(1), coordinator.round, memory()), at)
 
 
 def life(coordinator: DrivenCoordinator) -> None:
@@ -111,27 +113,27 @@ def life(coordinator: DrivenCoordinator) -> None:
         coordinator.hear(join(worker), 0.0)
     write_all(coordinator)
     for worker in range(2):
-        coordinator.hear(Restored(worker, 1), 0.5)
+        coordinator.hear(Restored(Place(worker), 1), 0.5)
     for worker in range(2):
-        coordinator.hear(Completed(worker, 1, ((3,),)), 1.0)
+        coordinator.hear(Completed(Place(worker), 1, ((3,),)), 1.0)
     for worker in range(2):
-        coordinator.hear(Durable(worker, 1, 0, (3,), xis(3)), 1.5)
+        coordinator.hear(Durable(Place(worker), 1, 0, (3,), xis(3)), 1.5)
     write_all(coordinator)
     for worker in range(2):
-        coordinator.hear(Completed(worker, 1, ((5,),)), 2.0)
-    coordinator.hear(Durable(0, 1, 0, (5,), xis(5)), 2.5)
+        coordinator.hear(Completed(Place(worker), 1, ((5,),)), 2.0)
+    coordinator.hear(Durable(Place(0), 1, 0, (5,), xis(5)), 2.5)
     coordinator.lost(0, 1, 3.0, "killed")
     coordinator.hear(join(0, 2, 1, durable=(*xis(3), *xis(5))), 3.5)
-    coordinator.hear(Drained(1, coordinator.round, memory(5)), 3.5)
+    coordinator.hear(Drained(Place(1), coordinator.round, memory(5)), 3.5)
     write_all(coordinator)
     for worker in (1, 0):
-        coordinator.hear(Restored(worker, 2), 4.0)
+        coordinator.hear(Restored(Place(worker), 2), 4.0)
     for worker in range(2):
-        coordinator.hear(Completed(worker, 2, ((NEVER,),)), 4.5)
+        coordinator.hear(Completed(Place(worker), 2, ((NEVER,),)), 4.5)
     for worker in range(2):
-        coordinator.hear(Durable(worker, 2, 0, (NEVER,), xis(NEVER)), 5.0)
+        coordinator.hear(Durable(Place(worker), 2, 0, (NEVER,), xis(NEVER)), 5.0)
     write_all(coordinator)
     for worker in range(2):
-        coordinator.hear(Released(worker), 5.5)
+        coordinator.hear(Released(Place(worker)), 5.5)
     write_all(coordinator)
     assert coordinator.phase is JobPhase.OVER

@@ -38,7 +38,7 @@ class DrivenCoordinator(Coordinator):
         self.happens(Lost(Place(worker), incarnation, reason), now)
 
     def broke(self, worker: int, text: str, now: float) -> None:
-        self.happens(ProgramFailed(worker, text), now)
+        self.happens(ProgramFailed(Place(worker), text), now)
 
     def tick(self, now: float) -> None:
         self.happens(Ticked(), now)

@@ -20,7 +20,7 @@ from monitor.coordination.supervision import Fence, Lost, Respawn
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
 from recovery.fixed_point.solve import LIVE
 from recovery.metadata import NEVER
-from recovery.place import Place
+from recovery.place import Place, places
 from recovery.protocol import (
     Completed,
     Decision,
@@ -46,7 +46,12 @@ CUT = "after a decision F*' = {f' ⊆ f(p)}: what lies outside belongs to a hist
 def of_earlier_generations() -> Any:
     """In the third generation, messages of the first arrive that were long under way."""
     coordinator = running()
-    late = [Completed(0, 1, ((9,),)), Durable(1, 1, 0, (3,), xis(3)), Restored(1, 1), Drained(1, 1, memory())]
+    late = [
+        Completed(Place(0), 1, ((9,),)),
+        Durable(Place(1), 1, 0, (3,), xis(3)),
+        Restored(Place(1), 1),
+        Drained(Place(1), 1, memory()),
+    ]
     found: list[Any] = []
     respawned(coordinator, 2)
     write(coordinator)
@@ -54,7 +59,7 @@ def of_earlier_generations() -> Any:
         coordinator.hear(message, 1.0)
     found += [status.restored for status in coordinator.workers]
     for worker in range(2):
-        coordinator.hear(Restored(worker, 2), 1.0)
+        coordinator.hear(Restored(Place(worker), 2), 1.0)
     coordinator.lost(0, 2, 1.0, "killed")
     for message in late:
         coordinator.hear(message, 1.0)
@@ -84,21 +89,21 @@ def released_before() -> Any:
     """A worker said that it is done for good, then the other failed; only what is said after the round counts."""
     coordinator = running()
     for worker in range(2):
-        coordinator.hear(Completed(worker, 1, ((NEVER,),)), 1.0)
-        coordinator.hear(Durable(worker, 1, 0, (NEVER,), xis(NEVER)), 1.0)
+        coordinator.hear(Completed(Place(worker), 1, ((NEVER,),)), 1.0)
+        coordinator.hear(Durable(Place(worker), 1, 0, (NEVER,), xis(NEVER)), 1.0)
     write(coordinator)
-    coordinator.hear(Released(1), 1.0)
+    coordinator.hear(Released(Place(1)), 1.0)
     coordinator.lost(0, 1, 1.0, "killed")
-    coordinator.hear(Released(1), 1.0)
+    coordinator.hear(Released(Place(1)), 1.0)
     coordinator.hear(join(0, 2, 1, durable=xis(NEVER)), 1.0)
-    coordinator.hear(Drained(1, 2, memory(NEVER)), 1.0)
+    coordinator.hear(Drained(Place(1), 2, memory(NEVER)), 1.0)
     write(coordinator)
-    coordinator.hear(Released(1), 1.0)
+    coordinator.hear(Released(Place(1)), 1.0)
     for worker in range(2):
-        coordinator.hear(Restored(worker, 2), 1.0)
-    coordinator.hear(Released(0), 1.0)
+        coordinator.hear(Restored(Place(worker), 2), 1.0)
+    coordinator.hear(Released(Place(0)), 1.0)
     early = coordinator.phase
-    coordinator.hear(Released(1), 1.0)
+    coordinator.hear(Released(Place(1)), 1.0)
     return early, coordinator.phase
 
 
@@ -118,30 +123,30 @@ def of_earlier_incarnations() -> Any:
     respawned(coordinator, 2)
     write(coordinator)
     for worker in range(2):
-        coordinator.hear(Restored(worker, 2), 1.0, 2 - worker)
+        coordinator.hear(Restored(Place(worker), 2), 1.0, 2 - worker)
     coordinator.take()
-    coordinator.hear(Completed(0, 2, ((3,),)), 1.0, 1)
+    coordinator.hear(Completed(Place(0), 2, ((3,),)), 1.0, 1)
     coordinator.lost(0, 1, 1.0, "killed")
     coordinator.hear(join(0, 1, 2), 1.0)
-    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.workers[0].presence))
+    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.workers[Place(0)].presence))
     coordinator.lost(0, 2, 2.0, "killed")
     coordinator.take()
-    coordinator.hear(Completed(0, 2, ((3,),)), 2.0, 2)
+    coordinator.hear(Completed(Place(0), 2, ((3,),)), 2.0, 2)
     coordinator.hear(join(0, 2, 2), 2.0)
-    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.workers[0].presence))
-    found.append((coordinator.phase, coordinator.workers[0].presence, coordinator.workers[0].failures))
+    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.workers[Place(0)].presence))
+    found.append((coordinator.phase, coordinator.workers[Place(0)].presence, coordinator.workers[Place(0)].failures))
     coordinator.lost(0, 2, 2.0, "killed")
-    found.append((coordinator.phase, coordinator.workers[0].presence, coordinator.workers[0].failures))
+    found.append((coordinator.phase, coordinator.workers[Place(0)].presence, coordinator.workers[Place(0)].failures))
     coordinator.hear(join(0, 4, 2, True), 2.0)
     fences = [effect.incarnation for effect in coordinator.take() if isinstance(effect, Fence)]
-    return found, fences, coordinator.workers[0].presence
+    return found, fences, coordinator.workers[Place(0)].presence
 
 
 INCARNATIONS = "writes and words of fenced incarnations are refused"
 for _name, _change in {
     "said by an old incarnation": Change(WorkerStatus, "counts", "incarnation in (None, self.incarnation)", GONE),
     "said by who was given up": Change(WorkerStatus, "counts", "self.presence is Presence.ALIVE", GONE),
-    "an old incarnation is lost": Change(Coordinator, "_on_lost", "self.workers[worker].has_lost(...)", GONE),
+    "an old incarnation is lost": Change(Coordinator, "_on_lost", "self.workers[place].has_lost(...)", GONE),
     "an old incarnation joins": Change(Coordinator, "_on_join", "status.has_lost(...)", "False"),
     "an old incarnation": Change(WorkerStatus, "has_lost", "incarnation < self.incarnation", GONE),
     "who was given up": Change(
@@ -174,8 +179,10 @@ def replaced() -> Any:
     coordinator = running()
     coordinator.hear(join(0, 2, 1), 1.0)
     effects = coordinator.take()
-    pauses = [effect.worker for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Drain)]
-    return coordinator.workers[0].presence, pauses, any(isinstance(effect, Respawn) for effect in effects)
+    pauses = [
+        effect.place.worker for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Drain)
+    ]
+    return coordinator.workers[Place(0)].presence, pauses, any(isinstance(effect, Respawn) for effect in effects)
 
 
 rule(
@@ -195,7 +202,7 @@ rule(
 def behind_a_decision() -> Any:
     """A new monitor finds a living worker that has not heard of the last decision, with checkpoints that it made void."""
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (((3,), (3,)), GROUND), ()))
-    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=places(2)))
     coordinator.hear(join(0, 1, 2, True, durable=(*xis(3), *xis(5)), paused=True), 0.0)
     return [[option[0][0] for option in chain] for chain in coordinator.options.chains[::2]]
 
@@ -237,7 +244,7 @@ for _name, _change in {
 
 
 def rescaled() -> Any:
-    join = Join(0, 1, 0, False, layout(*LINE, 2), ())
+    join = Join(Place(0), 1, 0, False, layout(*LINE, 2), ())
     return "start all with the same number" in str(monitor.coordination.handshake.refusal(join, layout(*LINE, 3), None))
 
 
@@ -254,8 +261,8 @@ def behind() -> Any:
     """A new monitor finds a living worker that has not heard of the last decision."""
     plan = layout(*LINE, 1)
     kept = KeptDecision(5, 3, ((LIVE,) * 4,), ())
-    coordinator = DrivenCoordinator(plan, SavedJob(plan, None, kept), Settings(awaited=(0,)))
-    coordinator.hear(Join(0, 1, 3, True, plan, ()), 0.1)
+    coordinator = DrivenCoordinator(plan, SavedJob(plan, None, kept), Settings(awaited=places(1)))
+    coordinator.hear(Join(Place(0), 1, 3, True, plan, ()), 0.1)
     sent = [effect.message for effect in coordinator.take() if isinstance(effect, Send)]
     return [(message.generation, message.catch_up) for message in sent if isinstance(message, Decision)]
 
@@ -285,7 +292,7 @@ def missed() -> Any:
     late(coordinator, 50.0)  # the first process joins
     coordinator = running(**limits)
     coordinator.lost(0, 1, 1.0, "killed")
-    coordinator.hear(Drained(1, 2, memory()), 1.0)
+    coordinator.hear(Drained(Place(1), 2, memory()), 1.0)
     late(coordinator, 50.0)  # a process that takes the place of another one joins
     coordinator = running(**limits)
     coordinator.lost(0, 1, 1.0, "killed")
@@ -296,7 +303,7 @@ def missed() -> Any:
     write(coordinator)
     late(coordinator, 70.0)  # all restore
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
-    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0], **limits), 1.0)
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=places(1), **limits), 1.0)
     coordinator.hear(join(0, 1, 2), 31.0)
     coordinator.hear(join(1, 1, 4), 31.0)
     late(coordinator, 80.0)  # who is behind notes the decision
@@ -331,7 +338,7 @@ def in_time() -> Any:
     coordinator = running(**limits)
     coordinator.lost(0, 1, 1.0, "killed")
     coordinator.hear(join(0, 2, 1), 5.5)
-    coordinator.hear(Drained(1, 2, memory()), 5.5)
+    coordinator.hear(Drained(Place(1), 2, memory()), 5.5)
     coordinator.take()
     coordinator.tick(50.0)
     waiting = [effect for effect in coordinator.take() if isinstance(effect, Fence)]
@@ -353,11 +360,11 @@ def too_early() -> Any:
     coordinator = running()
     respawned(coordinator, 2)
     write(coordinator)
-    coordinator.hear(Restored(1, 2), 1.0)
+    coordinator.hear(Restored(Place(1), 2), 1.0)
     for worker in range(2):
-        coordinator.hear(Durable(worker, 2, 0, (3,), xis(3)), 1.0)
+        coordinator.hear(Durable(Place(worker), 2, 0, (3,), xis(3)), 1.0)
     early = coordinator.options.watermarks
-    coordinator.hear(Restored(0, 2), 1.0)
+    coordinator.hear(Restored(Place(0), 2), 1.0)
     return early, coordinator.options.watermarks
 
 
@@ -374,7 +381,7 @@ def of_a_new_monitor() -> Any:
     """Workers go on under a new monitor, which tells all of W, for it cannot know what they have heard."""
     low = ((3,), (3,))
     saved = SavedJob(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
-    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=places(2)))
     write(coordinator)
     for worker in range(2):
         coordinator.hear(join(worker, 3, 4, True, durable=xis(3)), 0.0)

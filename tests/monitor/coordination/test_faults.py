@@ -27,6 +27,7 @@ from monitor.coordination.options import Options
 from monitor.coordination.records import KeptDecision, SavedJob
 from monitor.coordination.workers import JobPhase
 from recovery.layout import Layout
+from recovery.place import Place
 from recovery.policy import Lazy
 from tests.falkirk.simulate.troubled import stall
 from tests.support.profile import tries
@@ -143,7 +144,8 @@ def test_who_is_done_says_so_once_to_a_new_monitor(workers: int, deaths: int) ->
     world = job("firewall", workers, 2)
     for _ in range(deaths):
         while not all(
-            process is not None and process.session is not None and process.session.done for process in world._processes
+            process is not None and process.session is not None and process.session.done
+            for process in world._processes.values()
         ):
             world.step()
         world._kill_monitor(0.0)
@@ -184,7 +186,7 @@ def slowly_decided(name: str) -> World:
     world = job(name, 2, 1, faults(FIRST, "kill 1"))
     while world.steps < FIRST or (phase(world) is not JobPhase.DECIDING and world.steps < 10 * FIRST):
         world.step()
-    survivor = world._processes[0]
+    survivor = world._processes[Place(0)]
     if world._monitor is not None and survivor is not None:
         stall(world.disk, world._monitor.owner, 2.0)
         world._kill(survivor, "killed")

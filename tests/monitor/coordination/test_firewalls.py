@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from monitor.coordination.options import Options
 from recovery.metadata import Bound, at_epoch
+from recovery.place import Place
 from recovery.protocol import Completed, Drained, Durable
 from tests.monitor.coordination.coordinators import checkpoint, join, memory, running, write_all
 from tests.monitor.coordination.driven import DrivenCoordinator
@@ -15,16 +16,16 @@ def after_failure(processors: str, edges: str, epochs: int, cut: bool) -> tuple[
     plan = layout(processors, edges)
     coordinator = running(plan=plan)
     for worker in range(2):
-        coordinator.hear(Completed(worker, 1, ((epochs,),) * len(plan.groups)), 1.0)
+        coordinator.hear(Completed(Place(worker), 1, ((epochs,),) * len(plan.groups)), 1.0)
     cuts = [(group, (epochs,)) for group in range(len(plan.groups)) if cut]
     for worker in range(2):
         for group, at in cuts:
-            coordinator.hear(Durable(worker, 1, group, at, checkpoint(plan, group, at)), 1.0)
+            coordinator.hear(Durable(Place(worker), 1, group, at, checkpoint(plan, group, at)), 1.0)
     write_all(coordinator)
     coordinator.lost(0, 1, 2.0, "killed")
     saved = tuple(xi for group, at in cuts for xi in checkpoint(plan, group, at))
     coordinator.hear(join(0, 2, 1, layout=plan, durable=saved), 2.0)
-    coordinator.hear(Drained(1, 2, memory(epochs, plan)), 2.0)
+    coordinator.hear(Drained(Place(1), 2, memory(epochs, plan)), 2.0)
     write_all(coordinator)
     assert coordinator.decision is not None
     assert coordinator.decision.failed == (0,)

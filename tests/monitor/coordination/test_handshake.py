@@ -7,6 +7,7 @@ import msgspec
 from monitor.coordination.handshake import another_program, layout_changes, refusal
 from monitor.coordination.records import KeptDecision
 from recovery.layout import GroupInfo, Layout
+from recovery.place import Place
 from recovery.protocol import Join
 from tests.recovery.layouts import FIREWALL, LINE, layout
 from timely.dataflow.functions import PYTHON, SCHEME
@@ -81,7 +82,7 @@ def test_edges_and_operators_that_differ_are_named_where_the_outline_is_the_same
 def test_stores_that_do_not_belong_together_are_refused() -> None:
     plan = layout(*LINE)
     decision = KeptDecision(4, 2, ((),), ())
-    join = Join(1, 1, 4, False, plan, ())
+    join = Join(Place(1), 1, 4, False, plan, ())
 
     def why(join: Join) -> str:
         return refusal(join, plan, decision) or ""
@@ -99,9 +100,9 @@ def test_stores_that_do_not_belong_together_are_refused() -> None:
 
 def test_a_worker_that_has_applied_decisions_is_refused_by_a_monitor_that_knows_none() -> None:
     plan = layout(*LINE)
-    assert refusal(Join(1, 1, 1, False, plan, ()), plan, None) is not None
-    assert refusal(Join(1, 1, 0, False, plan, ()), plan, None) is None
-    assert refusal(Join(1, 1, 0, False, plan, ()), plan, KeptDecision(1, 0, ((),), ())) is None
+    assert refusal(Join(Place(1), 1, 1, False, plan, ()), plan, None) is not None
+    assert refusal(Join(Place(1), 1, 0, False, plan, ()), plan, None) is None
+    assert refusal(Join(Place(1), 1, 0, False, plan, ()), plan, KeptDecision(1, 0, ((),), ())) is None
 
 
 def with_state(of: Layout, shape: Shape | None) -> Layout:
@@ -120,7 +121,7 @@ def test_a_state_of_another_shape_is_named_with_both_sides_and_cannot_be_accepte
         "Parts(kept: KeyedState; now: TimedBatches)"
     )
     assert line in (another_program(before, after, accept=[name]) or "")
-    assert line in (refusal(Join(1, 1, 0, False, after, ()), before, None) or "")
+    assert line in (refusal(Join(Place(1), 1, 0, False, after, ()), before, None) or "")
     assert layout_changes(with_state(plan, None), after) == layout_changes(before, with_state(plan, None)) == []
 
 
@@ -128,7 +129,7 @@ def test_a_state_that_is_only_called_otherwise_is_accepted_where_that_is_said() 
     plan = layout(*LINE)
     name = plan.processors[0].name
     before, after = (with_state(plan, (PartShape(0, "KeyedState", "", called),)) for called in ("sums", "totals"))
-    assert refusal(Join(1, 1, 0, False, after, ()), before, None) is None
+    assert refusal(Join(Place(1), 1, 0, False, after, ()), before, None) is None
     assert "its state 'sums' is called 'totals' now" in (another_program(before, after) or "")
     assert another_program(before, after, accept=[name]) is None
     assert another_program(before, before) is None
@@ -151,12 +152,12 @@ def test_changed_functions_are_refused_unless_all_of_them_are_accepted() -> None
     assert another_program(before, after, accept=["clean", "parse"]) is None
     assert another_program(before, before) is another_program(None, after) is None
     assert another_program(layout(*LINE), after) is another_program(before, layout(*LINE)) is None
-    assert refusal(Join(1, 1, 0, False, after, ()), before, None) is None  # it is the program of the job
+    assert refusal(Join(Place(1), 1, 0, False, after, ()), before, None) is None  # it is the program of the job
 
 
 def test_a_journal_of_another_layout_of_the_store_is_refused() -> None:
     plan = layout("a source, b chain", "a=>b")
-    joined = Join(1, 4, 0, False, msgspec.structs.replace(plan, number=2), ())
+    joined = Join(Place(1), 4, 0, False, msgspec.structs.replace(plan, number=2), ())
     assert refusal(joined, plan, None) is not None
     assert "has the journal of layout 2 of the store, and the job is at layout 0" in str(refusal(joined, plan, None))
     assert refusal(joined, msgspec.structs.replace(plan, number=2), None) is None

@@ -9,6 +9,7 @@ from monitor.coordination.supervision import Note, TimelineEvent
 from monitor.web.hub import Hub
 from monitor.web.metrics import metrics
 from recovery.layout import GroupInfo
+from recovery.place import Place
 from recovery.protocol import Completed, Durable
 from tests.monitor.coordination.coordinators import running, write, xis
 from tests.recovery.layouts import FIREWALL, layout
@@ -19,7 +20,7 @@ LINE = ("read source, parse any, count chain", "read>parse, parse=>count")
 
 def by(worker: int) -> Durable:
     """A worker has a cut of the first group."""
-    return Durable(worker, 1, 0, (3,), (), 0.1, 2.0, 0.5)
+    return Durable(Place(worker), 1, 0, (3,), (), 0.1, 2.0, 0.5)
 
 
 def test_a_cut_is_safe_when_w_contains_it_on_every_worker() -> None:
@@ -78,7 +79,7 @@ def test_a_note_comes_when_the_interval_is_missed_again_and_again_but_not_all_th
 )
 def test_the_note_begins_with_what_took_longest(waited: float, made: float, written: float, first: str) -> None:
     intervals = Intervals(layout(*LINE, groups=EVERY))
-    cut = Durable(1, 1, 0, (3,), (), waited, made, written)
+    cut = Durable(Place(1), 1, 0, (3,), (), waited, made, written)
     notes = [intervals.durable(cut, 4.0, float(n)) for n in range(3)]
     assert f"and {first}" in str(notes[-1])
 
@@ -111,9 +112,9 @@ def test_the_coordinator_tells_when_a_cut_is_safe_and_the_metrics_count_it() -> 
     events: list[TimelineEvent] = []
     for number, now in ((3, 1.0), (6, 3.0)):
         for worker in range(2):
-            coordinator.hear(Completed(worker, 1, ((number,),)), now)
+            coordinator.hear(Completed(Place(worker), 1, ((number,),)), now)
         for worker in range(2):
-            coordinator.hear(Durable(worker, 1, 0, (number,), xis(number)), now + 0.25)
+            coordinator.hear(Durable(Place(worker), 1, 0, (number,), xis(number)), now + 0.25)
         write(coordinator)
         effects = coordinator.take()
         assert not any(isinstance(effect, Note) for effect in effects)

@@ -25,10 +25,11 @@ from monitor.coordination.invariants import (
 )
 from monitor.coordination.options import Options
 from monitor.coordination.records import KeptWatermarks
-from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
+from monitor.coordination.workers import JobPhase, Presence, WorkerStatus, WorkerTable
 from recovery.fixed_point.solve import PhysicalEdge
 from recovery.layout import lay_out
 from recovery.metadata import MORE, at_epoch, everything
+from recovery.place import Place, places
 from recovery.protocol import LIVE, Completed, Durable
 from tests.monitor.coordination.coordinators import PLAN, checkpoint, life, running, settings, write_all
 from tests.monitor.coordination.driven import DrivenCoordinator
@@ -180,9 +181,9 @@ def test_cuts_within_the_epochs_of_a_loop_in_a_loop_break_nothing() -> None:
     cut = (1, 2)
     upto = tuple(cut if number == group else at_epoch(1, each.depth) for number, each in enumerate(plan.groups))
     for worker in range(2):
-        coordinator.hear(Completed(worker, 1, upto), 1.0)
+        coordinator.hear(Completed(Place(worker), 1, upto), 1.0)
     for worker in range(2):
-        coordinator.hear(Durable(worker, 1, group, cut, checkpoint(plan, group, cut)), 2.0)
+        coordinator.hear(Durable(Place(worker), 1, group, cut, checkpoint(plan, group, cut)), 2.0)
     write_all(coordinator)
     inner = next(p for p, info in enumerate(plan.processors) if info.name == "inner-enter")
     assert coordinator.low_watermarks[0][inner] == cut
@@ -236,11 +237,14 @@ def test_of_two_checkpoints_the_later_holds_the_earlier_and_is_not_only_the_larg
 
 def supposed(phase: JobPhase, presence: Presence, **status: Any) -> Coordinator:
     """A job of one worker and one processor, as far as an invariant looks at it. W holds all before epoch 3."""
-    worker = SimpleNamespace(worker=0, presence=presence, due=None, memory=None, restored=True, released=False)
-    vars(worker).update(status)
+    table = WorkerTable(places(1), (), 0.0)
+    worker = table[Place(0)]
+    worker.presence, worker.restored = presence, True
+    for name, value in status.items():
+        setattr(worker, name, value)
     layout = SimpleNamespace(processors=[SimpleNamespace(everything=everything(1))])
     low = (((3,),),)
-    return cast(Coordinator, SimpleNamespace(phase=phase, workers=[worker], layout=layout, low_watermarks=low))
+    return cast(Coordinator, SimpleNamespace(phase=phase, workers=table, layout=layout, low_watermarks=low))
 
 
 def test_whoever_is_waited_for_has_a_deadline() -> None:
@@ -276,7 +280,7 @@ def test_who_is_done_has_restored_the_last_decision_and_w_holds_everything_there
     assert "is done, and W is" in str(who_is_done_needs_nothing(job))
     job.low_watermarks = ((everything(1),),)
     assert who_is_done_needs_nothing(job) is None
-    job.workers[0].restored = False
+    job.workers[Place(0)].restored = False
     assert "is done, and W is" in str(who_is_done_needs_nothing(job))
     waits = supposed(JobPhase.CLOSING, Presence.ALIVE)
     assert "worker 0 is not done" in str(who_is_done_needs_nothing(waits))
@@ -306,10 +310,10 @@ def test_an_internal_error_tells_the_story(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(KeyError) as raised:
         coordinator.step(2.0, Asked(7, ((0, 1),)), Ticked())
     (story,) = raised.value.__notes__
-    assert "Restored(worker=1, generation=1, " in story
+    assert "Restored(place=(1, 0), generation=1, " in story
     assert story.splitlines()[-2:] == [
-        "    -> Send(worker=0, message=AskMemory(question=7))",
-        "    -> Send(worker=1, message=AskMemory(question=7))",
+        "    -> Send(place=(0, 0), message=AskMemory(question=7))",
+        "    -> Send(place=(1, 0), message=AskMemory(question=7))",
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 from monitor.coordination.coordinator import Coordinator
 from monitor.coordination.effects import Effect, Send
 from monitor.coordination.supervision import Busy, TimelineEvent
+from recovery.place import Place
 from recovery.protocol import END, ROWS, Closely, Completed, Observe, Observed, ObservedHold, Working
 from tests.monitor.coordination.coordinators import PLAN, running
 from tests.monitor.coordination.driven import DrivenCoordinator
@@ -21,7 +22,7 @@ def observed(worker: int, epoch: int, *holds: ObservedHold, working: tuple[Worki
     table = np.zeros((len(ROWS), len(PLAN.processors)), dtype=np.int64)
     table[ROWS.index("epoch")] = epoch
     closely = (Closely(1, ((epoch,),), holds),) if holds else ()
-    return Observed(worker, 1, table.tobytes(), 0, 0, None, (), closely, working)
+    return Observed(Place(worker), 1, table.tobytes(), 0, 0, None, (), closely, working)
 
 
 def told(effects: list[Effect]) -> list[tuple[str, dict[str, Any]]]:
@@ -50,13 +51,13 @@ def at_standstill(*holds: ObservedHold, working: tuple[Working, ...] = (), epoch
 def test_a_worker_that_does_not_come_back_is_stuck_until_it_does() -> None:
     coordinator = running(stuck_seconds=LIMIT, heartbeat_seconds=1e9)
     for now in range(1, 30):
-        coordinator.happens(Busy(1, now, 1, "second", "line 7"), now)
+        coordinator.happens(Busy(Place(1), now, 1, "second", "line 7"), now)
         coordinator.tick(now)
     assert told(coordinator.take()) == [
         ("stuck", {"processor": 1, "worker": 1, "name": "second", "what": "line 7 to return", "seconds": LIMIT})
     ]
-    coordinator.happens(Busy(1, 0.0), 30.0)
-    coordinator.hear(Completed(1, 1, ((3,),)), 30.0)
+    coordinator.happens(Busy(Place(1), 0.0), 30.0)
+    coordinator.hear(Completed(Place(1), 1, ((3,),)), 30.0)
     coordinator.tick(30.0)
     assert [kind for kind, _ in told(coordinator.take())] == ["moves"]
 
@@ -86,7 +87,7 @@ def test_nobody_is_asked_while_epochs_are_completed() -> None:
     coordinator = running(stuck_seconds=LIMIT, heartbeat_seconds=1e9)
     for epoch in range(1, 60):
         for worker in range(2):
-            coordinator.hear(Completed(worker, 1, ((epoch,),)), float(epoch))
+            coordinator.hear(Completed(Place(worker), 1, ((epoch,),)), float(epoch))
         coordinator.tick(epoch + 0.5)
     assert asked(coordinator.take()) == []
     assert told(coordinator.take()) == []
@@ -98,7 +99,7 @@ def test_what_cannot_be_read_is_not_believed() -> None:
         (ObservedHold("capability", 99, (4,), 1, True), ObservedHold("magic", 0, (4,), 1, True))
     ):
         coordinator.hear(observed(worker, 4, hold), 1.0)
-    coordinator.hear(Observed(0, 1, b"short", 0, 0, None), 1.0)
+    coordinator.hear(Observed(Place(0), 1, b"short", 0, 0, None), 1.0)
     coordinator.tick(2 * LIMIT)
     assert told(coordinator.take()) == []
 

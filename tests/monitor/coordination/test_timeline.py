@@ -9,6 +9,7 @@ from monitor.coordination.intervals import OFTEN
 from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import Note, TimelineEvent
 from recovery.layout import GroupInfo
+from recovery.place import Place
 from recovery.protocol import Completed, Drained, Durable, Restored, Watermarks
 from tests.monitor.coordination.coordinators import PLAN, checkpoint, join, life, memory, running, settings, xis
 from tests.monitor.coordination.driven import DrivenCoordinator
@@ -116,10 +117,10 @@ def test_what_stays_is_not_counted_as_rolled_back_and_trouble_begins_with_the_fi
     coordinator.lost(0, 1, 5.0, "killed")
     coordinator.lost(0, 2, 6.0, "killed again")
     coordinator.hear(join(0, 3, 1, layout=plan), 7.0)
-    coordinator.hear(Drained(1, coordinator.round, memory(0, plan)), 7.0)
+    coordinator.hear(Drained(Place(1), coordinator.round, memory(0, plan)), 7.0)
     told = timeline(settled(coordinator))
     for worker in range(2):
-        coordinator.hear(Restored(worker, coordinator.generation), 8.0 + worker)
+        coordinator.hear(Restored(Place(worker), coordinator.generation), 8.0 + worker)
     told += timeline(coordinator.take())
     account = told[-1][2].pop("rollback")
     assert [(each["worker"], each["reason"], each["after"]) for each in account["causes"]] == [
@@ -137,13 +138,13 @@ def test_w_is_told_where_it_has_risen() -> None:
     plan = layout("a source, b chain", "a|b")
     coordinator = running(plan=plan)
     for worker in range(2):
-        coordinator.hear(Completed(worker, 1, ((3,), (3,))), 1.0)
+        coordinator.hear(Completed(Place(worker), 1, ((3,), (3,))), 1.0)
     for worker in range(2):
-        coordinator.hear(Durable(worker, 1, 0, (3,), checkpoint(plan, 0, (3,))), 1.5)
+        coordinator.hear(Durable(Place(worker), 1, 0, (3,), checkpoint(plan, 0, (3,))), 1.5)
     effects = settled(coordinator)
     told = [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Watermarks)]
     # W of an operator rises on all workers at once.
-    assert told == [Send(to, Watermarks(((0, 0, (3,)), (0, 1, (3,))))) for to in range(2)]
+    assert told == [Send(Place(to), Watermarks(((0, 0, (3,)), (0, 1, (3,))))) for to in range(2)]
     assert [data for kind, _, data in timeline(effects) if kind == "watermarks"] == [{"risen": 2}]
 
 
@@ -152,9 +153,9 @@ def test_slow_cuts_are_told_when_the_user_hears_of_them() -> None:
     for epoch in range(1, OFTEN + 2):
         now = 10.0 * epoch
         for worker in range(2):
-            coordinator.hear(Completed(worker, 1, ((epoch,),)), now)
+            coordinator.hear(Completed(Place(worker), 1, ((epoch,),)), now)
         for worker in range(2):
-            coordinator.hear(Durable(worker, 1, 0, (epoch,), xis(epoch), 0.5, 2.0, 0.25), now + 3.0)
+            coordinator.hear(Durable(Place(worker), 1, 0, (epoch,), xis(epoch), 0.5, 2.0, 0.25), now + 3.0)
         effects = settled(coordinator)
         slow = [data for kind, _, data in timeline(effects) if kind == "slow"]
         notes = [effect for effect in effects if isinstance(effect, Note)]
@@ -171,13 +172,13 @@ def test_the_first_cut_of_a_generation_has_no_interval() -> None:
         if generation > coordinator.generation:
             coordinator.lost(0, 1, epoch, "killed")
             coordinator.hear(join(0, 2, 1, durable=(*xis(3), *xis(4))), epoch)
-            coordinator.hear(Drained(1, coordinator.round, memory(4)), epoch)
+            coordinator.hear(Drained(Place(1), coordinator.round, memory(4)), epoch)
             settled(coordinator)
             for worker in range(2):
-                coordinator.hear(Restored(worker, 2), epoch)
+                coordinator.hear(Restored(Place(worker), 2), epoch)
         for worker in range(2):
-            coordinator.hear(Completed(worker, generation, ((epoch,),)), epoch)
+            coordinator.hear(Completed(Place(worker), generation, ((epoch,),)), epoch)
         for worker in range(2):
-            coordinator.hear(Durable(worker, generation, 0, (epoch,), xis(epoch)), epoch)
+            coordinator.hear(Durable(Place(worker), generation, 0, (epoch,), xis(epoch)), epoch)
         told += [data.get("interval") for kind, _, data in timeline(settled(coordinator)) if kind == "safe"]
     assert told == [None, 1.0, None, 1.0]

@@ -17,6 +17,7 @@ from recovery.agent.rounds import Rounds
 from recovery.memory.channels import KEPT_BYTES
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import NEVER, Bound
+from recovery.place import Place
 from recovery.protocol import END, Decision, Observe, Observed
 from recovery.rollback.exposed import MOST_EPOCHS, exposed
 from recovery.rollback.queues import undone
@@ -42,7 +43,7 @@ class Roomy(CountingWorld):
 def look(world: World) -> dict[int, Observed]:
     """What each worker says of itself now."""
     told = {}
-    for process in world._processes:
+    for process in world._processes.values():
         assert process is not None
         assert process.recovery is not None
         observer = process.recovery._observer
@@ -87,7 +88,7 @@ def struck(
         told = look(world)
         expected = supposed(world, [victim], told)
         leads, before = coordinator(world), coordinator(world).generation
-        process = world._processes[victim]
+        process = world._processes[Place(victim)]
         assert process is not None
         world._kill(process, "killed")
         while coordinator(world).generation == before and not world.finished:

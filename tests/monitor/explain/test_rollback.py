@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.explain.rollback import RollbackAccount, grouped, ranges
+from recovery.place import Place
 from recovery.protocol import Redone, Resent, Restored
 from tests.recovery.layouts import layout
 
@@ -43,17 +44,18 @@ def test_phases_costs_and_catching_up() -> None:
     plan = layout("a source, b chain", "a|b")
     groups = len(plan.groups)
     account = RollbackAccount(plan, [((5,),) * groups, ((4,),) * groups], 10.0)
-    account.failed(1, "was killed by SIGKILL", "a last note", 10.0)
+    account.failed(1, "was killed by SIGKILL", "a last note", 10.0, "its last words")
     account.began()
     account.drained(0, 10.25)
     account.joined(1, 10.5)
     account.gathered({}, 10.5)
     account.decided(3, (((2,), None), ((2,), (2,))), (1,), 10.75)
-    account.restored(Restored(0, 3, (Resent(0, 1, 7, 70),), (Redone(0, 20, 2, 0.5),)), 11.0)
-    account.restored(Restored(1, 3), 11.5)
+    account.restored(Restored(Place(0), 3, (Resent(0, 1, 7, 70),), (Redone(0, 20, 2, 0.5),)), 11.0)
+    account.restored(Restored(Place(1), 3), 11.5)
     told = account.finish(11.5)
     assert told["phases"] == {"drain": 0.5, "decide": 0.25, "restore": 0.75}
-    assert told["causes"] == [{"worker": 1, "reason": "was killed by SIGKILL", "words": "a last note", "after": 0.0}]
+    cause = {"worker": 1, "reason": "was killed by SIGKILL", "words": "a last note", "after": 0.0}
+    assert told["causes"] == [cause | {"output": "its last words"}]
     assert told["resent"] == [{"edge": 0, "from": 0, "to": 1, "messages": 7, "bytes": 70}]
     assert told["redone"] == [{"operator": 0, "worker": 0, "records": 20, "epochs": 2, "seconds": 0.5}]
     assert [(row["from"], row["to"], row["workers"], row["operators"]) for row in told["places"]] == [

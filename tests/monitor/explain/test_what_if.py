@@ -18,6 +18,7 @@ from recovery.agent.agent import Agent
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.errors import ReportError
 from recovery.metadata import at_cut
+from recovery.place import Place
 from recovery.protocol import AskCost, Cost, CurrentMemory, Decision
 from recovery.rollback.orders import RollbackPlanner
 from tests.recovery.jobs import RULE_PROGRAMS, job
@@ -55,7 +56,7 @@ def counting(program: str, workers: int, seed: int) -> CountingWorld:
 
 
 def agents(world: World) -> list[Agent]:
-    return [process.recovery.agent for process in world._processes if process and process.recovery]
+    return [process.recovery.agent for process in world._processes.values() if process and process.recovery]
 
 
 def coordinator(world: World) -> Any:
@@ -65,7 +66,7 @@ def coordinator(world: World) -> Any:
 
 def stand_still(world: World, steps: int = SETTLED, in_the_midst: bool = False) -> None:
     """Sources give nothing more until `go_on`, and what is under way arrives; `in_the_midst`: and stays where it arrived."""
-    for process in world._processes:
+    for process in world._processes.values():
         assert process is not None
         assert process.session is not None
         for source in process.session.sources:
@@ -77,7 +78,7 @@ def stand_still(world: World, steps: int = SETTLED, in_the_midst: bool = False) 
 
 
 def go_on(world: World) -> None:
-    for process in world._processes:
+    for process in world._processes.values():
         if process is not None and process.session is not None:
             for source in process.session.sources:
                 if "pump" in vars(source):
@@ -146,7 +147,7 @@ def compare(
         return found
 
     monkeypatch.setattr(RollbackPlanner, "orders", watched)
-    process = world._processes[victim]
+    process = world._processes[Place(victim)]
     assert process is not None
     before = coordinator(world).generation
     world._kill(process, "killed")
@@ -219,7 +220,7 @@ def test_the_stores_alone_say_what_a_restart_goes_back_to() -> None:
 def test_a_rollback_meanwhile_ends_a_question() -> None:
     world = job("tight", 2)
     world._tell(Asked(3, ((0, 0),)))
-    process = world._processes[1]
+    process = world._processes[Place(1)]
     assert process is not None
     world._kill(process, "killed")
     assert [each.number for each in world.answers] == [3]
@@ -297,10 +298,10 @@ class Supposed:
         return (((1,),), ((0,),))
 
     def tell_memory(self, worker: int, memory: Any = (), *ends: EpochEnds) -> list[Any]:
-        return self.questions.hear(CurrentMemory(worker, 1, 7, memory, ends))
+        return self.questions.hear(CurrentMemory(Place(worker), 1, 7, memory, ends))
 
     def tell_cost(self, worker: int) -> list[Any]:
-        return self.questions.hear(Cost(worker, 1, 7, (), ()))
+        return self.questions.hear(Cost(Place(worker), 1, 7, (), ()))
 
 
 def test_memory_is_checked_as_that_of_a_round_is() -> None:
@@ -313,7 +314,7 @@ def test_when_all_have_told_their_memory_they_are_asked_once_what_the_decision_w
     ends = EpochEnds(1, 0, 0, 2)
     assert job.tell_memory(1, (), ends) == []
     asked = job.tell_memory(0)
-    assert [(each.worker, each.message) for each in asked] == [
+    assert [(each.place.worker, each.message) for each in asked] == [
         (worker, AskCost(7, (((1,),), ((0,),)), ((), (0,)))) for worker in (0, 1)
     ]
     assert job.tell_memory(0) == []

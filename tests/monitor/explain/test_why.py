@@ -27,6 +27,7 @@ from monitor.explain.why import (
 )
 from recovery.layout import EdgeInfo, GroupInfo, Layout, ProcessorInfo
 from recovery.metadata import MORE, NEVER, Bound, at_epoch, image, inverse, of_steps, project, within
+from recovery.place import Place
 from recovery.protocol import Closely, Observed, ObservedHold
 from timely.time import INF, Summary
 
@@ -341,7 +342,14 @@ def _progress(told: dict[int, list[ObservedHold]], *also: Closely) -> dict[str, 
     layout = Layout("three", "f", "[]", 3, (source, count), (edge,), (SECONDS,))
     observed = {
         worker: Observed(
-            worker, 1, b"", 0, 0, 5, (), (*also, Closely(1, tuple(hold.time for hold in holds[:1]), tuple(holds)))
+            Place(worker),
+            1,
+            b"",
+            0,
+            0,
+            5,
+            (),
+            (*also, Closely(1, tuple(hold.time for hold in holds[:1]), tuple(holds))),
         )
         for worker, holds in told.items()
     }
@@ -379,10 +387,14 @@ def test_whose_it_is_may_not_be_known() -> None:
     assert _workers(answer) == [("capability", 5, [])]
     assert answer["text"] == "A capability that 'numbers' keeps is at epoch 5."
     assert answer["culprit"] == {"operator": 0, "worker": 0}
-    silent = Observed(1, 1, b"", 0, 0, 5, (), (Closely(0, ((9,),), (ObservedHold("capability", 0, (5,), 1, True),)),))
+    silent = Observed(
+        Place(1), 1, b"", 0, 0, 5, (), (Closely(0, ((9,),), (ObservedHold("capability", 0, (5,), 1, True),)),)
+    )
     source = ProcessorInfo("numbers", "source", "a.py:1", None, "Lazy", 1, True, 0, "source")
     layout = Layout("two", "f", "[]", 2, (source, source), (), (SECONDS,))
-    mine = Observed(0, 1, b"", 0, 0, 5, (), (Closely(1, ((5,),), (ObservedHold("capability", 0, (5,), 1, False),)),))
+    mine = Observed(
+        Place(0), 1, b"", 0, 0, 5, (), (Closely(1, ((5,),), (ObservedHold("capability", 0, (5,), 1, False),)),)
+    )
     assert _workers(why_progress(Topology(layout), {0: mine, 1: silent}, 2)) == [("capability", 5, [])]
 
 

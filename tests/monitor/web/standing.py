@@ -16,6 +16,7 @@ from monitor.web.questions import Done, WrongQuestion
 from monitor.web.view import Observation, WorkerView
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_epoch
+from recovery.place import Place
 from recovery.protocol import ROWS, Observed
 
 
@@ -41,7 +42,7 @@ class StandingJob:
     def settings(self) -> dict[str, str]:
         return {"store": "made up"}
 
-    def act(self, what: str, worker: int) -> str:
+    def act(self, what: str, place: Place) -> str:
         raise WrongQuestion("nothing runs", 503)
 
     def happens(self, kind: str, **data: Any) -> None:
@@ -73,7 +74,7 @@ class StandingJob:
     def _tell(self) -> None:
         for worker in range(self.layout.workers):
             numbers = self._tables[worker].tobytes()
-            said = Observed(worker, 1, numbers, self.epoch * 1000, 0, self.epoch, (0.01, 0.02))
+            said = Observed(Place(worker), 1, numbers, self.epoch * 1000, 0, self.epoch, (0.01, 0.02))
             self.told[worker] = self.at, said
 
     def observe(self) -> Observation:

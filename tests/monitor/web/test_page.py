@@ -244,7 +244,7 @@ def test_a_job_that_fails_shows_why(tab: Tab, tmp_path: Path) -> None:
         tab.wait(f"{text_of('#phase')}.startsWith(\"failed: map 'divide'\")")
         tab.wait("document.querySelector('#panel .trace').textContent.includes('ZeroDivisionError')")
         assert tab.run("document.querySelector('.node.broken').dataset.name") == "divide"
-        tab.wait("document.querySelector('#panel li.bad').textContent.includes('ZeroDivisionError')")
+        tab.wait("document.querySelector('#panel .error').textContent.includes('ZeroDivisionError')")
         end_page(job)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.rollback import RollbackAccount
+from recovery.place import Place
 from recovery.protocol import Redone, Resent, Restored
 from recovery.store.local import LocalStore
 from runtime.page.recorded import RecordedJob
@@ -38,8 +39,8 @@ def standing() -> StandingJob:
     back = tuple((2,) + (0,) * (info.depth - 1) for info in layout.processors)
     stay = tuple(bound if info.role == "source" else None for bound, info in zip(back, layout.processors))
     account.decided(2, (stay, back), (1,), 1000.25)
-    account.restored(Restored(0, 2, (Resent(1, 1, 7, 2048),), (Redone(0, 1200, 3, 0.029),)), 1000.3)
-    account.restored(Restored(1, 2), 1000.55)
+    account.restored(Restored(Place(0), 2, (Resent(1, 1, 7, 2048),), (Redone(0, 1200, 3, 0.029),)), 1000.3)
+    account.restored(Restored(Place(1), 2), 1000.55)
     job.events.append(
         TimelineEvent(
             "restored", 1000.55, {"generation": 2, "seconds": 0.55, "start": False, "rollback": account.finish(1000.55)}

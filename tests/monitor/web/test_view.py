@@ -26,6 +26,7 @@ from monitor.web.view import (
 )
 from recovery.layout import Layout
 from recovery.metadata import MORE, NEVER, Bound, everything
+from recovery.place import Place
 from recovery.protocol import END, ROWS, Observed
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.standing import StandingJob
@@ -130,7 +131,7 @@ def said(count: int, worker: int = 0, newest: int | None = 0, latencies: Sequenc
         if name in ROWS:
             table[ROWS.index(name)] = values
     return Observed(
-        *(worker, 1, table.tobytes(), rows.get("read", 0), rows.get("written", 0), newest, tuple(latencies)),
+        *(Place(worker), 1, table.tobytes(), rows.get("read", 0), rows.get("written", 0), newest, tuple(latencies)),
     )
 
 
@@ -145,7 +146,7 @@ def seen(
     bounds = tuple(low or (tuple(info.nothing for info in plan.processors)))
     views = tuple(WorkerView("alive", 10 + worker, 20 + worker) for worker in range(plan.workers))
     known = completed or (None,) * plan.workers
-    heard = {each.worker: (at, each) for each in told}
+    heard = {each.place.worker: (at, each) for each in told}
     return Observation(at, "running", 1, (bounds,) * plan.workers, known, views, heard)
 
 
@@ -406,7 +407,7 @@ def test_what_was_said_long_ago_is_no_rate_of_now() -> None:
     later = said(COUNT, 0, 5, read=100), said(COUNT, 1, 5, read=100)
     view.update(seen(PLAN, 2.0, *later))
     assert view.totals()["rate"] == 100.0
-    told = {each.worker: (2.0, each) for each in later}
+    told = {each.place.worker: (2.0, each) for each in later}
     view.update(replace(seen(PLAN, 2.0 + STALE_SECONDS), told=told))
     assert view.totals()["rate"] is None
     assert view.totals()["age"] == STALE_SECONDS

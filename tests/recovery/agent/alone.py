@@ -8,6 +8,7 @@ from typing import TypeVar
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.agent.state import AgentState, WorkerPhase
 from recovery.layout import lay_out
+from recovery.place import Place
 from recovery.store.reading import take_over
 from tests.recovery.store.owners import STORE, memory_disk
 from timely.dataflow.plan import compile_plan
@@ -19,7 +20,7 @@ def running(build: Callable[[], Dataflow], workers: int = 1) -> AgentState:
     """The state of worker 0 of a job that has just begun, with nothing before it."""
     plan = compile_plan(build().graph, workers)
     journal, _, _ = take_over(memory_disk(), "worker-000", STORE, 1)
-    own = AgentState(plan, lay_out(plan), 0, 1, journal)
+    own = AgentState(plan, lay_out(plan), Place(0), 1, journal)
     journal.resume()
     own.worker.awaited = set()
     own.phase, own.alive, own.now = WorkerPhase.RUNNING, True, 0.0

@@ -29,6 +29,7 @@ from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.records import SourcePosition
 from recovery.layout import Layout, lay_out
 from recovery.metadata import Bound, everything
+from recovery.place import Place
 from recovery.policy import Eager, Lazy
 from recovery.protocol import Cut, Decision, Drain, Watermarks
 from recovery.store.reading import take_over
@@ -80,7 +81,7 @@ class DrivenAgents:
         plan = compile_plan(self._build().graph, self.workers)
         owner, incarnation = f"worker-{worker:03d}", self._incarnations[worker]
         journal, found, _ = take_over(self.disks[worker], owner, STORE, incarnation)
-        return Agent(plan, lay_out(plan), worker, incarnation, journal, found.read())
+        return Agent(plan, lay_out(plan), Place(worker), incarnation, journal, found.read())
 
     # What happens to them
 
@@ -100,7 +101,7 @@ class DrivenAgents:
                 case Delete(name):
                     self.disks[worker].delete(name)
                 case SendFrame(receiver, frame):
-                    self.sent[worker].append((receiver, Received(frame)))
+                    self.sent[worker].append((receiver.worker, Received(frame)))
                 case Save():
                     said.save = effect
                 case Saved(_, over):
@@ -211,7 +212,7 @@ class DrivenAgents:
     def drain(self, round: int, alive: Sequence[int] | None = None) -> None:
         """A round begins."""
         for worker in range(self.workers):
-            self.hear(worker, Drain(round, tuple(alive if alive is not None else range(self.workers))))
+            self.hear(worker, Drain(round, tuple(map(Place, alive if alive is not None else range(self.workers)))))
 
     def feed(self, worker: int, epoch: int, records: Sequence[Any], name: str = "in") -> None:
         """A source has records in an epoch, which is over then."""

@@ -24,6 +24,7 @@ from recovery.fixed_point.solve import LIVE
 from recovery.memory.recorder import WorkerRecorder
 from recovery.memory.records import LogEntry
 from recovery.metadata import to_frontier, within
+from recovery.place import Place
 from recovery.protocol import (
     Completed,
     Cut,
@@ -58,7 +59,7 @@ def pause() -> Any:
     assert at is not None
     agent.worker.feed(node, at, list(range(40)))
     generation = agent.worker.generation
-    effects = tell(agent, Heard(Drain(agent.round + 1, (0, 1))))
+    effects = tell(agent, Heard(Drain(agent.round + 1, (Place(0), Place(1)))))
     frames = [effect.frame for effect in effects if isinstance(effect, SendFrame)]
     flushed, marked = frames[0], frames[-1]
     before = (bool(flushed.messages), bool(flushed.progress), marked.ends, agent.running, agent.phase)
@@ -344,7 +345,7 @@ def late_cuts() -> Any:
     generation = agent.worker.generation
     tell(agent, Heard(Cut(generation - 1, 0, (100,))))
     found = [len(agent.cuts.due)]
-    tell(agent, Heard(Cut(generation, 0, (100,))), Heard(Drain(agent.round + 1, (0, 1))))
+    tell(agent, Heard(Cut(generation, 0, (100,))), Heard(Drain(agent.round + 1, (Place(0), Place(1)))))
     found.append(len(agent.cuts.due))
     tell(agent, Heard(Cut(generation, 0, (100,))))
     return *found, len(agent.cuts.due), len(agent.reports.gathered)
@@ -386,7 +387,7 @@ def saved_and_drained() -> Any:
     tell(agent, Heard(Cut(agent.worker.generation, group, agent.completion.reported[group])))
     tell(agent, PieceDue(PIECE_ROWS))
     begun = agent.cuts.pending
-    effects = tell(agent, Heard(Drain(agent.round + 1, (0,))))
+    effects = tell(agent, Heard(Drain(agent.round + 1, (Place(0),))))
     (segment,) = (effect for effect in effects if isinstance(effect, Put))
     said = reports(tell(agent, Stored(segment.name)))
     return begun, len(reports(effects)), [type(message).__name__ for message in said]

@@ -40,7 +40,7 @@ def test_a_cut_is_made_piece_by_piece_and_told_of_when_all_of_it_is_durable() ->
     sent = agents.take()[0]
     assert not reported(sent, Durable)
     (durable,) = reported(agents.store(0), Durable)
-    assert (durable.worker, durable.generation, durable.group, durable.at) == (0, 1, 0, (1,))
+    assert (durable.place.worker, durable.generation, durable.group, durable.at) == (0, 1, 0, (1,))
     assert {agents.layout.processors[xi.processor].name for xi in durable.xis} == {"in", "count", "out"}
     assert {xi.bound for xi in durable.xis} == {(1,)}
     (put,) = of_kind(sent, Put)

@@ -12,6 +12,7 @@ from recovery.agent.invariants import INVARIANTS
 from recovery.agent.state import WorkerPhase
 from recovery.memory.records import LogEntry
 from recovery.metadata import at_epoch
+from recovery.place import Place
 from recovery.protocol import Cut, Drain, Durable, Restored
 from tests.recovery.jobs import agent_of, job, named, tell
 from timely.data.messages import Frame
@@ -30,11 +31,11 @@ def restores_without_a_decision(agent: Agent) -> None:
 
 def reports_without_a_segment(agent: Agent) -> None:
     assert agent.journal.in_flight is None
-    agent.reports.sealed.append(Durable(agent.index, agent.checkpoints.generation, 0, (1,), ()))
+    agent.reports.sealed.append(Durable(Place(agent.index), agent.checkpoints.generation, 0, (1,), ()))
 
 
 def keeps_a_cut_while_it_drains(agent: Agent) -> None:
-    tell(agent, Heard(Drain(agent.round + 1, (agent.index, 1 - agent.index))))
+    tell(agent, Heard(Drain(agent.round + 1, (Place(agent.index), Place(1 - agent.index)))))
     agent.cuts.due.append(Cut(agent.worker.generation, 0, (1,)))
 
 
@@ -43,7 +44,7 @@ def cuts_too_late(agent: Agent) -> None:
 
 
 def drains_too_early(agent: Agent) -> None:
-    agent.reports.gathered.append(Durable(agent.index, agent.checkpoints.generation, 0, (1,), ()))
+    agent.reports.gathered.append(Durable(Place(agent.index), agent.checkpoints.generation, 0, (1,), ()))
     agent.phase = WorkerPhase.DRAINED
 
 
@@ -66,7 +67,7 @@ def forgets_what_is_noted(agent: Agent) -> None:
 
 def begins_before_its_report(agent: Agent) -> None:
     agent.noted -= 1
-    agent.reports.gathered.append(Restored(agent.index, agent.checkpoints.generation))
+    agent.reports.gathered.append(Restored(Place(agent.index), agent.checkpoints.generation))
 
 
 def keeps_logs(agent: Agent) -> None:
@@ -123,5 +124,5 @@ def test_an_internal_error_tells_what_came_before() -> None:
     with pytest.raises(ValueError, match="is not the segment") as raised:
         tell(agent, Stored("worker-000/segment-99999999"), now=13.5)
     (story,) = raised.value.__notes__
-    assert "12.5: Connected()\n    -> Report(message=Join(worker=0" in story
+    assert "12.5: Connected()\n    -> Report(message=Join(place=(0, 0)" in story
     assert story.splitlines()[-1] == "13.5: Stored(name='worker-000/segment-99999999')"

@@ -9,6 +9,7 @@ import pytest
 from recovery.agent.agent import Agent
 from recovery.agent.invariants import INVARIANTS
 from recovery.agent.state import AGENT, WorkerPhase
+from recovery.place import Place
 from recovery.protocol import Cut, Durable, Restored
 from tests.recovery.agent.driven import DrivenAgents, counts
 from timely.data.messages import Frame
@@ -34,7 +35,7 @@ def finished() -> Agent:
 
 
 def durable(agent: Agent, generation: int) -> Durable:
-    return Durable(agent.index, generation, 0, (1,), ())
+    return Durable(Place(agent.index), generation, 0, (1,), ())
 
 
 def journal_is_of_another_generation(agent: Agent) -> None:
@@ -55,7 +56,7 @@ def tells_of_a_generation_to_come(agent: Agent) -> None:
 
 def knows_of_a_decision_that_it_has_not_carried_out(agent: Agent) -> None:
     agent.noted += 1
-    agent.reports.gathered.append(Restored(agent.index, agent.checkpoints.generation))
+    agent.reports.gathered.append(Restored(Place(agent.index), agent.checkpoints.generation))
 
 
 def will_tell_of_a_decision_only_as_of_a_cut(agent: Agent) -> None:
@@ -137,7 +138,7 @@ def test_what_only_looks_like_it_is_right() -> None:
     agent.rounds.early.append(Frame(1, agent.worker.generation + 1))  # the next generation has begun elsewhere
     agent.noted -= 1
     agent.worker.awaited.add(AGENT)
-    agent.reports.gathered.append(Restored(agent.index, agent.checkpoints.generation))
+    agent.reports.gathered.append(Restored(Place(agent.index), agent.checkpoints.generation))
     agent.cuts.due.append(Cut(1, 0, (2,)))
     agent.check()
     new = DrivenAgents(counts).of[0]

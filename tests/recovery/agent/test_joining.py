@@ -8,6 +8,7 @@ from recovery.agent.effects import Fail, Rewind, SendFrame
 from recovery.agent.events import Connected
 from recovery.agent.state import WorkerPhase
 from recovery.metadata import NEVER
+from recovery.place import Place
 from recovery.protocol import Cut, Drain, Join, Refused, Released, Restored
 from tests.recovery.agent.driven import DrivenAgents, counts, of_kind, reported
 
@@ -21,7 +22,7 @@ def joined(agents: DrivenAgents, worker: int = 0) -> Join:
 def test_a_new_worker_has_nothing_to_be_restored_to() -> None:
     agents = DrivenAgents(counts)
     join = joined(agents, 1)
-    assert (join.worker, join.incarnation, join.generation) == (1, 1, 0)
+    assert (join.place.worker, join.incarnation, join.generation) == (1, 1, 0)
     assert (join.alive, join.paused, join.durable) == (False, False, ())
     assert join.layout == agents.of[1].layout
 
@@ -68,7 +69,7 @@ def test_a_worker_that_is_done_tells_a_new_monitor_so_and_no_other_does() -> Non
     agents = DrivenAgents(counts).begin()
     assert not reported(agents.tell(0, Connected()), Released)
     agents.finish()
-    assert reported(agents.tell(0, Connected()), Released) == [Released(0)]
+    assert reported(agents.tell(0, Connected()), Released) == [Released(Place(0))]
 
 
 def test_a_worker_that_missed_a_decision_joins_again_once_its_store_has_it() -> None:
@@ -95,7 +96,7 @@ def test_a_living_worker_carries_out_a_decision_that_is_told_again_to_those_who_
     agents = DrivenAgents(counts).begin()
     agents.drain(2)
     agents.hear(0, agents.decision(2, catch_up=True))
-    assert reported(agents.store(0), Restored) == [Restored(0, 2)]
+    assert reported(agents.store(0), Restored) == [Restored(Place(0), 2)]
 
 
 def test_a_living_worker_that_never_heard_of_the_round_drops_the_cuts_of_the_generation_before() -> None:
@@ -109,12 +110,12 @@ def test_a_living_worker_that_never_heard_of_the_round_drops_the_cuts_of_the_gen
 def test_a_worker_without_memory_has_nothing_to_drain_and_joins_again() -> None:
     agents = DrivenAgents(counts)
     joined(agents)
-    effects = agents.hear(0, Drain(1, (0, 1)))
+    effects = agents.hear(0, Drain(1, (Place(0), Place(1))))
     (join,) = reported(effects, Join)
     assert not join.alive
     assert not of_kind(effects, SendFrame)
     assert agents.of[0].phase is WorkerPhase.JOINING
-    assert agents.hear(0, Drain(1, (0, 1))) == []  # that round is known
+    assert agents.hear(0, Drain(1, (Place(0), Place(1)))) == []  # that round is known
 
 
 def test_a_worker_that_cannot_take_part_fails_with_the_reason_of_the_monitor() -> None:

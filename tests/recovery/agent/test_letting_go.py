@@ -114,7 +114,7 @@ def ends(worker: int, upto: int, alone: bool = False, begin: int = 0) -> EpochEn
 
 def told(agents: DrivenAgents, worker: int) -> list[tuple[int, tuple[EpochEnds, ...]]]:
     frames = of_kind(agents.take()[worker], SendFrame)
-    return [(each.worker, decode_ends(each.frame.told)) for each in frames if each.frame.told]
+    return [(each.place.worker, decode_ends(each.frame.told)) for each in frames if each.frame.told]
 
 
 def known(agents: DrivenAgents, worker: int) -> tuple[EpochEnds, ...]:

@@ -16,6 +16,7 @@ from recovery.agent.rounds import Rounds
 from recovery.agent.state import WorkerPhase
 from recovery.checkpoint.records import SourcePosition
 from recovery.metadata import Bound
+from recovery.place import Place
 from recovery.protocol import Cut, Drain, Drained, Durable
 from tests.recovery.agent.alone import NoCuts, NoReports, running, taken
 from tests.recovery.agent.driven import counts, logged
@@ -35,7 +36,7 @@ def test_a_report_is_sent_once_its_segment_is_durable_and_in_order(steps: Sequen
         if step == "gather":
             number += 1
             own.checkpoints.open()  # something to be written
-            reports.gather(Durable(0, 0, 0, (number,), ()))
+            reports.gather(Durable(Place(0), 0, 0, (number,), ()))
             waiting.append(number)
             assert reports.waits_for_store()
         elif step == "write":
@@ -161,8 +162,8 @@ def test_a_worker_is_drained_when_all_have_sent_the_markers_of_its_round(steps: 
             rounds.on_frame(Frame(first, 0, ends=second))
             marked[first] = max(marked[first], second)
         elif what == "pause":
-            rounds.pause(Drain(first, (0, 1, 2)))
-            markers = {f.worker: f.frame.ends for f in own.effects if isinstance(f, SendFrame) and f.frame.ends}
+            rounds.pause(Drain(first, (Place(0), Place(1), Place(2))))
+            markers = {f.place.worker: f.frame.ends for f in own.effects if isinstance(f, SendFrame) and f.frame.ends}
             assert markers == (dict.fromkeys((1, 2), first) if first > newest else {})
             assert (Halt() in own.effects) == (first > newest)
             pauses += first > newest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from recovery.agent.events import Connected, TurnEnded
 from recovery.agent.reports import HEARTBEAT_SECONDS, ITERATION_SECONDS, REPORT_SECONDS
 from recovery.metadata import NEVER, everything
+from recovery.place import Place
 from recovery.protocol import Completed, Cut, Durable, Released, Restored
 from tests.recovery.agent.driven import DrivenAgents, counts, eager, logged, looping, reported
 
@@ -20,11 +21,11 @@ def test_a_quiet_worker_that_has_come_further_says_so_but_not_all_the_time() -> 
     agents.feed(0, 0, [1])
     agents.turn(0)
     assert told(agents, REPORT_SECONDS / 2) == []
-    assert told(agents, REPORT_SECONDS / 2) == [Completed(0, 1, ((1,),))]
+    assert told(agents, REPORT_SECONDS / 2) == [Completed(Place(0), 1, ((1,),))]
     assert told(agents, REPORT_SECONDS) == []  # no further
     agents.feed(0, 1, [1])
     agents.of[0].worker.run()
-    assert told(agents, REPORT_SECONDS) == [Completed(0, 1, ((2,),))]
+    assert told(agents, REPORT_SECONDS) == [Completed(Place(0), 1, ((2,),))]
 
 
 def test_a_quiet_worker_that_has_come_no_further_says_now_and_then_that_it_is_alive() -> None:
@@ -78,7 +79,7 @@ def test_a_new_monitor_hears_at_once_how_far_a_worker_is() -> None:
     agents = DrivenAgents(counts, 1).begin()
     agents.epochs(1)
     agents.tell(0, Connected())
-    assert told(agents, 0.0) == [Completed(0, 1, ((1,),))]
+    assert told(agents, 0.0) == [Completed(Place(0), 1, ((1,),))]
 
 
 def test_what_stays_on_a_worker_is_kept_until_it_is_complete_there() -> None:
@@ -116,7 +117,7 @@ def test_a_worker_is_done_when_everything_is_saved_and_w_holds_it_on_all_workers
     agents.raise_to(everything(1), "in", "ones-1", "count")
     assert not reported(agents.turn(0), Released)
     agents.raise_to(everything(1), "out")
-    assert reported(agents.turn(0), Released) == [Released(0)]
+    assert reported(agents.turn(0), Released) == [Released(Place(0))]
     assert agents.said[0].done
 
 
@@ -167,8 +168,8 @@ def test_a_worker_is_not_done_before_the_last_decision_is_durable() -> None:
         agents.hear(worker, made)
     agents.deliver(1)
     assert not reported(agents.turn(0), Released)
-    assert reported(agents.store(0), Restored) == [Restored(0, 2)]
-    assert reported(agents.turn(0), Released) == [Released(0)]
+    assert reported(agents.store(0), Restored) == [Restored(Place(0), 2)]
+    assert reported(agents.turn(0), Released) == [Released(Place(0))]
 
 
 def test_who_is_done_stays_done_and_says_it_once() -> None:

@@ -7,6 +7,7 @@ import pytest
 from recovery.agent.effects import Acknowledge, Perform, Rewind, Run, SendFrame
 from recovery.agent.events import Connected, PieceDue, Received, TurnEnded, for_the_engine
 from recovery.agent.state import WorkerPhase
+from recovery.place import Place, places
 from recovery.protocol import (
     AskCost,
     AskMemory,
@@ -34,7 +35,7 @@ def markers(agents: DrivenAgents, worker: int) -> list[tuple[int, int]]:
 def test_a_worker_in_a_round_stops_and_sends_a_marker_to_each_other_that_lives() -> None:
     agents = DrivenAgents(counts, 3).begin()
     assert all(agent.running for agent in agents.of)
-    agents.hear(0, Drain(5, (0, 2)))
+    agents.hear(0, Drain(5, (Place(0), Place(2))))
     assert not agents.of[0].running
     assert agents.of[0].round == 5
     assert markers(agents, 0) == [(2, 5)]
@@ -42,14 +43,14 @@ def test_a_worker_in_a_round_stops_and_sends_a_marker_to_each_other_that_lives()
 
 def test_a_worker_that_lives_alone_has_no_links_to_wait_for() -> None:
     agents = DrivenAgents(counts).begin()
-    (drained,) = reported(agents.hear(0, Drain(5, (0,))), Drained)
-    assert (drained.worker, drained.round) == (0, 5)
+    (drained,) = reported(agents.hear(0, Drain(5, (Place(0),))), Drained)
+    assert (drained.place.worker, drained.round) == (0, 5)
     assert markers(agents, 0) == []
 
 
 def test_only_when_all_have_sent_their_marker_of_this_round_are_the_links_empty() -> None:
     agents = DrivenAgents(counts, 3).begin()
-    everybody = (0, 1, 2)
+    everybody = places(3)
     generation = agents.of[0].worker.generation
     agents.hear(0, Drain(5, everybody))
     assert not reported(agents.tell(0, Received(Frame(1, generation, ends=5))), Drained)
@@ -63,7 +64,7 @@ def test_a_marker_that_comes_before_the_word_of_the_monitor_counts_and_a_late_on
     agents = DrivenAgents(counts).begin()
     generation = agents.of[0].worker.generation
     agents.tell(0, Received(Frame(1, generation, ends=5)), Received(Frame(1, generation, ends=3)))
-    assert len(reported(agents.hear(0, Drain(5, (0, 1))), Drained)) == 1
+    assert len(reported(agents.hear(0, Drain(5, (Place(0), Place(1)))), Drained)) == 1
 
 
 def test_the_word_of_a_round_that_is_known_changes_nothing() -> None:
@@ -73,7 +74,7 @@ def test_the_word_of_a_round_that_is_known_changes_nothing() -> None:
         agents.deliver(worker)
     assert agents.of[0].phase is WorkerPhase.DRAINED
     for known in (5, 4):
-        assert agents.hear(0, Drain(known, (0, 1))) == []
+        assert agents.hear(0, Drain(known, (Place(0), Place(1)))) == []
         assert agents.of[0].phase is WorkerPhase.DRAINED
 
 
@@ -109,7 +110,7 @@ def test_a_worker_whose_last_cut_was_durable_already_is_drained_with_its_turn() 
     agents.save(1)
     agents.hear(0, Cut(1, 0, (1,)))
     agents.tell(0, PieceDue(10))
-    assert reported(agents.hear(0, Drain(2, (0,))), Durable)
+    assert reported(agents.hear(0, Drain(2, (Place(0),))), Durable)
     assert reported(agents.tell(0, TurnEnded(True, 0.0)), Drained)
 
 
@@ -139,13 +140,13 @@ def test_a_running_worker_says_what_it_would_hold_and_what_a_decision_would_cost
     agents = DrivenAgents(counts).begin()
     agents.epochs(2)
     (memory,) = reported(agents.hear(0, AskMemory(7)), CurrentMemory)
-    assert (memory.worker, memory.generation, memory.question) == (0, 1, 7)
+    assert (memory.place.worker, memory.generation, memory.question) == (0, 1, 7)
     assert {each.upto for each in memory.memory} == {(2,)}
     agents.feed(0, 2, list(range(8)))
     agents.turn(0, worked=3.0)
     agents.turn(0, worked=5.0)  # without anything to do
     (cost,) = reported(agents.hear(0, AskCost(8, agents.decision(2, otherwise="nothing").bounds, ((), ()))), Cost)
-    assert (cost.worker, cost.generation, cost.question) == (0, 1, 8)
+    assert (cost.place.worker, cost.generation, cost.question) == (0, 1, 8)
     assert {each.epochs for each in cost.redone} == {2, 3}
     assert sum(each.seconds for each in cost.redone) == pytest.approx(3.0)
 
@@ -153,7 +154,7 @@ def test_a_running_worker_says_what_it_would_hold_and_what_a_decision_would_cost
 def test_a_question_that_cannot_be_answered_fails_alone() -> None:
     agents = DrivenAgents(counts).begin()
     (said,) = reported(agents.hear(0, AskCost(8, (), ((), ()))), Unanswered)
-    assert (said.worker, said.generation, said.question) == (0, 1, 8)
+    assert (said.place.worker, said.generation, said.question) == (0, 1, 8)
     assert said.reason.startswith("IndexError: ")
     assert agents.of[0].running
 
@@ -190,12 +191,12 @@ def test_a_decision_is_carried_out_and_told_of_when_it_is_durable() -> None:
     agent = agents.of[0]
     (rewind,) = of_kind(effects, Rewind)
     assert [order[0] for order in rewind.sources.values()] == [2]
-    assert [frame.worker for frame in of_kind(effects, SendFrame)] == [1]
+    assert [frame.place.worker for frame in of_kind(effects, SendFrame)] == [1]
     assert not reported(effects, Restored)
     assert not of_kind(effects, Run)  # before that
     effects = agents.store(0)
     (restored,) = reported(effects, Restored)
-    assert (restored.worker, restored.generation, restored.resent) == (0, 2, ())
+    assert (restored.place.worker, restored.generation, restored.resent) == (0, 2, ())
     assert [(each.processor, each.records, each.epochs) for each in restored.redone] == [
         (1, 8, 1),
         (2, 6, 1),
@@ -238,7 +239,7 @@ def test_a_round_that_ended_with_a_decision_is_known() -> None:
     agents = DrivenAgents(counts).begin()
     agents.hear(0, agents.decision(4))
     agents.store_all()
-    assert agents.hear(0, Drain(4, (0, 1))) == []
+    assert agents.hear(0, Drain(4, (Place(0), Place(1)))) == []
 
 
 def test_a_round_that_was_heard_of_stays_the_newest_when_an_older_decision_comes_late() -> None:
@@ -263,7 +264,7 @@ def test_a_round_may_come_before_the_first_turn() -> None:
     agent = agents.of[0]
     agents.feed(0, 0, [1, 2, 3])
     for round in (2, 3):
-        (drained,) = reported(agents.hear(0, Drain(round, (0,))), Drained)
+        (drained,) = reported(agents.hear(0, Drain(round, (Place(0),))), Drained)
         assert drained.memory[agents.named("out")].upto == (0,)
         agents.hear(0, agents.decision(round))
         agents.store_all()

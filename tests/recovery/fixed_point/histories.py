@@ -16,6 +16,7 @@ from tests.recovery.fixed_point.systems import (
     changing_owners,
     graph,
     literal_system,
+    losing,
     options,
 )
 
@@ -42,15 +43,25 @@ def restorables(g: Graph, chains: list[bool], done: list[list[Report]]) -> list[
 
 
 def run_history(
-    seed: int, compiled: bool, with_literal: bool, fewest: int = 1, most: int = 6, moving: bool = False
+    seed: int,
+    compiled: bool,
+    with_literal: bool,
+    fewest: int = 1,
+    most: int = 6,
+    moving: bool = False,
+    lossy: float = 0.0,
 ) -> None:
     """Report in any order, some twice, alone or in batches, and start anew from what is known in between.
 
-    `fewest`, `most`: processors. Only among more than ten does a single report look for another witness first. `moving`:
-    some are those of one operator on several workers.
+    `lossy`: part of the edges on which nothing is made again. `moving`: some processors are those of one operator on several
+    workers.
+
+    `fewest`, `most`: processors. Only among more than ten does a single report look for another witness first.
     """
     random = Random(seed)
     g = graph(random, random.randrange(fewest, most + 1), epochs_only=compiled)
+    if lossy:
+        g = losing(random, g, lossy)
     if moving:
         g = changing_owners(random, g)
     chains = [random.random() < 0.6 for _ in g.depths]

@@ -150,6 +150,11 @@ def changing_owners(random: Random, g: Graph) -> Graph:
     return Graph(g.depths, edges)
 
 
+def losing(random: Random, g: Graph, part: float = 0.5) -> Graph:
+    """The same graph, where of some edges the source makes nothing again once it has failed."""
+    return Graph(g.depths, [replace(e, lossy=random.random() < part) for e in g.edges])
+
+
 def keeping(random: Random, g: Graph, p: int, processor: Restorable, whole: bool = False) -> Restorable:
     """The same; if it is alive, it keeps on some edges all that it sent, or, unless `whole`, all but what it sent up to some
     bound.
@@ -303,6 +308,12 @@ def literal_system(
         }
         again = None if repeats is None else to_frontier(repeats[p])
         failed = not isinstance(processor, Live)
+        if failed:
+            unasked = {e for e, edge in outgoing if edge.lossy}
+            found = [
+                replace(each, discarded={e: lost for e, lost in each.discarded.items() if e not in unasked})
+                for each in found
+            ]
         made.append(literal.Processor(found, Frontier.top(depth), failed, held, gone, again))
     edges = [literal.Edge(e.source, e.target, e.summary, e.suppressed, e.anew) for e in g.edges]
     if not sets:

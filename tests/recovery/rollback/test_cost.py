@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound
+from recovery.place import Place
 from recovery.protocol import AskCost, Redone, Resent
 from recovery.rollback.queues import cost
 from tests.recovery.layouts import layout
@@ -31,8 +32,8 @@ def asked(
     of: WorkerRecorder, front: Bound | None, back: tuple[Bound | None, Bound | None], failed: tuple[int, ...] = ()
 ) -> tuple[tuple[Resent, ...], tuple[Redone, ...]]:
     question = AskCost(7, ((front, back[0]), (None, back[1])), (failed, ()))
-    found = cost(question, PLAN, of, 0, 3, 30.0)
-    assert (found.worker, found.generation, found.question) == (0, 3, 7)
+    found = cost(question, PLAN, of, Place(0), 3, 30.0)
+    assert (found.place.worker, found.generation, found.question) == (0, 3, 7)
     return found.resent, found.redone
 
 

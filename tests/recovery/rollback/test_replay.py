@@ -251,7 +251,7 @@ def test_more_than_a_thousand_events_are_no_reason_to_lose_attributes() -> None:
     world = World(build, 1, 5, ())
     while not any(kind == "durable" and data["epoch"] >= 540 for _, kind, data in world.log[-5:]):
         world.step()
-    (process,) = world._processes
+    (process,) = world._processes.values()
     assert process is not None
     world._kill(process, "killed")
     world.run()

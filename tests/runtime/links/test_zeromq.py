@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,15 +28,20 @@ from timely.errors import FalkirkError, WorkerLost
 QUICK = Timing(meet=10.0, silence=5.0, last_words=0.3, goodbye=5.0)
 
 
+def placed(values: Iterable[str]) -> dict[Place, str]:
+    """One for each worker."""
+    return {Place(worker): value for worker, value in enumerate(values)}
+
+
 def new_keys(count: int) -> list[Keys]:
     pairs = [zmq.curve_keypair() for _ in range(count)]
-    public = [pair[0].decode() for pair in pairs]
+    public = placed(pair[0].decode() for pair in pairs)
     return [Keys(pair[1].decode(), public) for pair in pairs]
 
 
 def meet(*links: ZmqLink) -> None:
     with ThreadPoolExecutor(len(links)) as pool:
-        for done in [pool.submit(link.meet, b"hello", lambda worker, greeting: None) for link in links]:
+        for done in [pool.submit(link.meet, b"hello", lambda place, greeting: None) for link in links]:
             done.result()
 
 
@@ -48,8 +53,8 @@ def close(*links: ZmqLink) -> None:
 
 @contextmanager
 def pair(timing: Timing = QUICK) -> Iterator[tuple[ZmqLink, ZmqLink]]:
-    addresses, keys = free_addresses(2), new_keys(2)
-    links = [ZmqLink(index, addresses, keys[index], timing=timing) for index in range(2)]
+    addresses, keys = placed(free_addresses(2)), new_keys(2)
+    links = [ZmqLink(Place(index), addresses, keys[index], timing=timing) for index in range(2)]
     try:
         meet(*links)
         yield links[0], links[1]
@@ -95,8 +100,10 @@ def vanish(link: ZmqLink) -> None:
 
 def test_a_link_takes_over_a_socket_that_listens_already() -> None:
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    addresses, keys = [f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in listeners], new_keys(2)
-    links = [ZmqLink(index, addresses, keys[index], timing=QUICK, listener=listeners[index]) for index in range(2)]
+    addresses, keys = placed(f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in listeners), new_keys(2)
+    links = [
+        ZmqLink(Place(index), addresses, keys[index], timing=QUICK, listener=listeners[index]) for index in range(2)
+    ]
     meet(*links)
     sent = frame(1, 100_000)
     links[0].send(Place(1), sent)
@@ -123,15 +130,15 @@ def test_frames_of_any_size_arrive_in_order_and_whole_in_both_directions(sizes: 
 
 
 def test_plain_ipc_works_without_keys_and_tcp_does_not(tmp_path: Path) -> None:
-    addresses = [f"ipc://{tmp_path}/{index}" for index in range(2)]
-    links = [ZmqLink(index, addresses, timing=QUICK) for index in range(2)]
+    addresses = placed(f"ipc://{tmp_path}/{index}" for index in range(2))
+    links = [ZmqLink(Place(index), addresses, timing=QUICK) for index in range(2)]
     meet(*links)
     sent = frame(7, 1000)
     links[0].send(Place(1), sent)
     assert same(receive(links[1], 1)[0], sent)
     close(*links)
     with pytest.raises(FalkirkError, match="need keys"):
-        ZmqLink(0, free_addresses(2))
+        ZmqLink(Place(0), placed(free_addresses(2)))
 
 
 def test_sends_to_a_worker_that_does_not_read_wait_here_and_are_counted() -> None:
@@ -169,8 +176,8 @@ def test_poll_wakes_for_a_file_and_keeps_its_time() -> None:
 
 
 def test_three_workers_say_goodbye_at_different_times() -> None:
-    addresses, keys = free_addresses(3), new_keys(3)
-    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
+    addresses, keys = placed(free_addresses(3)), new_keys(3)
+    links = [ZmqLink(Place(index), addresses, keys[index], timing=QUICK) for index in range(3)]
     meet(*links)
     links[2].send(Place(0), frame(5, 100_000))
     with ThreadPoolExecutor(3) as pool:
@@ -188,7 +195,7 @@ def test_a_worker_that_vanishes_is_lost_and_named() -> None:
     with pair() as (a, b):
         vanish(b)
         text, seconds = poll_until_lost(a, 10.0)
-        assert a._peers[1].address in text
+        assert a._peers[Place(1)].address in text
         assert " has lost worker 1 at tcp://" in text
         assert seconds < 4.9
 
@@ -207,18 +214,18 @@ def test_what_arrived_before_a_worker_vanished_is_still_delivered() -> None:
         assert a._pull.poll(5000)
         time.sleep(0.2)
         vanish(b)
-        assert a._peers[1].monitor.poll(5000)
+        assert a._peers[Place(1)].monitor.poll(5000)
         assert [f.messages[0].number for f in receive(a, 10, seconds=0.2)] == list(range(10))
         poll_until_lost(a, 5.0)
 
 
 def test_a_worker_started_again_is_not_taken_for_the_first() -> None:
     with pair() as (a, b):
-        address, keys = a._peers[1].address, b._keys
+        address, keys = a._peers[Place(1)].address, b._keys
         vanish(b)
-        again = ZmqLink(1, [b._peers[0].address, address], keys, timing=Timing(meet=1.5))
+        again = ZmqLink(Place(1), placed([b._peers[Place(0)].address, address]), keys, timing=Timing(meet=1.5))
         with ThreadPoolExecutor(1) as pool:
-            meeting = pool.submit(again.meet, b"hello", lambda worker, greeting: None)
+            meeting = pool.submit(again.meet, b"hello", lambda place, greeting: None)
             text, _ = poll_until_lost(a, 10.0)
             assert "worker 1" in text
             with pytest.raises(FalkirkError, match="has waited"):
@@ -231,14 +238,16 @@ class Survivors:
 
     def __init__(self, count: int, timing: Timing = QUICK) -> None:
         self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-        self._addresses = [f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in self._listeners]
+        self._addresses = placed(f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in self._listeners)
         self._keys, self._timing = new_keys(count), timing
         self.links = [self._new(index) for index in range(count)]
         meet(*self.links)
 
     def _new(self, index: int) -> ZmqLink:
         own = self._listeners[index].dup()
-        return ZmqLink(index, self._addresses, self._keys[index], timing=self._timing, listener=own, survives=True)
+        return ZmqLink(
+            Place(index), self._addresses, self._keys[index], timing=self._timing, listener=own, survives=True
+        )
 
     def kill(self, index: int) -> None:
         vanish(self.links[index])
@@ -248,7 +257,7 @@ class Survivors:
         for index in indices:
             self.links[index] = self._new(index)
         with ThreadPoolExecutor(len(indices)) as pool:
-            met = [pool.submit(self.links[i].meet, b"again", lambda worker, greeting: None) for i in indices]
+            met = [pool.submit(self.links[i].meet, b"again", lambda place, greeting: None) for i in indices]
             while not all(each.done() for each in met):
                 for index, link in enumerate(self.links):
                     if index not in indices:
@@ -268,14 +277,14 @@ def talk(links: list[ZmqLink], count: int = 3) -> None:
     for link in links:
         for other in links:
             for n in range(count if other is not link else 0):
-                link.send(Place(other.index), frame(n, 100_000 * n, sender=link.index))
+                link.send(other.place, frame(n, 100_000 * n, sender=link.place.worker))
     got: dict[tuple[int, int], list[int]] = {}
     end = time.monotonic() + 120
     while sum(map(len, got.values())) < count * len(links) * (len(links) - 1) and time.monotonic() < end:
         for link in links:
             for each in link.poll(0.01):
-                got.setdefault((each.sender, link.index), []).append(each.messages[0].number)
-    pairs = {(a.index, b.index) for a in links for b in links if a is not b}
+                got.setdefault((Place(each.sender), link.place), []).append(each.messages[0].number)
+    pairs = {(a.place, b.place) for a in links for b in links if a is not b}
     assert got == {pair: list(range(count)) for pair in pairs}
 
 
@@ -291,7 +300,7 @@ def test_survivors_go_on_with_the_process_that_takes_the_place_of_a_lost_one(see
             workers.kill(1)
             if seen:
                 end = time.monotonic() + 120
-                while any(workers.links[i]._peers[1].life for i in (0, 2)) and time.monotonic() < end:
+                while any(workers.links[i]._peers[Place(1)].life for i in (0, 2)) and time.monotonic() < end:
                     assert workers.links[0].poll(0.01) == workers.links[2].poll(0.01) == []
                 workers.links[0].send(Place(1), frame(9))  # nobody is there
                 assert workers.links[0].unsent == 0
@@ -313,14 +322,14 @@ def test_two_lost_workers_and_one_that_is_lost_while_another_comes_back_are_repl
         first = workers._new(1)
         workers.kill(2)
         with ThreadPoolExecutor(2) as threads:
-            meeting = threads.submit(first.meet, b"again", lambda worker, greeting: None)
+            meeting = threads.submit(first.meet, b"again", lambda place, greeting: None)
             end = time.monotonic() + 0.5
             while time.monotonic() < end:
                 workers.links[0].poll(0.01)
             assert not meeting.done(), "worker 2 is not there"
             workers.links[1] = first
             workers.links[2] = workers._new(2)
-            other = threads.submit(workers.links[2].meet, b"again", lambda worker, greeting: None)
+            other = threads.submit(workers.links[2].meet, b"again", lambda place, greeting: None)
             while not (meeting.done() and other.done()):
                 workers.links[0].poll(0.01)
                 workers.links[3].poll(0.01)
@@ -359,10 +368,10 @@ def test_a_lost_worker_whose_place_nobody_takes_is_an_error_after_all() -> None:
 
 
 def test_a_network_that_fails_between_survivors_is_a_lost_worker() -> None:
-    real, keys = free_addresses(2), new_keys(2)
-    proxies = [Proxy(int(address.rpartition(":")[2])) for address in real]
-    addresses = [f"tcp://127.0.0.1:{proxy.port}" for proxy in proxies]
-    links = [ZmqLink(i, addresses, keys[i], bind=real[i], timing=QUICK, survives=True) for i in range(2)]
+    real, keys = placed(free_addresses(2)), new_keys(2)
+    proxies = [Proxy(int(address.rpartition(":")[2])) for address in real.values()]
+    addresses = placed(f"tcp://127.0.0.1:{proxy.port}" for proxy in proxies)
+    links = [ZmqLink(Place(i), addresses, keys[i], bind=real[Place(i)], timing=QUICK, survives=True) for i in range(2)]
     meet(*links)
     talk(links)
     proxies[1].cut()
@@ -385,30 +394,30 @@ def test_a_gap_or_a_repetition_is_a_lost_worker(change: int) -> None:
     with pair() as (a, b):
         b.send(Place(0), frame(1, sender=1))
         assert len(receive(a, 1)) == 1
-        b._peers[0].sent += change
+        b._peers[Place(0)].sent += change
         b.send(Place(0), frame(2, sender=1))
         text, _ = poll_until_lost(a, 5.0)
         assert "gap" in text
 
 
 def test_the_error_of_one_worker_is_what_all_others_report() -> None:
-    addresses, keys = free_addresses(3), new_keys(3)
-    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
+    addresses, keys = placed(free_addresses(3)), new_keys(3)
+    links = [ZmqLink(Place(index), addresses, keys[index], timing=QUICK) for index in range(3)]
     meet(*links)
     try:
         raise FalkirkError("column 'price' is missing")
     except FalkirkError:
         links[2].abandon()
     text, _ = poll_until_lost(links[0], 5.0)
-    assert text == f"worker 2 at {addresses[2]} failed: column 'price' is missing"
+    assert text == f"worker 2 at {addresses[Place(2)]} failed: column 'price' is missing"
     links[0].fail(WorkerLost(text))
     assert poll_until_lost(links[1], 5.0)[0] == text
     links[1].fail(WorkerLost(text))
 
 
 def meeting_of_three() -> list[ZmqLink]:
-    addresses, keys = free_addresses(3), new_keys(3)
-    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
+    addresses, keys = placed(free_addresses(3)), new_keys(3)
+    links = [ZmqLink(Place(index), addresses, keys[index], timing=QUICK) for index in range(3)]
     meet(*links)
     return links
 
@@ -481,10 +490,10 @@ class Proxy:
 
 
 def test_a_network_that_falls_silent_is_noticed_in_the_time_stated() -> None:
-    real, keys, timing = free_addresses(2), new_keys(2), Timing(meet=10.0, silence=0.5, last_words=0.3)
-    proxies = [Proxy(int(address.rpartition(":")[2])) for address in real]
-    addresses = [f"tcp://127.0.0.1:{proxy.port}" for proxy in proxies]
-    links = [ZmqLink(i, addresses, keys[i], bind=real[i], timing=timing) for i in range(2)]
+    real, keys, timing = placed(free_addresses(2)), new_keys(2), Timing(meet=10.0, silence=0.5, last_words=0.3)
+    proxies = [Proxy(int(address.rpartition(":")[2])) for address in real.values()]
+    addresses = placed(f"tcp://127.0.0.1:{proxy.port}" for proxy in proxies)
+    links = [ZmqLink(Place(i), addresses, keys[i], bind=real[Place(i)], timing=timing) for i in range(2)]
     meet(*links)
     time.sleep(1.6 * timing.silence)
     assert links[0].poll(0.0) == [], "idle is not silent: heartbeats answer"
@@ -492,7 +501,7 @@ def test_a_network_that_falls_silent_is_noticed_in_the_time_stated() -> None:
         proxy.silent.set()
     for link in links:
         text, seconds = poll_until_lost(link, 10.0)
-        assert addresses[1 - link.index] in text
+        assert addresses[Place(1 - link.place.worker)] in text
         assert seconds < 1.2 * timing.silence + timing.last_words + 4.0, "4 s are for a slow machine"
     for link in links:
         link.fail(WorkerLost("over"))
@@ -500,7 +509,7 @@ def test_a_network_that_falls_silent_is_noticed_in_the_time_stated() -> None:
         proxy.close()
 
 
-def meet_fails(link: ZmqLink, check: Callable[[int, bytes], None] = lambda worker, greeting: None) -> str:
+def meet_fails(link: ZmqLink, check: Callable[[int, bytes], None] = lambda place, greeting: None) -> str:
     with pytest.raises(FalkirkError) as caught:
         link.meet(b"hello", check)
     link.fail(caught.value)
@@ -508,27 +517,32 @@ def meet_fails(link: ZmqLink, check: Callable[[int, bytes], None] = lambda worke
 
 
 def test_a_stranger_is_refused_and_both_sides_say_so(capfd: pytest.CaptureFixture[str]) -> None:
-    addresses, keys = free_addresses(2), new_keys(2)
+    addresses, keys = placed(free_addresses(2)), new_keys(2)
     stranger = new_keys(1)[0]
-    home = ZmqLink(0, addresses, keys[0], timing=Timing(meet=0.8))
-    away = ZmqLink(1, addresses, Keys(stranger.secret, [keys[0].public[0], stranger.public[0]]), timing=QUICK)
+    home = ZmqLink(Place(0), addresses, keys[0], timing=Timing(meet=0.8))
+    away = ZmqLink(
+        Place(1),
+        addresses,
+        Keys(stranger.secret, placed([keys[0].public[Place(0)], stranger.public[Place(0)]])),
+        timing=QUICK,
+    )
     with ThreadPoolExecutor(2) as pool:
         at_home, at_away = pool.submit(meet_fails, home), pool.submit(meet_fails, away)
         assert "worker 0 at" in at_away.result()
         assert "refuses the key of worker 1" in at_away.result()
         assert "has waited 0.8 s" in at_home.result()
-        assert addresses[1] in at_home.result()
+        assert addresses[Place(1)] in at_home.result()
     assert "refused a connection from 127.0.0.1" in capfd.readouterr().err
 
 
 def test_nothing_is_sent_to_an_impostor_at_a_workers_address() -> None:
-    addresses, keys = free_addresses(2), new_keys(2)
+    addresses, keys = placed(free_addresses(2)), new_keys(2)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     impostor = context.socket(zmq.PULL)
     public, secret = zmq.curve_keypair()
     impostor.curve_server, impostor.curve_publickey, impostor.curve_secretkey = True, public, secret
-    impostor.bind(addresses[1])
-    text = meet_fails(ZmqLink(0, addresses, keys[0], timing=Timing(meet=0.8)))
+    impostor.bind(addresses[Place(1)])
+    text = meet_fails(ZmqLink(Place(0), addresses, keys[0], timing=Timing(meet=0.8)))
     assert "does not have the key" in text
     assert not impostor.poll(0)
     context.destroy(linger=0)
@@ -538,7 +552,7 @@ def test_unencrypted_messages_are_not_heard() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with pair() as (a, b):
         push = context.socket(zmq.PUSH)
-        push.connect(b._peers[0].address)
+        push.connect(b._peers[Place(0)].address)
         push.send(b"\x01" * 100)
         assert a.poll(0.3) == []
         b.send(Place(0), frame(1, sender=1))
@@ -547,10 +561,10 @@ def test_unencrypted_messages_are_not_heard() -> None:
 
 
 def test_one_worker_cannot_speak_for_another() -> None:
-    addresses, keys = free_addresses(3), new_keys(3)
-    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
+    addresses, keys = placed(free_addresses(3)), new_keys(3)
+    links = [ZmqLink(Place(index), addresses, keys[index], timing=QUICK) for index in range(3)]
     meet(*links)
-    links[2].index = 1
+    links[2].place = Place(1)
     links[2].send(Place(0), frame(1, sender=1))
     with pytest.raises(FalkirkError, match="another's key"):
         receive(links[0], 1)
@@ -559,10 +573,10 @@ def test_one_worker_cannot_speak_for_another() -> None:
 
 
 def test_who_waits_says_for_whom_and_gives_up(capfd: pytest.CaptureFixture[str]) -> None:
-    addresses, keys = free_addresses(3), new_keys(3)
-    text = meet_fails(ZmqLink(1, addresses, keys[1], timing=Timing(meet=0.6)))
+    addresses, keys = placed(free_addresses(3)), new_keys(3)
+    text = meet_fails(ZmqLink(Place(1), addresses, keys[1], timing=Timing(meet=0.6)))
     said = capfd.readouterr().err
-    for address in (addresses[0], addresses[2]):
+    for address in (addresses[Place(0)], addresses[Place(2)]):
         assert address in text
         assert f"at {address}" in said
 
@@ -570,38 +584,38 @@ def test_who_waits_says_for_whom_and_gives_up(capfd: pytest.CaptureFixture[str])
 def test_a_check_that_fails_stops_both() -> None:
     def meet_then_fail(link: ZmqLink) -> str:
         try:
-            link.meet(b"hello", lambda worker, greeting: None)
+            link.meet(b"hello", lambda place, greeting: None)
             return poll_until_lost(link, 5.0)[0]
         except WorkerLost as error:
             return str(error)
         finally:
             link.fail(FalkirkError("over"))
 
-    addresses, keys = free_addresses(2), new_keys(2)
-    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(2)]
+    addresses, keys = placed(free_addresses(2)), new_keys(2)
+    links = [ZmqLink(Place(index), addresses, keys[index], timing=QUICK) for index in range(2)]
 
-    def check(worker: int, greeting: bytes) -> None:
-        raise FalkirkError(f"worker {worker} is different")
+    def check(place: Place, greeting: bytes) -> None:
+        raise FalkirkError(f"{place} is different")
 
     with ThreadPoolExecutor(2) as pool:
         here, there = pool.submit(meet_fails, links[0], check), pool.submit(meet_then_fail, links[1])
         assert here.result() == "worker 1 is different"
-        assert there.result() == f"worker 0 at {addresses[0]} failed: worker 1 is different"
+        assert there.result() == f"worker 0 at {addresses[Place(0)]} failed: worker 1 is different"
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    addresses, keys = free_addresses(2), new_keys(2)
-    link = ZmqLink(0, addresses, keys[0])
+    addresses, keys = placed(free_addresses(2)), new_keys(2)
+    link = ZmqLink(Place(0), addresses, keys[0])
     with pytest.raises(FalkirkError, match="cannot listen at") as caught:
-        ZmqLink(0, addresses, keys[0])
-    assert addresses[0] in str(caught.value)
+        ZmqLink(Place(0), addresses, keys[0])
+    assert addresses[Place(0)] in str(caught.value)
     link.fail(FalkirkError("over"))
 
 
 def test_strangers_who_take_all_descriptors_do_not_end_a_link() -> None:
     strangers = [socket.socket() for _ in range(30)]
     with pair() as (a, b):
-        _, _, port = b._peers[0].address.rpartition(":")
+        _, _, port = b._peers[Place(0)].address.rpartition(":")
         with few_descriptors():
             for stranger in strangers:
                 stranger.setblocking(False)

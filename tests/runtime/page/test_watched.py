@@ -18,6 +18,7 @@ from monitor.coordination.workers import JobPhase
 from monitor.explain.exposure import MONITOR, Fate, Reduced, fate
 from monitor.web.view import COUNTED, View
 from recovery.layout import Layout
+from recovery.place import Place
 from recovery.protocol import ROWS, Exposed, Observed
 from runtime.page.exposing import SHARE, Exposing, RestoreTimes
 from runtime.page.protocol import DifferenceReader, DifferenceWriter
@@ -33,7 +34,7 @@ def said(plan: Layout, worker: int, incarnation: int, read: int, generation: int
     for name in COUNTED:
         table[ROWS.index(name)] = read
     exposed = Exposed((0,), np.ones(len(plan.processors), np.int64).tobytes(), 0.001)
-    return Observed(worker, generation, table.tobytes(), read, read, 5, incarnation=incarnation, exposed=exposed)
+    return Observed(Place(worker), generation, table.tobytes(), read, read, 5, incarnation=incarnation, exposed=exposed)
 
 
 def watched(plan: Layout) -> WatchedJob:

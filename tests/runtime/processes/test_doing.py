@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from libraries.columns.verbs.dataflow import Dataflow
-from runtime.processes.heartbeat import doing
 from runtime.session.session import Session
+from runtime.session.stacks import doing
 from timely.io import Iterable
 
 

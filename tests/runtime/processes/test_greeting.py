@@ -12,6 +12,7 @@ import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import Layout, lay_out
+from recovery.place import Place
 from recovery.protocol import Cut, Join, ToMonitor, encode_message
 from runtime.control import frame
 from runtime.processes.greeting import TOKEN_BYTES, Greeting, connect, listen, new_token
@@ -71,14 +72,14 @@ def test_who_leaves_before_the_end_of_the_secret_is_not_let_in() -> None:
 
 def test_the_monitor_hears_workers_over_tcp_and_no_stranger() -> None:
     layout = _layout()
-    join = Join(0, 1, 0, False, layout, ())
+    join = Join(Place(0), 1, 0, False, layout, ())
     token = new_token()
     with listen("127.0.0.1") as listener:
         address = ("127.0.0.1", listener.getsockname()[1])
         selector = selectors.DefaultSelector()
         workers = WorkerConnections(selector, listener, token)
         with connect(address) as stranger, connect(address) as silent:
-            stranger.sendall(bytes(TOKEN_BYTES) + frame(encode_message(Join(0, 99, 0, False, layout, ()))))
+            stranger.sendall(bytes(TOKEN_BYTES) + frame(encode_message(Join(Place(0), 99, 0, False, layout, ()))))
             link = SocketMonitorLink(address, token=token)
             link.send(join)
             heard: list[tuple[ToMonitor, int]] = []
@@ -88,7 +89,7 @@ def test_the_monitor_hears_workers_over_tcp_and_no_stranger() -> None:
             stranger.settimeout(5)
             with suppress(ConnectionResetError):  # hung up on, with what it said unread
                 assert stranger.recv(1) == b""
-            workers.send(0, Cut(1, 0, (5,)))
+            workers.send(Place(0), Cut(1, 0, (5,)))
             assert _poll(link) == [Cut(1, 0, (5,))]
             assert silent.fileno() >= 0  # who says nothing does not keep others out
         link.close()

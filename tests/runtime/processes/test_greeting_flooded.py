@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.spark.cluster.calls import Calls
 from recovery.layout import Layout, lay_out
+from recovery.place import Place
 from recovery.protocol import Join, ToMonitor, encode_message
 from runtime.control import frame
 from runtime.processes import greeting
@@ -100,7 +101,7 @@ def test_a_flood_of_silent_strangers_is_bounded_and_a_worker_gets_through(tmp_pa
             pass
         assert there.open <= MOST_STRANGERS + 1
         link = SocketMonitorLink(address, token=token)
-        there.until_joined(link, Join(0, 1, 0, False, LAYOUT, ()))
+        there.until_joined(link, Join(Place(0), 1, 0, False, LAYOUT, ()))
         for _ in range(100):  # and stays, whoever comes
             stack.enter_context(stranger(address))
             there.turn(0)
@@ -120,7 +121,7 @@ def test_who_does_not_say_the_secret_in_time_is_hung_up_on(monkeypatch: pytest.M
             assert time.monotonic() < began + 120
         silent.settimeout(60)
         assert silent.recv(1) == b""
-        there.until_joined(link, Join(0, 1, 0, False, LAYOUT, ()))
+        there.until_joined(link, Join(Place(0), 1, 0, False, LAYOUT, ()))
         link.close()
 
 
@@ -129,20 +130,20 @@ def test_who_does_not_say_the_secret_in_time_is_hung_up_on(monkeypatch: pytest.M
 def test_nonsense_ends_the_connection_that_it_came_over_and_nothing_else(said: list[bytes], framed: bool) -> None:
     with door() as (there, address, token), stranger(address) as knows:
         link = SocketMonitorLink(address, token=token)
-        there.until_joined(link, Join(0, 1, 0, False, LAYOUT, ()))
+        there.until_joined(link, Join(Place(0), 1, 0, False, LAYOUT, ()))
         with suppress(OSError):
             knows.sendall(token + b"".join(frame(each) if framed else each for each in said))
             knows.shutdown(socket.SHUT_WR)
         while there.turn(0.02):
             pass
-        link.send(Join(0, 1, 0, False, LAYOUT, ()))
-        there.until_joined(link, Join(0, 2, 0, False, LAYOUT, ()))
+        link.send(Join(Place(0), 1, 0, False, LAYOUT, ()))
+        there.until_joined(link, Join(Place(0), 2, 0, False, LAYOUT, ()))
         link.close()
 
 
 def test_the_nonsense_of_a_worker_is_told() -> None:
     with door() as (there, address, token), stranger(address) as worker:
-        worker.sendall(token + frame(encode_message(Join(0, 1, 0, False, LAYOUT, ()))) + frame(b"\xc1"))
+        worker.sendall(token + frame(encode_message(Join(Place(0), 1, 0, False, LAYOUT, ()))) + frame(b"\xc1"))
         while there.open or not there.says:
             there.turn()
     assert "worker 0 said to the monitor what is no message" in there.says[0]

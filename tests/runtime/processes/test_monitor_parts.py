@@ -104,7 +104,7 @@ def test_a_worker_outlives_the_connection_to_its_monitor(tmp_path: Path) -> None
     listener.listen()
     heard_before = []
     link = SocketMonitorLink(str(tmp_path / "s"), lambda: heard_before.append(True))
-    link.send(Join(0, 1, 0, False, layout, ()))
+    link.send(Join(Place(0), 1, 0, False, layout, ()))
 
     def serve() -> tuple[selectors.BaseSelector, WorkerConnections]:
         selector = selectors.DefaultSelector()
@@ -120,23 +120,23 @@ def test_a_worker_outlives_the_connection_to_its_monitor(tmp_path: Path) -> None
         return found
 
     selector, first = serve()
-    assert hear(selector) == [(Join(0, 1, 0, False, layout, ()), 1)]
-    first.send(0, Cut(1, 0, (5,)))
-    first.send(1, Cut(1, 0, (6,)))  # who is not there hears nothing
+    assert hear(selector) == [(Join(Place(0), 1, 0, False, layout, ()), 1)]
+    first.send(Place(0), Cut(1, 0, (5,)))
+    first.send(Place(1), Cut(1, 0, (6,)))  # who is not there hears nothing
     assert link.poll() == ([Cut(1, 0, (5,))], False)
     assert heard_before
-    link.send(Released(0))
-    assert hear(selector) == [(Released(0), 1)]
+    link.send(Released(Place(0)))
+    assert hear(selector) == [(Released(Place(0)), 1)]
     for key in list(selector.get_map().values()):
         if key.fileobj is not listener:
             key.fileobj.close()  # type: ignore[union-attr]
     selector.close()
     assert link.poll() == ([], False)
-    link.send(Released(0))  # nobody hears that
+    link.send(Released(Place(0)))  # nobody hears that
     assert link.poll() == ([], True)
-    link.send(Join(0, 1, 4, True, layout, ()))
+    link.send(Join(Place(0), 1, 4, True, layout, ()))
     selector, _ = serve()
-    assert hear(selector) == [(Join(0, 1, 4, True, layout, ()), 1)]
+    assert hear(selector) == [(Join(Place(0), 1, 4, True, layout, ()), 1)]
     link.close()
     for key in list(selector.get_map().values()):
         key.fileobj.close()  # type: ignore[union-attr]

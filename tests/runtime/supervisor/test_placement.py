@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
-from recovery.place import Place
+from recovery.place import Place, places
 from recovery.store.address import StoreAddress
-from runtime.control import FROM_CHILD, Control
+from runtime.control import FROM_CHILD, TO_CHILD, Begin, Control, Peer
 from runtime.processes.worker import HASTE
 from runtime.program import Program
 from runtime.sources.limits import Limits
@@ -36,9 +36,9 @@ class Started(Children):
         return self.meet(module, Control(mine, FROM_CHILD), None)
 
 
-@pytest.fixture
-def place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@contextmanager
+def opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: int = 1
 ) -> Iterator[tuple[LocalWorkers, Started, Callable[[float], None]]]:
     now = [100.0]
     monkeypatch.setattr(placement.time, "monotonic", lambda: now[0])
@@ -50,10 +50,18 @@ def place(
         (tmp_path / "private").mkdir()
         children = resources.enter_context(Started(tmp_path / "private"))
         store = JobStore(resources, StoreAddress.of(tmp_path / "store"), lambda text: None)
-        task = Task(Program(flow=Dataflow("job")), 2, Limits(), "job", tmp_path, store=store)
+        task = Task(Program(flow=Dataflow("job")), 2, Limits(), "job", tmp_path, store=store, copies=copies)
         local = LocalWorkers(children, task, lambda text: None)
         resources.callback(local.close)
         yield local, children, wait
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[LocalWorkers, Started, Callable[[float], None]]]:
+    with opened(tmp_path, monkeypatch) as found:
+        yield found
 
 
 def test_the_next_spare_waits_until_the_job_goes_on_and_then_makes_haste(
@@ -96,3 +104,29 @@ def test_a_restore_that_does_not_end_does_not_put_off_the_next_spare_for_ever(
     wait(6.0)
     local.turn()
     assert started.arguments[3:] == [(HASTE,)]
+
+
+def test_a_copy_has_a_place_of_its_own_from_the_spare_to_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, monkeypatch, copies=2) as (local, started, _):
+        local.begin()
+        assert len(started.arguments) == 4, "a process is prepared for each place"
+        ends = [Control(each, TO_CHILD) for each in started.others]
+        for place in places(2, copies=2):
+            local.needed(place)
+        assert list(local.workers) == list(places(2, copies=2))
+        assert [local.workers[place].incarnation for place in local.workers] == [1, 2, 3, 4]
+        (begin,) = ends[2].read()[:1]
+        assert begin == Begin(Place(0, 1), 3, (Place(0), Place(1))), "it is linked to all that were there"
+        assert Peer(Place(0, 1)) in ends[0].read(), "its own worker's process at work among them"
+        copy = local.workers[Place(0, 1)]
+        assert local.fenced(Place(0, 1), 1, "late") == []
+        assert local.workers[Place(0, 1)] is copy, "of an earlier process"
+        (lost,) = local.gone(copy)
+        assert (lost.place, lost.incarnation) == (Place(0, 1), 3)
+        assert set(local.workers) == {Place(0), Place(1), Place(1, 1)}
+        local.needed(Place(0, 1))
+        assert (local.workers[Place(0, 1)].place, local.workers[Place(0, 1)].incarnation) == (Place(0, 1), 5)
+        for end in ends:
+            end.close()

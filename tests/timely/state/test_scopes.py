@@ -94,7 +94,7 @@ class RowsTogether(Rowwise):
         waiting, self._waiting = self._waiting, []
         for _, parts in groupby(waiting, lambda part: part[0][:-1]):
             span = Span.of(list(parts))
-            self._state.append_several(span.times, span.ends, KeyedFrame(span, ["k"]))
+            self._state.append(span.times[-1], KeyedFrame(span, ["k"]))
         return self._state
 
     def put(self, time: Time, rows: Rows) -> None:

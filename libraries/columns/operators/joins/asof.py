@@ -2,8 +2,11 @@
 
 Each left row comes out at its own time, when that is complete: with a row of the same time, or, running, of all right rows
 that have come by then. Right rows that come later do not reach it, whatever their place in the order is. What is near is
-looked up in an index (`kernels.ordered_rows`), and Polars chooses among that. (`asof_changes` has joins that later
-right rows do reach.)
+looked up in an index (`kernels.ordered_rows`), and Polars chooses among that.
+
+As changes, a later right row may be nearer to earlier left rows. Only left rows between it and its neighbours on the right
+side are affected: they are matched without it and with it; where the match differs, the former pair is taken back. The cost of
+an epoch grows with its rows and the affected left rows.
 """
 
 from __future__ import annotations
@@ -15,18 +18,19 @@ from functools import cache
 from math import ceil
 from typing import Any, Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from libraries.columns.kernels.ordered_rows import moments
+from libraries.columns.kernels.ordered_rows import Moments, ends_of, moments
+from libraries.columns.kernels.row_store import take
 from libraries.columns.kernels.rows import KeyedFrame
 from libraries.columns.kernels.sorted_rows import sorted_rows
-from libraries.columns.operators.joins.equi import RIGHT, Joining
+from libraries.columns.operators.joins.joining import LEFT, RIGHT, Joining, Watermarked, signed
 from libraries.columns.state import OrderedRowsState
-from timely.data.batch import Batch
+from timely.data.kernels.series import frame_of
 from timely.errors import GraphError, user_site
-from timely.operators.base import Context
-from timely.state import Parts, TimedValues
-from timely.time import Frontier, Time
+from timely.time import Time
 
 Strategy = Literal["backward", "forward", "nearest"]
 
@@ -57,27 +61,6 @@ def check_places(on: str, *frames: pl.DataFrame | None) -> None:
             moments(frame[on])
 
 
-def nearest(
-    left: pl.DataFrame,
-    right: pl.DataFrame,
-    on: str,
-    by: Sequence[str],
-    strategy: Strategy,
-    tolerance: Tolerance | None,
-    suffix: str,
-) -> pl.DataFrame:
-    """Rows of `left` in the order of `on`, each with its nearest row of `right`."""
-    return left.sort(on, maintain_order=True).join_asof(
-        right.sort(on, maintain_order=True),
-        on=on,
-        by=list(by) or None,
-        strategy=strategy,
-        tolerance=tolerance,
-        suffix=suffix,
-        check_sortedness=False,
-    )
-
-
 def in_order_at_a_place(rows: pl.DataFrame, on: str, by: Sequence[str]) -> pl.DataFrame:
     """Right rows of one time, sorted by content if places repeat.
 
@@ -101,98 +84,79 @@ class AsofJoin(Joining):
 
     verb = "join_asof"
 
+    sides: tuple[int, ...] = (RIGHT,)
+    """Sides with rows kept from time to time."""
+
     def __init__(
         self,
         on: str,
         by: Sequence[str] = (),
         strategy: Strategy = "backward",
         tolerance: Tolerance | None = None,
-        over: Literal["time", "scope"] = "scope",
         right: Mapping[str, Any] | None = None,
         suffix: str = "_right",
+        over: Literal["time", "scope"] = "scope",
     ) -> None:
         self._at = on
         self._strategy: Strategy = strategy
         self._tolerance = tolerance
-        self._kept = OrderedRowsState(by, on) if over == "scope" else None
-        super().__init__(by, right, suffix, () if self._kept is None else (self._kept,))
+        self._kept = {side: OrderedRowsState(by, on) for side in self.sides} if over == "scope" else {}
+        super().__init__(by, right, suffix, tuple(self._kept.values()))
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
         check_places(self._at, new_left, new_right)
         if new_right is not None:
             new_right = in_order_at_a_place(new_right, self._at, self._on)
-        near = new_right
-        if self._kept is not None:
-            if new_right is not None:
-                self._kept.append(time, KeyedFrame(new_right, self._on))
-            near = (
-                None if new_left is None else self._kept.rows(time).near(KeyedFrame(new_left, self._on), self._strategy)
-            )
-        if new_left is None:
-            return []
-        there = self._known(RIGHT, near)
-        return [nearest(new_left, there, self._at, self._on, self._strategy, self._tolerance, self._suffix)]
+        if not self._kept:
+            return [] if new_left is None else [self._beside_nearest(new_left, new_right)]
+        return self._meet_kept(time, new_left, new_right)
 
+    def _meet_kept(
+        self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None
+    ) -> list[pl.DataFrame]:
+        """Rows of a running join, emitted at `time`."""
+        if new_right is not None:
+            self._kept[RIGHT].append(time, KeyedFrame(new_right, self._on))
+        return [] if new_left is None else [self._nearest(time, new_left)]
 
-_MARK = "mark"
+    def _nearest(self, time: Time, rows: pl.DataFrame) -> pl.DataFrame:
+        """Left rows, each with its nearest right row so far."""
+        return self._beside_nearest(rows, self._kept[RIGHT].rows(time).near(KeyedFrame(rows, self._on), self._strategy))
+
+    def _beside_nearest(self, left: pl.DataFrame, right: pl.DataFrame | None) -> pl.DataFrame:
+        """Left rows in the order of `on`, each with its nearest row of `right`."""
+        there = self._known(RIGHT, right)
+        return left.sort(self._at, maintain_order=True).join_asof(
+            there.sort(self._at, maintain_order=True),
+            on=self._at,
+            by=self._on or None,
+            strategy=self._strategy,
+            tolerance=self._tolerance,
+            suffix=self._suffix,
+            check_sortedness=False,
+        )
+
 
 _UNITS = {"ms": Fraction(1, 1000), "us": Fraction(1), "ns": Fraction(1000)}
 """Units in a microsecond, for each unit of datetimes."""
 
 
-class ExpiringAsofJoin(AsofJoin):
+class ExpiringAsofJoin(Watermarked, AsofJoin):
     """Running `AsofJoin` in the root scope, with expiry of right rows.
 
     Input 2 is the watermark of input 0, in microseconds or as a number.
 
-    Late rows are split off before it, on the worker that has read them, so no left row comes before the
-    watermark of the left side. Of each key the right rows behind the watermark are kept, and the newest that is not behind
-    it, as far as the strategy and the tolerance ask for them. Dropping changes no result: it waits until nothing will be
-    rolled back behind the watermark, nor behind the row for which another one is dropped.
+    Of each key the right rows behind the watermark are kept, and the newest that is not behind it, as far as the strategy and
+    the tolerance ask for them. Dropping also waits until nothing will be rolled back behind the row for which another one is
+    dropped.
     """
 
-    transient = ("_reached",)
-
-    def __init__(
-        self,
-        on: str,
-        by: Sequence[str] = (),
-        strategy: Strategy = "backward",
-        tolerance: Tolerance | None = None,
-        right: Mapping[str, Any] | None = None,
-        suffix: str = "_right",
-    ) -> None:
-        super().__init__(on, by, strategy, tolerance, "scope", right, suffix)
-        self._marks = TimedValues()
-        assert self._kept is not None
-        self.state = Parts(*self._pending, self._marks, self._kept)
-        self._reached: list[tuple[Time, int]] = []
-
-    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        if port > RIGHT:
-            self._marks.at(time)[_MARK] = batch[0]
-            ctx.notify_at(time)
-        else:
-            super().on_batch(ctx, port, time, batch)
-
-    def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
-        self._reached += [(time, mark) for mark in self._marks.pop(time).values()]
-        return super()._meet(time, new_left, new_right)
-
-    def on_watermark(self, frontier: Frontier) -> None:
-        """Drop right rows out of reach of all future left rows.
-
-        Only watermarks that are never taken back count.
-        """
-        super().on_watermark(frontier)
-        final = [mark for time, mark in self._reached if time in frontier]
-        if not final or self._kept is None:
-            return
-        self._reached = [each for each in self._reached if each[0] not in frontier]
-        there = self._kept.rows((0,)).columns()
+    def _passed(self, side: int, mark: int) -> None:
+        kept = self._kept[RIGHT]
+        there = kept.rows((0,)).columns()
         if there is not None:
             unit = _microsecond(there.schema[self._at])
-            self._kept.evict_passed(ceil(max(final) * unit), self._strategy, _distance(self._tolerance, unit))
+            kept.evict_passed(ceil(mark * unit), self._strategy, _distance(self._tolerance, unit))
 
 
 def _microsecond(kind: pl.DataType) -> Fraction:
@@ -211,3 +175,66 @@ def _distance(tolerance: Tolerance | None, unit: Fraction) -> int | None:
     if isinstance(tolerance, dt.timedelta):
         return ceil(abs(tolerance // dt.timedelta(microseconds=1)) * unit)
     return None if tolerance is None else ceil(abs(tolerance))
+
+
+class AsofChanges(AsofJoin):
+    """Running `AsofJoin`, as changes; `CHANGE` is the last column.
+
+    Of right rows at one place the one that came last is met from behind, and the one that came first from before.
+    """
+
+    sides = (LEFT, RIGHT)
+
+    def _meet_kept(
+        self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None
+    ) -> list[pl.DataFrame]:
+        found: list[pl.DataFrame] = []
+        if new_right is not None:
+            beside = self._beside_new(time, new_right)
+            before = None if beside is None else self._nearest(time, beside)
+            self._kept[RIGHT].append(time, KeyedFrame(new_right, self._on))
+            if beside is not None and before is not None:
+                after = self._nearest(time, beside)
+                other = _differ(before, after)
+                found += [signed(before.filter(other), -1), signed(after.filter(other), 1)]
+        if new_left is not None:
+            found.append(signed(self._nearest(time, new_left), 1))
+            self._kept[LEFT].append(time, KeyedFrame(new_left, self._on))
+        return [frame for frame in found if len(frame)]
+
+    def _beside_new(self, time: Time, new_right: pl.DataFrame) -> pl.DataFrame | None:
+        """Kept left rows possibly nearest to a new right row."""
+        left = self._kept[LEFT].rows(time)
+        if left.columns() is None:
+            return None
+        places = new_right.select(*self._on, self._at).unique(maintain_order=True).sort(self._at, maintain_order=True)
+        given = KeyedFrame(places, self._on)
+        at = moments(places[self._at])
+        low, high = self._kept[RIGHT].rows(time).around(given)
+        low = np.maximum(low, self._next_to(places, 1))
+        high = np.minimum(high, self._next_to(places, -1))
+        span = (at if self._strategy == "backward" else low), (at if self._strategy == "forward" else high)
+        met = left.meet(given, span)
+        if met is None:
+            return None
+        _, first = np.unique(met.rows, return_index=True)
+        return frame_of(take(met.columns, first))
+
+    def _next_to(self, places: pl.DataFrame, by: int) -> Moments:
+        """Neighbour of each place within its key: the one before (1) or behind (-1).
+
+        At the edges, the least or greatest possible place.
+        """
+        shifted = pl.col(self._at).shift(by)
+        column = places.select(shifted.over(self._on) if self._on else shifted)[self._at].to_physical()
+        least, most = ends_of(moments(places[self._at]))
+        found: Moments = column.fill_null(least if by > 0 else most).to_numpy()
+        return found
+
+
+def _differ(before: pl.DataFrame, after: pl.DataFrame) -> pl.Series:
+    """Mask of rows differing between two frames."""
+    found: npt.NDArray[np.bool_] = np.zeros(len(before), np.bool_)
+    for was, now in zip(before.get_columns(), after.get_columns(), strict=True):
+        found |= was.ne_missing(now).to_numpy()
+    return pl.Series(found)

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libraries.columns.operators.joins.asof import AsofJoin
-from libraries.columns.operators.joins.asof_changes import AsofChanges
+from libraries.columns.operators.joins.asof import AsofChanges, AsofJoin
 from tests.timely.operators.fake_context import feed
 from timely.errors import OperatorError
 from timely.time import Frontier
@@ -49,7 +48,7 @@ def test_each_row_finds_what_polars_finds(
     kind = dict(right[0].schema)
 
     def new() -> AsofJoin:
-        return AsofJoin("at", by, strategy, tolerance, over, kind)
+        return AsofJoin("at", by, strategy, tolerance, kind, over=over)
 
     events: list[Any] = [(0, (t,), f) for t, f in enumerate(left)] + [(1, (t,), f) for t, f in enumerate(right)]
     events = [event for event in events if len(event[2])]

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries.columns import agg
-from libraries.columns.operators.epochs import ColumnEpochs
 from libraries.columns.operators.sessions import ColumnSessions, _reached
-from libraries.columns.operators.windows import AT, START, ColumnWindows
+from libraries.columns.operators.windows import AT, START, ColumnEpochs, ColumnWindows
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
 from runtime.session.cluster import Cluster

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries.columns import agg
-from libraries.columns.operators.joins.expiring import ExpiringJoin
-from libraries.columns.operators.joins.interval import IntervalJoin
+from libraries.columns.operators.joins.bounded import ExpiringJoin, IntervalJoin
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
 from runtime.session.cluster import Cluster

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries.columns import agg
-from libraries.columns.operators.joins.equi import CHANGE
-from libraries.columns.operators.top import RunningTop
+from libraries.columns.operators.joins.joining import CHANGE
+from libraries.columns.operators.ordering import RunningTop
 from libraries.columns.verbs.columns import Columns
 from libraries.columns.verbs.dataflow import Dataflow
 from runtime.session.cluster import Cluster

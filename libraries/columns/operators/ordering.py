@@ -1,8 +1,4 @@
-"""First few rows of each key: of each time, or of all so far as changes.
-
-Added rows and rows taken back are summed: all distinct rows of each key are kept, each with the sum of its signs. A
-change of a key looks at all its rows. Where nothing is ever taken back, only the first few are kept.
-"""
+"""Rows of a time in an order, and the first rows of each key."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from libraries.columns.kernels.added import RowReaders
 from libraries.columns.kernels.grouping import group_numbers, union
 from libraries.columns.kernels.row_store import take
 from libraries.columns.operators.aggregate import REFUSALS
-from libraries.columns.operators.joins.equi import CHANGE, refuse_change
+from libraries.columns.operators.joins.joining import CHANGE, refuse_change
 from libraries.columns.state import CountedRows
 from timely.data.batch import Batch, as_array, as_polars, concat
 from timely.data.content import content_of
@@ -221,3 +217,49 @@ def _places_by_content(column: pa.Array) -> list[Numbers]:
         raise TypeError(str(error)) from error
     place = {content: number for number, content in enumerate(sorted(set(contents)))}
     return [np.array([place[content] for content in contents], np.int64)]
+
+
+class SortOfTime(Operator):
+    """Sorts all rows of a complete time by `by`.
+
+    Input must be gathered at one worker.
+
+    Rows that are equal in these go by their other columns, the least first, so that a replay gives the same.
+
+    Args:
+        by: names of columns and expressions of a column each: the first counts most.
+        descending: for each of them.
+        nulls_last: for each of them.
+    """
+
+    repeats_over = "time"
+    one_batch = True
+
+    def __init__(self, by: Sequence[str | pl.Expr], descending: Sequence[bool], nulls_last: Sequence[bool]) -> None:
+        self._by = list(by)
+        self._named = {each for each in by if isinstance(each, str)}
+        self._descending = list(descending)
+        self._nulls_last = list(nulls_last)
+        self._pending = TimedBatches()
+        self.state = self._pending
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        try:
+            frame = as_polars(batch)
+        except TypeError as error:
+            raise operator_error(f"sort {ctx.name!r}", ctx.site, time, error, None, batch) from error
+        self._pending.add(time, frame)
+        ctx.notify_at(time)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        batches = self._pending.pop(time)
+        try:
+            found = self._sorted(as_polars(concat(batches)))
+        except REFUSALS as error:
+            raise operator_error(f"sort {ctx.name!r}", ctx.site, time, error, None, batches[0]) from error
+        ctx.send(found)
+
+    def _sorted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        others = [name for name in rows.columns if name not in self._named]
+        ties = [False] * len(others)
+        return rows.sort([*self._by, *others], descending=self._descending + ties, nulls_last=self._nulls_last + ties)
