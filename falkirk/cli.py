@@ -465,11 +465,27 @@ def whatif(
         list[str] | None,
         typer.Option(metavar="WHO", help="Who fails: worker:1, an operator (count), or one on a worker (count@1)."),
     ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGION=POLICY",
+            help='Another policy of a region instead: "circles=Batch(log_outputs=True)"; nothing before the = is what is in '
+            "no region. Shows what that would change in exposure, bytes and processor time.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, as the page gets it.")] = False,
 ) -> None:
-    """Estimate the cost of a failure: rollback of each operator, work done again."""
+    """Estimate the cost of a failure, or what another policy would change.
+
+    Of a failure: rollback of each operator, work done again.
+    """
+    from falkirk.other_policies_view import other_policies_command
     from falkirk.what_if_view import what_if_command
 
+    if policy and kill:
+        raise typer.BadParameter("give either --kill or --policy")
+    if policy:
+        _guarded(lambda: other_policies_command(target, policy, as_json), traceback=False)
     _guarded(lambda: what_if_command(target, kill or [], as_json), traceback=False)
 
 

@@ -69,12 +69,12 @@ def predict(target: Where, failed: Sequence[str]) -> Predicted:
 
 
 def _asked(address: str, failed: Sequence[str]) -> Predicted:
-    job = _call(address, "GET", "/api/job")
-    answer = _call(address, "POST", "/api/whatif", {"failed": list(failed)})
+    job = call(address, "GET", "/api/job")
+    answer = call(address, "POST", "/api/whatif", {"failed": list(failed)})
     return Predicted(job["operators"], answer, True)
 
 
-def _call(address: str, method: str, path: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
+def call(address: str, method: str, path: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
     """Answer of a page, with one longer second try.
 
     A machine that is busy gets more time, and a note says so.
@@ -149,14 +149,15 @@ def call_within(
 
 
 def _call_monitor(seconds: float, address: str, question: dict[str, Any] | None) -> dict[str, Any]:
-    from monitor.web.questions import WhatIf, WrongQuestion
+    from monitor.web.questions import IfPolicies, WhatIf, WrongQuestion
     from runtime.page.caller import Caller
 
     try:
         with Caller(address.removeprefix(UNIX), seconds) as caller:
             if question is None:
                 return {"operators": operators_of(caller.layout)}
-            found: dict[str, Any] = json.loads(caller.ask(WhatIf(tuple(question["failed"]))))
+            asked = IfPolicies(question["policies"]) if "policies" in question else WhatIf(tuple(question["failed"]))
+            found: dict[str, Any] = json.loads(caller.ask(asked))
             return found
     except WrongQuestion as error:
         raise Busy(str(error)) if error.status == 503 else FalkirkError(str(error)) from error

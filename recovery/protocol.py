@@ -258,6 +258,52 @@ class Exposed(msgspec.Struct, frozen=True, array_like=True):
     each: float | None
 
 
+class Sent(msgspec.Struct, frozen=True, array_like=True):
+    """Output of a processor's port: records and batches, since its process began.
+
+    `size`: bytes of a record as a log has it, by samples; None: unknown; -1: its records cannot be saved.
+    """
+
+    processor: int
+    port: int
+    records: int
+    batches: int
+    size: float | None
+
+
+PERSISTED = (
+    "heads",  # bytes of checkpoints without their state
+    "state",  # bytes
+    "logs",  # bytes
+    "events",  # bytes of histories
+    "checkpoints",
+    "batches",  # taken; one event of a history each
+)
+
+
+class Persisting(msgspec.Struct, frozen=True, array_like=True):
+    """Measured persistence of a worker, since its process began.
+
+    `written` is an array of 64-bit integers, a row for each of PERSISTED, a column for each processor.
+    """
+
+    written: bytes
+    segments: int
+    size: int
+    """Bytes of all segments."""
+    durable: float
+    """Seconds until each was durable, all together."""
+    saving: float
+    """Processor seconds for pieces of cuts."""
+    storing: float
+    """Processor seconds for writing segments."""
+    cpu: float
+    """Processor seconds of the process."""
+    encoding: float | None
+    """Processor seconds a byte, of sampled batches; None: unknown."""
+    sent: tuple[Sent, ...]
+
+
 class ProcessUse(msgspec.Struct, frozen=True, array_like=True):
     """Process of a worker: resident bytes, processor seconds, start since 1970."""
 
@@ -298,12 +344,15 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     """Known ends of epochs cut by a clock, without their partitions."""
     process: ProcessUse | None = None
     """Its process, while a page is open."""
+    persisting: Persisting | None = None
 
     def fits(self, processors: int) -> bool:
         """True if its tables have a column for each of so many processors."""
-        table = self.exposed
-        return len(self.numbers) == 8 * len(ROWS) * processors and (
-            table is None or (len(table.begins) > 0 and len(table.records) == 8 * len(table.begins) * processors)
+        table, persisting = self.exposed, self.persisting
+        return (
+            len(self.numbers) == 8 * len(ROWS) * processors
+            and (table is None or (len(table.begins) > 0 and len(table.records) == 8 * len(table.begins) * processors))
+            and (persisting is None or len(persisting.written) == 8 * len(PERSISTED) * processors)
         )
 
 

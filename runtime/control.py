@@ -97,7 +97,22 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     """Reason for the end of the monitor that this one replaces; empty for the first."""
 
 
-ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed | Stopping | Busy
+class Proposed(msgspec.Struct, tag=True, frozen=True):
+    """To the monitor: answer to `Propose`: the layout, as of `Watch`, or the error."""
+
+    number: int
+    layout: bytes
+    error: str = ""
+
+
+class Propose(msgspec.Struct, tag=True, frozen=True):
+    """From the monitor: question about the program with other policies, by region."""
+
+    number: int
+    policies: dict[str, str]
+
+
+ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed | Stopping | Busy | Proposed
 
 
 class Built(msgspec.Struct, tag=True, frozen=True):
@@ -204,7 +219,19 @@ class Beat(msgspec.Struct, tag=True, frozen=True):
 
 
 FromChild: TypeAlias = (
-    Beat | Here | Respawn | Fence | TimelineEvent | Over | Unable | Note | Built | Stats | CapturedBatch | Returned
+    Beat
+    | Here
+    | Respawn
+    | Fence
+    | TimelineEvent
+    | Over
+    | Unable
+    | Note
+    | Built
+    | Stats
+    | CapturedBatch
+    | Returned
+    | Propose
 )
 
 Heard = TypeVar("Heard")

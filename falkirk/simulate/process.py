@@ -170,6 +170,7 @@ class SimulatedStore:
         self._disk = disk
         self._owner = owner
         self._at_io = at_io
+        self.spent = 0.0
 
     def put(self, name: str, parts: Sequence[Any]) -> None:
         """Begin to write a blob."""

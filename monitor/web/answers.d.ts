@@ -207,6 +207,30 @@ interface Supposed {
   note?: string;
 }
 
+/** Exposure of a worker, by the model. */
+interface ModelledCost {
+  typical: { records: number; seconds: number };
+  worst: { records: number; seconds: number };
+}
+
+/** Groups and logs of a layout. */
+interface PlanInBrief {
+  groups: { operators: string[]; saved: boolean; epochs: number | null; seconds: number | null; eager: boolean }[];
+  logs: [string, string][];
+}
+
+/** POST api/policies; null where rates are not known yet. */
+interface OtherPolicy {
+  policies: { region: string; policy: string }[];
+  before: PlanInBrief;
+  after: PlanInBrief;
+  promises: { output: string; before: { one: string; any: string }; after: { one: string; any: string } }[];
+  workers: { worker: number; now: { records: number | null; seconds: number | null } | null; before: ModelledCost; after: ModelledCost }[] | null;
+  bytes: { measured: number; before: number; after: number } | null;
+  cpu: { measured: number; before: number; after: number } | null;
+  unknown: string[];
+}
+
 /** GET api/history; times in milliseconds since 1970, but for `at` of a mark, in seconds. */
 interface Extent {
   first: number | null;

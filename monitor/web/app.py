@@ -39,6 +39,7 @@ from monitor.web.questions import (
     ACTS,
     Act,
     Ask,
+    IfPolicies,
     OfJob,
     OfOperator,
     OfProcesses,
@@ -237,6 +238,7 @@ class _Pages:
             Route("/api/processor/{operator}/{worker}", self.processor),
             Route("/api/why/{operator}/{worker}", self.why),
             Route("/api/whatif", self.whatif, methods=["POST"]),
+            Route("/api/policies", self.policies, methods=["POST"]),
             Route("/api/spacetime", self.spacetime),
             Route("/api/processes", self.processes),
             Route("/api/act", self.act, methods=["POST"]),
@@ -474,6 +476,20 @@ class _Pages:
         if len(failed) > _MOST_NAMES:
             raise HTTPException(400, f"ask for at most {_MOST_NAMES} names at a time")
         return await self._answered(request, WhatIf(tuple(failed)))
+
+    async def policies(self, request: Request) -> Response:
+        _must_be_json(request)
+        try:
+            policies = msgspec.json.decode(await _body(request), type=dict[str, dict[str, str]])["policies"]
+        except (msgspec.DecodeError, KeyError, RecursionError, UnicodeDecodeError) as error:
+            raise HTTPException(400, 'ask {"policies": {"REGION": "Batch(log_outputs=True)"}}') from error
+        if not 0 < len(policies) <= _MOST_NAMES:
+            raise HTTPException(400, f"ask for the policies of at least one region, and at most {_MOST_NAMES}")
+        past = await self._at(request)
+        if past is None:
+            return _answer(await self._ask(IfPolicies(policies)))
+        layout = msgspec.msgpack.decode(await self._ask(IfPolicies(policies, plan=True)), type=Layout)
+        return _json(await asyncio.to_thread(past.compared, policies, layout))
 
     async def processes(self, request: Request) -> Response:
         return _answer(await self._ask(OfProcesses()))

@@ -8,7 +8,7 @@ Whatever neither has is None: unknown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -17,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from monitor.coordination.options import Options
+from monitor.explain.measured import Window
+from monitor.explain.policy import compare
 from monitor.explain.verdict import OVER, Occurrence
 from monitor.explain.what_if import restart, targets
 from monitor.history.archive import NEAR, Archive, Gone, Moment
 from monitor.history.frames import OPERATOR, PRESENCES, WORKER, Frame
 from monitor.history.scales import COUNT, ENDED, RATE, SHARE, SIZE, UNKNOWN
 from monitor.web.fold import Folding
-from monitor.web.questions import Done, Question, WhatIf, Why, WrongQuestion, answer_at_once, why
+from monitor.web.questions import OVER_POLICIES, Done, Question, WhatIf, Why, WrongQuestion, answer_at_once, why
 from monitor.web.recent_events import MOST_EVENTS, ROUTINE
 from monitor.web.view import Observation, Row, View
 from recovery.errors import NoSolutionError
@@ -134,6 +136,9 @@ class PastJob:
         self.frame = moment.frame
         self.verdict = moment.verdict()
         self._view: View | None = None
+        self._window = Window(self.layout)
+        for each in seen:
+            self._window.take(each.told)
         if seen and abs(seen[-1].at * 1000 - self.frame.at) < NEAR:
             self._view = View(self.layout)
             for each in seen:
@@ -168,6 +173,18 @@ class PastJob:
             done(restart(options))
         except NoSolutionError as error:
             raise WrongQuestion(str(error), 409) from error
+
+    def if_policies(self, policies: Mapping[str, str], done: Callable[[Layout | str], None]) -> None:
+        """Refuse the question: the page asks the running job for the layout."""
+        raise WrongQuestion(OVER_POLICIES, 503)
+
+    def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
+        """Changes by these policies then, by rates of the half minute before."""
+        options = self.options
+        assert options is not None
+        told = {w: said for w, (_, said) in self.told.items()}
+        seen = self.observe()
+        return compare(policies, layout, options, told, self._window.rates(), seen.exposure if seen is not None else ())
 
     # ------------------------------------------------------------------------------------------ what is shown
 

@@ -7,7 +7,7 @@ strangers, is another process. An answer is JSON, made there. A question that fa
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -18,6 +18,7 @@ from monitor.explain.why import plain_bound, why_progress, why_rollback
 from monitor.web.detail import operator_detail, processes, processor_detail
 from monitor.web.spacetime import kept_times, restart_now
 from monitor.web.view import Observation
+from recovery.layout import Layout
 from recovery.place import Place
 from recovery.protocol import Observed
 from timely.errors import FalkirkError
@@ -59,6 +60,16 @@ class WhatIf(msgspec.Struct, tag=True, frozen=True):
     failed: tuple[str, ...]
 
 
+class IfPolicies(msgspec.Struct, tag=True, frozen=True):
+    """Question: exposure and cost of the job with other policies, by region.
+
+    The answer is JSON; with `plan` it is the layout, as MessagePack.
+    """
+
+    policies: dict[str, str]
+    plan: bool = False
+
+
 class OfTimes(msgspec.Struct, tag=True, frozen=True):
     """Question: kept times of every processor, as `KeptTimes`."""
 
@@ -79,9 +90,16 @@ class Act(msgspec.Struct, tag=True, frozen=True):
     copy: int = 0
 
 
+OVER_POLICIES = (
+    "the job does not run, so nobody has its program: ask what another policy would change while it runs, of that moment or of "
+    "one before"
+)
+
 ACTS = ("stop", "checkpoint", "restart")
 
-Question: TypeAlias = OfJob | OfOperator | OfProcessor | Why | WhatIf | OfTimes | OfRestart | OfProcesses | Act
+Question: TypeAlias = (
+    OfJob | OfOperator | OfProcessor | Why | WhatIf | IfPolicies | OfTimes | OfRestart | OfProcesses | Act
+)
 
 
 class JobState(Protocol):
@@ -110,6 +128,15 @@ class JobState(Protocol):
 
         `done` is called with the answer, or with why there is none.
         """
+
+    def if_policies(self, policies: Mapping[str, str], done: Callable[[Layout | str], None]) -> None:
+        """Ask for the layout of the program with other policies, by region.
+
+        `done` is called with it, or with why there is none. Raises WrongQuestion.
+        """
+
+    def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
+        """Changes by these policies, by the layout that they give."""
 
 
 class WrongQuestion(FalkirkError):
@@ -162,6 +189,8 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
                 reply(_json({"text": job.act(what, Place(worker, copy))}))
             case WhatIf(failed):
                 job.what_if(failed, lambda found: reply(_of_failure(found)))
+            case IfPolicies(policies, plan):
+                job.if_policies(policies, lambda found: reply(_of_policies(job, policies, found, plan)))
             case OfTimes():
                 reply(_json(kept_times(_known(job, 0, 0))))
             case OfRestart():
@@ -194,6 +223,17 @@ def why(job: JobState, operator: int, worker: int, epoch: int | None) -> dict[st
 
 def _of_failure(found: Answer | str) -> bytes | WrongQuestion:
     return WrongQuestion(found, 503) if isinstance(found, str) else _json(answer_as_json(found))
+
+
+def _of_policies(job: JobState, policies: Mapping[str, str], found: Layout | str, plan: bool) -> bytes | WrongQuestion:
+    if isinstance(found, str):
+        return WrongQuestion(found, 409)
+    try:
+        return msgspec.msgpack.encode(found) if plan else _json(job.compared(policies, found))
+    except WrongQuestion as error:
+        return error
+    except Exception as error:
+        return WrongQuestion(f"this cannot be answered: {type(error).__name__}: {error}", 500)
 
 
 def _json(value: Any) -> bytes:

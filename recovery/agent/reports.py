@@ -33,6 +33,10 @@ class Reports:
         """Time of each group's last made cut."""
         self._size = 0
         """Bytes of the segment last written."""
+        self.segments = self.bytes = 0
+        """Segments written, and their bytes."""
+        self.durable = self._put_at = 0.0
+        """Seconds until these were durable, all together, and the time of the last put."""
         self._joins_when_noted = False
         self._kept_here: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """Channels within this worker, by group and depth of the receiver.
@@ -117,6 +121,8 @@ class Reports:
         if segment is not None:
             self.sealed = gathered
             self._size = sum(memoryview(part).nbytes for part in segment[1])
+            self.segments, self.bytes = self.segments + 1, self.bytes + self._size
+            self._put_at = self._own.now
             self._own.effects.append(Put(*segment))
         else:  # what they tell of was durable before
             self._send(gathered)
@@ -124,6 +130,7 @@ class Reports:
     def stored(self, name: str) -> list[Durable]:
         """Record a durable segment; return its cuts, to release before `send_sealed`."""
         self._own.effects += map(Delete, self._own.journal.stored(name))
+        self.durable += self._own.now - self._put_at
         self._own.checkpoints.forget_decisions()
         return [report for report in self.sealed if isinstance(report, Durable)]
 

@@ -40,7 +40,7 @@ from recovery.checkpoint.saved_events import SavedEvents
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound, Xi, at_cut, holds, nothing, within
-from recovery.store.journal import Journal
+from recovery.store.journal import Journal, cost
 from recovery.store.segments import Section
 from timely.data.batch import Batch, concat
 from timely.errors import OperatorError
@@ -106,6 +106,9 @@ class Checkpoints:
         """Limit of events in a full history; the simulator sets a smaller one."""
         self.saved_rows = 0
         """Rows of state saved so far."""
+        heads, state, checkpoints = ([0] * len(layout.processors) for _ in range(3))
+        self.persisted = heads, state, self._events.logged, self._events.happened, checkpoints
+        """Numbers by processor, as in `PERSISTED`, without carried sections."""
 
     @property
     def generation(self) -> int:
@@ -232,6 +235,10 @@ class Checkpoints:
         since = self._of[p].since_of(saved.checkpoint)
         saved.checkpoint = msgspec.structs.replace(saved.checkpoint, pieces=len(pieces), since=since)
         saved.sections = [section(saved.checkpoint), *pieces]
+        heads, state, _, _, checkpoints = self.persisted
+        heads[p] += cost(saved.sections[0])
+        state[p] += sum(map(cost, pieces))
+        checkpoints[p] += 1
         self._write(saved)
         self._retain(saved)
         self._events.save(p, saved.bound, self.generation)

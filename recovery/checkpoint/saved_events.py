@@ -14,7 +14,7 @@ from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.memory.records import NOTIFICATION, HistoryEvent, LogEntry
 from recovery.metadata import Bound, holds
-from recovery.store.journal import Journal
+from recovery.store.journal import Journal, cost
 from timely.data.codec import decode, decode_batch, encode
 
 
@@ -28,6 +28,8 @@ class SavedEvents:
         self._logs: dict[Key, list[LogEntry]] = {}
         self._histories: dict[Key, list[HistoryEvent]] = {}
         self._edges = {edge.edge: edge for edge in layout.edges}
+        self.logged, self.happened = [0] * len(layout.processors), [0] * len(layout.processors)
+        """Bytes saved of logs and of histories, by processor."""
 
     def keys(self) -> Iterator[Key]:
         """Keys still in use."""
@@ -55,14 +57,14 @@ class SavedEvents:
             if fresh:
                 key = ("log", index, receiver, bound, generation)
                 self._logs[key] = fresh
-                self._write_log(key)
+                self.logged[p] += self._write_log(key)
 
     def _save_history(self, p: int, bound: Bound, generation: int) -> None:
         fresh = [event for event in self._recorder.histories[p] if not event.durable and holds(bound, event.time)]
         if fresh:
             key = ("events", p, bound, generation)
             self._histories[key] = fresh
-            self._write_history(key)
+            self.happened[p] += self._write_history(key)
 
     def write_again(self, key: Key) -> bool:
         """Write the remaining events of `key` again; False if the key is unknown."""
@@ -74,15 +76,22 @@ class SavedEvents:
             return False
         return True
 
-    def _write_log(self, key: Key) -> None:
+    def _write_log(self, key: Key) -> int:
+        """Write the messages of a key; returns what they cost."""
+        size = 0
         for entry in self._logs[key]:
             if entry.batch is not None and not entry.header:
                 entry.header, entry.payload = save_batch(entry.batch)
             entry.durable = True
             content = (entry.edge, entry.receiver, entry.number, entry.event, entry.time, entry.header)
-            self._journal.add(key, section(Logged(*content, key[-2], key[-1]), entry.payload))
+            made = section(Logged(*content, key[-2], key[-1]), entry.payload)
+            self._journal.add(key, made)
+            size += cost(made)
+        return size
 
-    def _write_history(self, key: Key) -> None:
+    def _write_history(self, key: Key) -> int:
+        """Write the events of a key; returns what they cost."""
+        size = 0
         for event in self._histories[key]:
             event.durable = True
             header, payload = b"", b""
@@ -91,7 +100,10 @@ class SavedEvents:
             elif event.port != NOTIFICATION:
                 payload = encode(event.what)
             record = HistoryRecord(key[1], event.order, event.port, event.time, header, key[-2], key[-1])
-            self._journal.add(key, section(record, payload))
+            made = section(record, payload)
+            self._journal.add(key, made)
+            size += cost(made)
+        return size
 
     # Restoring
 

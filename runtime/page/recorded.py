@@ -6,8 +6,8 @@ The journals stay as they are.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from monitor.coordination.records import OWNER, KeptEvent, Record, SavedJob, dec
 from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.verdict import Judge, Verdict
 from monitor.explain.what_if import restart
-from monitor.web.questions import Done, WrongQuestion
+from monitor.web.questions import OVER_POLICIES, Done, WrongQuestion
 from monitor.web.view import Observation, WorkerView
 from recovery.checkpoint.reading import read_checkpoints
 from recovery.errors import NoSolutionError
@@ -80,6 +80,14 @@ class KeptJob:
             done(restart(self.options))
         except NoSolutionError as error:
             raise WrongQuestion(str(error), 409) from error
+
+    def if_policies(self, policies: Mapping[str, str], done: Callable[[Layout | str], None]) -> None:
+        """Refuse the question: nobody has the program."""
+        raise WrongQuestion(OVER_POLICIES, 503)
+
+    def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
+        """Refuse the question: nothing is measured."""
+        raise WrongQuestion(OVER_POLICIES, 503)
 
 
 class RecordedJob(KeptJob):

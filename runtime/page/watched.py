@@ -6,6 +6,7 @@ Part of the monitor, beside the coordinator. While no page is open workers are a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +18,13 @@ from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import Busy
 from monitor.coordination.workers import JobPhase
 from monitor.explain.exposure import Danger
+from monitor.explain.measured import Window
+from monitor.explain.policy import compare
 from monitor.explain.verdict import OVER
 from monitor.explain.what_if import targets
 from monitor.web.questions import ACTS, Done, WrongQuestion
 from monitor.web.view import Gone, Observation, WorkerView, counted
+from recovery.layout import Layout
 from recovery.place import Place
 from recovery.protocol import Observe, Observed, ToWorker
 from runtime.page.exposing import Exposing
@@ -47,6 +51,7 @@ class WatchedJob:
         before: events that earlier monitors have noted.
         settings: effective options of the job.
         acts: carries out an order, by its name, and says so in words.
+        propose: asks for the layout of the program with other policies, by number; `proposed` gets it.
     """
 
     def __init__(
@@ -58,9 +63,13 @@ class WatchedJob:
         before: Iterable[KeptEvent] = (),
         settings: dict[str, str] | None = None,
         acts: Mapping[str, Callable[[Place], str]] | None = None,
+        propose: Callable[[int, dict[str, str]], None] | None = None,
     ) -> None:
         self.settings = settings or {}
         self._acts = acts or {}
+        self._propose = propose
+        self._proposals: dict[int, Callable[[Layout | str], None]] = {}
+        self._window = Window(coordinator.layout)
         self.coordinator = coordinator
         self.clock = clock
         self._ask = ask
@@ -91,6 +100,7 @@ class WatchedJob:
             records = np.frombuffer(gone.records, np.int64) + counted(last.numbers).ravel()
             self._gone[worker] = Gone(gone.read + last.read, gone.written + last.written, records.tobytes())
         self._told[worker] = self.clock(), message
+        self._window.take({worker: self._told[worker]})
 
     def expose(self) -> tuple[Danger, ...]:
         """Compute the exposure anew."""
@@ -169,3 +179,23 @@ class WatchedJob:
         self._asked_so_far += 1
         self._questions[self._asked_so_far] = done
         self._ask(Asked(self._asked_so_far, places))
+
+    def if_policies(self, policies: Mapping[str, str], done: Callable[[Layout | str], None]) -> None:
+        """Ask the process with the program; `done` gets the answer later."""
+        if self._propose is None:
+            raise WrongQuestion("nobody here has the program", 503)
+        self._asked_so_far += 1
+        self._proposals[self._asked_so_far] = done
+        self._propose(self._asked_so_far, dict(policies))
+
+    def proposed(self, number: int, found: Layout | str) -> None:
+        """Deliver a layout, or why there is none."""
+        done = self._proposals.pop(number, None)
+        if done is not None:
+            done(found)
+
+    def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
+        """Changes by these policies, by rates of the last half minute."""
+        leads = self.coordinator
+        told = {w: said for w, (_, said) in self._told.items() if said.generation == leads.generation}
+        return compare(policies, layout, leads.options, told, self._window.rates(), self._exposure)

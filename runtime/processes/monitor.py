@@ -39,6 +39,8 @@ from runtime.control import (
     TO_CHILD,
     Control,
     Over,
+    Propose,
+    Proposed,
     ToChild,
     Watch,
     end_with,
@@ -128,7 +130,14 @@ class MonitorProcess:
         acts = {"stop": self._act_stop, "checkpoint": self._act_checkpoint, "restart": self._act_restart}
         self._stop_request = folder.stop_request
         self._watched = WatchedJob(
-            self._coordinator, self._events.append, self._workers.send, self._now, saved.events, options, acts
+            self._coordinator,
+            self._events.append,
+            self._workers.send,
+            self._now,
+            saved.events,
+            options,
+            acts,
+            lambda number, policies: self._tell(Propose(number, policies)),
         )
         self._history = HistoryRecorder(folder.history, self.layout, behind, lambda text: self._tell(Note(text)))
         self._recorded: tuple[object, int] | None = None
@@ -174,6 +183,8 @@ class MonitorProcess:
             for message in said:
                 if isinstance(message, Busy):
                     self._watched.hear_busy(message)
+                if isinstance(message, Proposed):
+                    self._watched.proposed(message.number, message.error or LAYOUT.decode(message.layout))
                 if isinstance(message, Lost | Noted | ProgramFailed | Stopping | Busy):
                     self._events.append(message)
             self._step()

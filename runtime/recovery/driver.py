@@ -77,7 +77,12 @@ class MonitorLink(Protocol):
 
 
 class StoreClient(Protocol):
-    """Asynchronous writes to the store, in order."""
+    """Asynchronous writes to the store, in order.
+
+    `spent`: processor seconds for them so far.
+    """
+
+    spent: float
 
     def put(self, name: str, parts: Sequence[Buffer]) -> None:
         """Start writing a blob."""
@@ -139,8 +144,10 @@ class RecoveryDriver:
         keeps = any(edge.kept for edge in agent.layout.edges)
         self._telling = [(p, self._sources[n]) for p, n in self._node_of.items() if keeps and self._sources[n].tells]
         """Sources with epoch ends to report to other workers, by processor."""
-        self._observer = Observer(agent, session, clock, say=say)
         self._pace, self._spent = Pace(), spent
+        self._saving = 0.0
+        """Processor seconds for pieces of cuts so far."""
+        self._observer = Observer(agent, session, clock, say, lambda: (self._saving, store.spent))
         self._turn = turn
         self._attend_seconds, self._attends_at, self._turns_left = attend_seconds, 0.0, 0
         self._attends, self._began = False, 0.0
@@ -229,7 +236,10 @@ class RecoveryDriver:
             self._attends = busy = True
         if self._attends or (self._commits and quiet and busy and not self._writing):  # a commit can begin
             worked, self._worked = self._worked, 0.0
+            began = self._spent() if self._commits else 0.0
             busy = self._tell(TurnEnded(quiet, worked)) or busy
+            if self._commits:  # it may have been one
+                self._saving += self._spent() - began
             if self._save is not None and self._save.at_once:
                 self._piece(PIECE_ROWS)
             observed = self._observer.turn()
@@ -293,8 +303,9 @@ class RecoveryDriver:
 
     def _piece(self, rows: int) -> int:
         """Make a piece of about `rows` rows; returns its number of rows."""
-        before, wanted = self._saved, () if self._save is None else self._save.sources
+        before, wanted, began = self._saved, () if self._save is None else self._save.sources, self._spent()
         self._tell(PieceDue(rows, {(p, epoch): self._positions(p, epoch) for p, epoch in wanted}))
+        self._saving += self._spent() - began
         return self._saved - before
 
     def _tell(self, *events: Event) -> bool:

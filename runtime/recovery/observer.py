@@ -28,6 +28,7 @@ from recovery.protocol import END, ROWS, Closely, Exposed, Observe, Observed, Ob
 from recovery.rollback.exposed import exposed
 from runtime.control import JobStats
 from runtime.recovery.member_samples import MemberSamples
+from runtime.recovery.persistence_samples import PersistenceSamples, PortCounts
 from runtime.recovery.process_use import process_use
 from timely.data.batch import Batch, nbytes
 from timely.progress.tracker import culprits, frontier_at
@@ -70,6 +71,7 @@ class Counting:
         self.records_in = [0] * processors
         self.records_out = [0] * processors
         self.busy = [0.0] * processors
+        self.ports = PortCounts(processors)
         self._working = self._before = -1
         self._since = 0.0
         self.logged: Container[int] = inner.logged
@@ -88,11 +90,13 @@ class Counting:
         """Called before a batch is handled."""
         self._charge(processor)
         self.records_in[processor] += len(batch)
+        self.ports.taken[processor] += 1
         self._inner.delivered(processor, port, time, batch)
 
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
         """Called for each batch sent."""
         self.records_out[processor] += len(batch)
+        self.ports.add(processor, port, batch)
         self._inner.sent(processor, port, event, time, batch)
 
     def notified(self, processor: int, time: Time) -> None:
@@ -132,7 +136,8 @@ class Counting:
 class Observer:
     """Observer of one worker: answers the monitor's `Observe`.
 
-    `session` is the driver; `clock` in seconds. `say` gets notes for the user.
+    `session` is the driver; `clock` in seconds. `say` gets notes for the user. `saving`: processor seconds for pieces of cuts,
+    and for writes.
     """
 
     def __init__(
@@ -141,8 +146,10 @@ class Observer:
         session: Sources,
         clock: Callable[[], float],
         say: Callable[[str], None] = lambda text: None,
+        saving: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
     ) -> None:
         self._say = say
+        self._persistence = PersistenceSamples(agent, saving)
         self._failed = False
         self._agent = agent
         self._session = session
@@ -205,7 +212,9 @@ class Observer:
         counting, self._counting = self._counting, None
         if counting is not None:
             counting.rest()
-            self._counted += counting.table() * ((now - self._gap) / max(now - self._window, 1e-6))
+            stands_for = (now - self._gap) / max(now - self._window, 1e-6)
+            self._counted += counting.table() * stands_for
+            self._persistence.take(counting.ports, stands_for)
             restoring.listen(self._agent.worker, self._agent.recorder)
             restoring.watch_split(self._agent.worker, None)
         self._gap, self._window = now, now + (_WINDOWS - 1) * _WINDOW_SECONDS
@@ -338,6 +347,9 @@ class Observer:
             self._exposed(),
             tuple(replace(each, partitions=()) for each in self._agent.known_ends.all()),
             None if asked.sampled else process_use(self._began),
+            self._persistence.report(self._counting.ports if self._counting is not None and not asked.sampled else None)
+            if asked.sampled or self._count % _SIZES_EVERY == 1
+            else None,
         )
 
     def _waiting(self) -> dict[int, list[Time]]:

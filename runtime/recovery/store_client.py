@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -54,6 +55,8 @@ class ThreadedStore:
         self._done: list[tuple[str, Exception | None]] = []
         self._closed = False
         self._woken = False
+        self.spent = 0.0
+        """Processor seconds of the thread so far."""
         self._thread = threading.Thread(target=self._run, name="falkirk-store", daemon=True)
         self._thread.start()
 
@@ -116,6 +119,7 @@ class ThreadedStore:
                     self._store.delete(name)
                 continue
             error = self._put(name, parts)
+            self.spent = time.thread_time()
             parts = None  # what was written is not kept alive while there is nothing to do
             with self._changed:
                 self._done.append((name, error))

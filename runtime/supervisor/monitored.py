@@ -31,7 +31,19 @@ from recovery.guarantees.notes import notes_of
 from recovery.layout import lay_out
 from recovery.place import Place
 from recovery.store.address import StoreAddress, Where
-from runtime.control import FROM_CHILD, PAGE_SOCKET, Beat, CapturedBatch, Control, FromChild, Over, Stats, Unable, Watch
+from runtime.control import (
+    FROM_CHILD,
+    PAGE_SOCKET,
+    Beat,
+    CapturedBatch,
+    Control,
+    FromChild,
+    Over,
+    Propose,
+    Stats,
+    Unable,
+    Watch,
+)
 from runtime.folders.scratch import Scratch, for_sockets
 from runtime.folders.workspace import Workspace
 from runtime.page.address import UNIX, PageSocket, open_door
@@ -40,6 +52,7 @@ from runtime.processes.standalone_monitor import NoMonitor, connect, socket_of
 from runtime.program import Program
 from runtime.sources.limits import Limits
 from runtime.supervisor.moving import Around, publish, settle
+from runtime.supervisor.other_policies import proposed
 from runtime.supervisor.placement import LocalWorkers, Open, Task
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import error_of
@@ -93,6 +106,7 @@ class Monitored:
         self.over: Over | None = None
         self.error: FalkirkError | None = None
         self._layout = replace(lay_out(plan), functions=functions_of(plan.graph))
+        self._graph = plan.graph
         self._accept = tuple(plan.graph.node_named(name).name for name in accept)
         for text in notes_of(plan.graph):
             note(text)
@@ -175,6 +189,8 @@ class Monitored:
                 self._tell_busy(child.place, busy, processor, name, doing)
             case Stats() if child.place is not None:
                 self._stats[child.place] = message
+            case Propose() if self._monitor is not None:
+                self._monitor.tell(proposed(self._graph, self._layout, message))
             case Over():
                 self.over = self.over or message
             case Note(text) if child.place is not None and self._monitor is not None:

@@ -303,6 +303,8 @@ def said_to_monitor() -> list[bytes]:
     memory = protocol.InMemory((3,), (3,), ((2,),), ((3,),), ())
     close = protocol.Closely(1, ((3,),), (protocol.ObservedHold("queue", 1, (3,), 2, True),))
     working = protocol.Working(1, 3, "tasks", 1, 2, 0.5)
+    sent = protocol.Sent(0, 1, 50, 5, 8.5), protocol.Sent(1, 0, 5, 5, None)
+    persisting = protocol.Persisting(bytes(96), 3, 999, 0.1, 0.5, 0.25, 2.5, 1e-8, sent)
     messages = [
         protocol.Join(Place(1), 2, 3, True, plan, (xi,), False),
         protocol.Completed(Place(0), 1, ((3,), (4,))),
@@ -312,7 +314,9 @@ def said_to_monitor() -> list[bytes]:
         protocol.Released(Place(1)),
         protocol.CurrentMemory(Place(0), 1, 7, (memory,)),
         protocol.Cost(Place(0), 1, 7, (protocol.Resent(1, 0, 5, 99),), (protocol.Redone(1, 5, 2, 0.5),)),
-        protocol.Observed(Place(0), 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,), (working,)),
+        protocol.Observed(
+            Place(0), 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,), (working,), persisting=persisting
+        ),
     ]
     return [protocol.encode_message(message) for message in messages]
 
@@ -797,6 +801,8 @@ def read_journal(owner: str, data: bytes) -> None:
 
 class _Nowhere:
     """A writer to the store that does not write."""
+
+    spent = 0.0
 
     def put(self, name: str, parts: Any) -> None:
         """Forget it."""

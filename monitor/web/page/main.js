@@ -12,6 +12,7 @@ import { Search } from "./search.js";
 import { SpaceTime } from "./spacetime.js";
 import { at_moment, choose, folds, onChoice, state } from "./state.js";
 import { Timeline } from "./timeline.js";
+import { OtherPolicies } from "./policies.js";
 import { WhatIf } from "./whatif.js";
 import { bytes, clock, count, epochOr, html, lag, policy, seconds, some, wordsOf } from "./words.js";
 import { showWork } from "./work.js";
@@ -109,6 +110,7 @@ const spacetime = new SpaceTime($("spacetime"), job, whatif, rollbacks, () => pa
 const timeline = new Timeline($("time"));
 const moments = new Moments($("moments"), job, marked);
 panel.moments = moments;
+const policies = (panel.policies = new OtherPolicies(job, () => panel.show()));
 const search = new Search($("search"), (operator, member) => choose({ sel: job.operators[operator].name, worker: null, member }));
 search.operators = job.operators;
 
@@ -236,7 +238,7 @@ function hear(message) {
     if (message.events.some((event) => ["decided", "restored", "finished", "failed"].includes(event.kind))) whatif.refresh();
   }
   if (!totals) return;
-  if (state.sel === null && !whatif.on && performance.now() - panelShown > 900) {
+  if (state.sel === null && !whatif.on && !policies.on && performance.now() - panelShown > 900) {
     panelShown = performance.now();
     panel.show();
   }
@@ -313,6 +315,7 @@ async function travel() {
   }
   await moments.show(shown, problem);
   if (whatif.on) whatif.refresh();
+  if (policies.on) policies.refresh();
   try {
     const { points } = await ask(at_moment("api/charts"));
     if (number !== travelled) return;
@@ -453,6 +456,10 @@ onChoice((changed) => {
     exposure.refresh(page, graph.rows);
     expose();
   }
+  if (changed.has("policy")) {
+    policies.take();
+    policies.refresh();
+  }
   if (changed.has("ask")) {
     $("ask").setAttribute("aria-pressed", whatif.on);
     whatif.refresh();
@@ -489,7 +496,7 @@ addEventListener("keydown", (event) => {
   } else if (event.key === "/") {
     event.preventDefault();
     search.focus();
-  } else if (event.key === "Escape") choose(whatif.on ? { ask: null } : rollbacks.on ? { card: null } : state.cut !== null ? { cut: null } : { sel: null, worker: null, region: null });
+  } else if (event.key === "Escape") choose(policies.on ? { policy: null } : whatif.on ? { ask: null } : rollbacks.on ? { card: null } : state.cut !== null ? { cut: null } : { sel: null, worker: null, region: null });
   else if (event.key === "+" || event.key === "=") camera.zoom(1.25);
   else if (event.key === "-") camera.zoom(0.8);
   else if (event.key === "f") camera.fit();
@@ -514,13 +521,14 @@ else {
 }
 moments.refresh();
 if (whatif.on) whatif.refresh();
+if (policies.on) policies.refresh();
 ask("api/charts").then(({ points }) => {
   if (moments.past) return;
   timeline.points = [...points, ...timeline.points.filter((point) => !points.length || point.at > points[points.length - 1].at)];
   timeline.draw();
 });
 setInterval(() => {
-  if (!document.hidden && state.sel !== null && !whatif.on && !stream.isLost && !moments.past) panel.fetch();
+  if (!document.hidden && state.sel !== null && !whatif.on && !policies.on && !stream.isLost && !moments.past) panel.fetch();
 }, 1000);
 /** A browser has six connections to a server, for all its tabs: those that nobody sees leave theirs, and ask now and then. */
 addEventListener("visibilitychange", () => (document.hidden ? stream.rest() : follow()));

@@ -84,6 +84,8 @@ export class Panel {
     this.rollbacks = rollbacks;
     /** @type {import("./moments.js").Moments | null} */
     this.moments = null;
+    /** @type {import("./policies.js").OtherPolicies | null} */
+    this.policies = null;
     this.root = root;
     this.job = job;
     this.whatif = whatif;
@@ -124,7 +126,8 @@ export class Panel {
 
   /** Show what is chosen now. */
   show() {
-    if (this.whatif.on) this.put(this.whatif.panel(this.job));
+    if (this.policies?.on) this.put(this.policies.panel());
+    else if (this.whatif.on) this.put(this.whatif.panel(this.job));
     else if (this.rollbacks.on) this.put(this.rollbacks.panel());
     else if (state.cut !== null) this.put(this.cuts.panel(this.events));
     else if (this.node && this.node.operator === null) this.put(this.group(this.node));
@@ -163,7 +166,7 @@ export class Panel {
       this.show();
       return;
     }
-    if (!this.whatif.on && !this.rollbacks.on && this.operator === operator) this.put(this.details());
+    if (!this.whatif.on && !this.policies?.on && !this.rollbacks.on && this.operator === operator) this.put(this.details());
   }
 
   overview() {
@@ -181,6 +184,8 @@ export class Panel {
       html("table", { class: "tight" }, html("tr", {}, ["", "", "epoch", "records/s", "busy", "failed", "heard"].map((text) => html("th", {}, text))), rows),
       this.job.promises.length ? html("h3", {}, "Outputs under failures") : "",
       this.promises(),
+      html("h3", {}, "Policies"),
+      html("table", { class: "tight" }, [...this.job.regions, { name: "", policy: "" }].map((each) => html("tr", {}, html("td", {}, each.name || "in no region"), html("td", {}, each.policy), html("td", {}, this.policies?.button(each.name) ?? "")))),
       html("h3", {}, "Held"),
       html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, this.totals.kept === null ? "–" : `${bytes(this.totals.kept)}, ${Math.round(100 * (this.totals.covered ?? 0))} % of the epochs since the last cut`)),
       ...this.processes.list(),
@@ -256,7 +261,7 @@ export class Panel {
     const kept = info.history ? "every event that is delivered" : info.chain ? "checkpoints" : "nothing: it is made again from its input";
     const pairs = [
       ["policy", info.policy],
-      ["region", info.region ?? "–"],
+      ["region", [info.region ?? "–", " ", this.policies?.button(info.region) ?? ""]],
       ["scope", info.scope.join(" / ") || "–"],
       ["persists", kept],
       ...this.job.promises.filter((promise) => promise.output === info.name).map((promise) => ["under failures", grades(promise)]),

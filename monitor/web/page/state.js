@@ -1,16 +1,16 @@
 // What the reader has chosen, kept in the address: whoever gets the link sees the same.
 
-const names = ["sel", "worker", "epoch", "bars", "theme", "camera", "view", "epochs", "unfold", "ask", "region", "card", "exposed", "member", "cut", "at", "with", "place"];
+const names = ["sel", "worker", "epoch", "bars", "theme", "camera", "view", "epochs", "unfold", "ask", "policy", "region", "card", "exposed", "member", "cut", "at", "with", "place"];
 /** @type {Set<(changed: Set<string>) => void>} */
 const listeners = new Set();
 
 /**
  * @type {{sel: string | null, worker: string | null, epoch: string | null, bars: string, theme: string | null, camera: string | null,
- *   view: string | null, epochs: string | null, unfold: string | null, ask: string | null, region: string | null, card: string | null,
+ *   view: string | null, epochs: string | null, unfold: string | null, ask: string | null, policy: string | null, region: string | null, card: string | null,
  *   exposed: string | null, member: string | null, cut: string | null, at: string | null, with: string | null, place: string | null,
  *   open: string[], close: string[], [name: string]: any}}
  */
-export const state = { sel: null, worker: null, epoch: null, bars: "busy", theme: null, camera: null, view: null, epochs: null, unfold: null, ask: null, region: null, card: null, exposed: null, member: null, cut: null, at: null, with: null, place: null, open: [], close: [] };
+export const state = { sel: null, worker: null, epoch: null, bars: "busy", theme: null, camera: null, view: null, epochs: null, unfold: null, ask: null, policy: null, region: null, card: null, exposed: null, member: null, cut: null, at: null, with: null, place: null, open: [], close: [] };
 
 function read() {
   const given = new URLSearchParams(location.hash.slice(1));

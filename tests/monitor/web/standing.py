@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from monitor.coordination.options import Options
 from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.exposure import Danger
+from monitor.explain.measured import Window
+from monitor.explain.policy import compare
 from monitor.explain.verdict import Judge
 from monitor.explain.what_if import restart
 from monitor.web.questions import Done, WrongQuestion
@@ -18,6 +21,9 @@ from recovery.layout import Layout
 from recovery.metadata import Bound, at_epoch
 from recovery.place import Place
 from recovery.protocol import ROWS, Observed
+from runtime.control import Propose
+from runtime.supervisor.other_policies import proposed
+from timely.dataflow.graph import Graph
 
 
 class StandingJob:
@@ -37,6 +43,8 @@ class StandingJob:
         self.live = True
         self.exposure: tuple[Danger, ...] = ()
         self.read: dict[int, tuple[int, int | None]] = {}
+        self.graph: Graph | None = None
+        self.window = Window(layout)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -86,3 +94,13 @@ class StandingJob:
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         done(restart(self.options))
+
+    def if_policies(self, policies: Mapping[str, str], done: Callable[[Layout | str], None]) -> None:
+        if self.graph is None:
+            raise WrongQuestion("nobody here has the program", 503)
+        found = proposed(self.graph, self.layout, Propose(1, dict(policies)))
+        done(found.error or msgspec.msgpack.decode(found.layout, type=Layout))
+
+    def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
+        told = {worker: said for worker, (_, said) in self.told.items()}
+        return compare(policies, layout, self.options, told, self.window.rates(), self.exposure)

@@ -1,0 +1,135 @@
+"""Rates of a job over some seconds, from observations of its workers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from recovery.layout import Layout
+from recovery.protocol import PERSISTED, ROWS, Observed, Persisting, Sent
+
+Numbers = npt.NDArray[np.float64]
+
+MOST_SECONDS = 30.0
+"""Longest time for averages of rates, in seconds."""
+LEAST_SECONDS = 3.0
+"""Shortest one."""
+
+_ROW = {name: number for number, name in enumerate(ROWS)}
+_PERSISTED = {name: number for number, name in enumerate(PERSISTED)}
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of one worker, in units a second; arrays by processor.
+
+    Attributes:
+        epochs: epochs that all of its sources reach; of the slowest other worker if it has none.
+        taken: records.
+        rows, sizes: of state, now; sizes in bytes.
+        written: as in `recovery.protocol.PERSISTED`.
+        segments, written_bytes, saving, storing, cpu: as in `Persisting`.
+        durable: seconds until a segment is durable; None if none was written.
+        encoding: processor seconds a byte; None: unknown.
+        sent: records and batches by port, with the bytes of a record.
+    """
+
+    epochs: float
+    taken: Numbers
+    rows: Numbers
+    sizes: Numbers
+    written: Mapping[str, Numbers]
+    segments: float
+    written_bytes: float
+    saving: float
+    storing: float
+    cpu: float
+    durable: float | None
+    encoding: float | None
+    sent: Mapping[tuple[int, int], tuple[float, float, float | None]]
+
+
+class Window:
+    """Newest observations of each worker, with its persistence."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._seen: dict[int, list[tuple[float, Observed]]] = {}
+
+    def take(self, told: Mapping[int, tuple[float, Observed]]) -> None:
+        """Add the last observation of each worker, with its time."""
+        for worker, (at, said) in told.items():
+            if said.persisting is None or not said.fits(len(self._layout.processors)):
+                continue
+            seen = self._seen.setdefault(worker, [])
+            last = seen[-1][1] if seen else said
+            if last.incarnation != said.incarnation or last.generation != said.generation:
+                seen.clear()  # what was done again would count twice
+            if not seen or seen[-1][1] is not said:
+                seen.append((at, said))
+            while seen[-1][0] - seen[0][0] > MOST_SECONDS:
+                del seen[0]
+
+    def rates(self) -> dict[int, Rates]:
+        """Rates by worker, of those observed for long enough."""
+        ends = {worker: (seen[0], seen[-1]) for worker, seen in self._seen.items()}
+        epochs = {
+            worker: (last.newest - first.newest) / (at - since)
+            for worker, ((since, first), (at, last)) in ends.items()
+            if at > since and first.newest is not None and last.newest is not None
+        }
+        slowest = min(epochs.values(), default=0.0)
+        found = {}
+        for worker, ((since, first), (at, last)) in ends.items():
+            rates = _between(first, last, at - since, epochs.get(worker, slowest))
+            if rates is not None:
+                found[worker] = rates
+        return found
+
+
+def of_all(rates: Iterable[Rates]) -> tuple[float, float]:
+    """Bytes to the store and processor seconds of all workers, a second."""
+    known = list(rates)
+    return sum(each.written_bytes for each in known), sum(each.cpu for each in known)
+
+
+def _between(first: Observed, last: Observed, seconds: float, epochs: float) -> Rates | None:
+    before, after = first.persisting, last.persisting
+    if before is None or after is None or seconds < LEAST_SECONDS:
+        return None
+    count = len(last.numbers) // (8 * len(ROWS))
+    old, new = (np.frombuffer(each.numbers, np.int64).reshape(len(ROWS), count) for each in (first, last))
+    written = (_written(after) - _written(before)) / seconds
+    segments = after.segments - before.segments
+    known = {(each.processor, each.port): each for each in before.sent}
+    return Rates(
+        epochs,
+        np.maximum(new[_ROW["taken"]] - old[_ROW["taken"]], 0) / seconds,
+        new[_ROW["rows"]].astype(np.float64),
+        new[_ROW["bytes"]].astype(np.float64),
+        {name: written[row] for name, row in _PERSISTED.items()},
+        segments / seconds,
+        (after.size - before.size) / seconds,
+        (after.saving - before.saving) / seconds,
+        (after.storing - before.storing) / seconds,
+        (after.cpu - before.cpu) / seconds,
+        (after.durable - before.durable) / segments if segments else None,
+        after.encoding,
+        {
+            (each.processor, each.port): _sent(known.get((each.processor, each.port)), each, seconds)
+            for each in after.sent
+        },
+    )
+
+
+def _written(persisting: Persisting) -> Numbers:
+    table = np.frombuffer(persisting.written, np.int64).reshape(len(PERSISTED), -1)
+    return np.asarray(table, np.float64)
+
+
+def _sent(before: Sent | None, after: Sent, seconds: float) -> tuple[float, float, float | None]:
+    records, batches = (before.records, before.batches) if before is not None else (0, 0)
+    return (after.records - records) / seconds, (after.batches - batches) / seconds, after.size
