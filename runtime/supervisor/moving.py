@@ -99,6 +99,7 @@ class WritesAtOnce:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.spent = 0.0
         self._done: list[tuple[str, Exception | None]] = []
 
     def put(self, name: str, parts: Sequence[Buffer]) -> None:
