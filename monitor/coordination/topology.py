@@ -30,7 +30,7 @@ class Topology:
         renewed: `edges` for a round in which processors that are AtLeastOnce send anew.
         after_anew: the flat indices of all that they lead to.
         same: edges both ways between the processors of one operator on all workers, by operator: they come back to one bound
-            where its state changes workers. None for operators that each worker commits by itself.
+            where its state changes workers. None in jobs that may not have another number of workers.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -61,9 +61,9 @@ class Topology:
             infos = [self.info(flat) for flat in range(self.count)]
             self.repeats = [info.everything if info.repeats else info.nothing for info in infos]
 
+        may_move = _may_move(layout)
         self.same: list[list[PhysicalEdge]] = [
-            [] if layout.groups[info.group].eager else [*self._one_bound(p, info.depth)]
-            for p, info in enumerate(layout.processors)
+            [*self._one_bound(p, info.depth)] if may_move else [] for p, info in enumerate(layout.processors)
         ]
         anew = [p for p, info in enumerate(layout.processors) if info.anew]
         self.renewed = [replace(edge, anew=True) if self.info(edge.source).anew else edge for edge in self.edges]
@@ -107,3 +107,12 @@ class Topology:
     def by_worker(self, values: Sequence[T]) -> tuple[tuple[T, ...], ...]:
         """Rearrange values by flat index into `[worker][processor]`."""
         return tuple(tuple(values[w :: self.workers]) for w in range(self.workers))
+
+
+def _may_move(layout: Layout) -> bool:
+    """False for a job refused by `recovery.moving.refusals` for its layout alone.
+
+    Then no worker waits for others: W rises on each by itself.
+    """
+    nested = any(info.depth > 1 or info.bare or info.policy == "Snapshot" for info in layout.processors)
+    return not nested and not any(group.eager for group in layout.groups)
