@@ -43,7 +43,6 @@ from runtime.links.interface import Link
 from runtime.links.unix import SocketLink
 from runtime.processes.allocator import keep_freed_memory
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
-from runtime.processes.stack_door import open_door
 from runtime.processes.task import WorkerTask
 from runtime.program import built, unpacked
 from runtime.session.explain import print_report
@@ -112,6 +111,8 @@ def main() -> int:
         if not isinstance(begin, Begin):
             return 0
         if recovery is not None:
+            from runtime.processes.stack_door import open_door  # a job without a store has no page
+
             open_door(sys.argv[3], begin.place.key, lambda: begun.session.worker.acting if begun is not None else None)
         peers = dict(zip(begin.peers, control.files(len(begin.peers))))
         link = SocketLink(peers, survives=task.store is not None) if task.workers > 1 else None

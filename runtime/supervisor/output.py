@@ -15,10 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from runtime.page.logs import LONGEST, LogWriter
+if TYPE_CHECKING:  # a job without a store keeps no output
+    from runtime.page.logs import LogWriter
 
 _CHUNK = 1 << 16
+_LONGEST_REST = 4096
+"""Length, in bytes, from which the beginning of a line is kept as a line."""
 _MOST_WORDS = 60
 """Most lines of a process's standard error kept as its last words."""
 _MOST_BYTES = 8192
@@ -161,7 +165,7 @@ class Output:
         self._waiting.append((1 if letter == "o" else 2, data))
         self._taken += 1
         *lines, rest = (streams.rest.get(letter, b"") + data).split(b"\n")
-        if len(rest) >= LONGEST:
+        if len(rest) >= _LONGEST_REST:
             lines, rest = [*lines, rest], b""
         streams.rest[letter] = rest
         if letter == "e":
@@ -179,6 +183,8 @@ class Output:
                     streams.words.append(rest)
 
     def _write(self, streams: Streams, letter: str, lines: list[bytes]) -> None:
+        from runtime.page.logs import LogWriter
+
         place = streams.place()
         if place not in self._writers:
             assert self._folder is not None

@@ -19,7 +19,6 @@ from typing import IO, TypeAlias
 
 from recovery.place import Place
 from runtime.control import FROM_CHILD, Begin, Control, FromChild, Peer, ToChild, tell
-from runtime.page.doors import traced
 from runtime.processes.task import WorkerTask
 from runtime.program import packed
 from runtime.supervisor.forked import UNKNOWN, Forked, environment, start
@@ -266,6 +265,8 @@ class Children:
         if child.process is not None:
             if child.process.poll() is None:
                 if child.hung:
+                    from runtime.page.doors import traced  # few jobs need it
+
                     stacks = traced(self.private, child.pid, _TRACE_SECONDS)
                 child.process.kill()
             with suppress(subprocess.TimeoutExpired):

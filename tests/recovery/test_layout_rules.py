@@ -10,7 +10,7 @@ from libraries import differential
 from libraries.columns.verbs.columns import Stream
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import EdgeInfo, Layout, ProcessorInfo
-from recovery.policy import POLICIES, AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from recovery.policy import POLICIES, Amnesia, AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from tests.recovery.test_layout import Remembers, chains, groups, laid_out, logged, repeating, words
 from timely.errors import GraphError
 from timely.io import Callback, Iterable, Memory
@@ -43,7 +43,7 @@ def test_a_processor_says_where_it_is_and_under_which_policy() -> None:
     assert info(layout, "shout").policy == "Lazy"
 
 
-def test_two_policies_persist_nothing_of_an_operator() -> None:
+def test_three_policies_persist_nothing_of_an_operator() -> None:
     found = set()
     for policy in POLICIES:
         flow = Dataflow()
@@ -51,7 +51,7 @@ def test_two_policies_persist_nothing_of_an_operator() -> None:
             words(flow).map(str, name="map").capture("out")
         if info(laid_out(flow), "map").bare:
             found.add(policy)
-    assert found == {Ephemeral, AtLeastOnce}
+    assert found == {Amnesia, Ephemeral, AtLeastOnce}
 
 
 def test_in_an_eager_region_everything_is_a_chain() -> None:

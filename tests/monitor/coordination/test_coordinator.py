@@ -703,7 +703,7 @@ def test_the_process_that_failed_is_the_one_whose_place_was_taken() -> None:
     coordinator = running()
     coordinator.hear(join(0, 2, 1), 1.0)
     (failure,) = [each for each in coordinator.take() if isinstance(each, TimelineEvent) and each.kind == "failure"]
-    assert failure.data == {"worker": 0, "incarnation": 1, "reason": "another process took its place"}
+    assert failure.data == {"worker": 0, "incarnation": 1, "reason": "another process took its place", "output": ""}
 
 
 def test_numbers_of_rounds_are_reserved_before_they_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
