@@ -32,7 +32,7 @@ def merged(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     """Union of gaps, in order.
 
     >>> merged([Gap(1, 5, 7), Gap(1, 2, 5), Gap(0, 9), Gap(1, 8, 8)])
-    (Gap(processor=0, begin=9, end=4611686018427387905), Gap(processor=1, begin=2, end=7))
+    (Gap(processor=0, begin=9, end=9223372036854775808), Gap(processor=1, begin=2, end=7))
     """
     found: list[Gap] = []
     for gap in sorted(gap for gap in gaps if gap.begin < gap.end):

@@ -63,6 +63,8 @@ def test_every_target_stands_for_something() -> None:
 
 
 BESIDES = {
+    "written stacks",
+    "lines of output",
     "join",
     "coordinator",
     "greeting",

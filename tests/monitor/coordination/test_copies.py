@@ -166,7 +166,7 @@ def test_the_loss_of_a_copy_takes_nothing_back_and_another_is_asked_for() -> Non
     assert [each for each in effects if isinstance(each, Respawn)] == [Respawn(COPY)]
     assert sent(effects, Drain) == []
     (failure,) = [each for each in effects if isinstance(each, TimelineEvent) and each.kind == "failure"]
-    assert failure.data == {"worker": 0, "copy": 1, "incarnation": 3, "reason": "killed"}
+    assert failure.data == {"worker": 0, "copy": 1, "incarnation": 3, "reason": "killed", "output": ""}
     assert (coordinator.phase, coordinator.judge.verdict(True, 2.0).state) == (JobPhase.RUNNING, "running")
     assert coordinator.workers[COPY].presence is Presence.ABSENT
     coordinator.happens(Lost(COPY, 3, "killed"), 2.0)
