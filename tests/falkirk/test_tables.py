@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console as Terminal
 from rich.text import Text
 
-from falkirk.bench import BENCHES, report
+from falkirk.bench import BENCHES, command
 from falkirk.bench.harness import Row
 from falkirk.graph_view import picture
 from falkirk.progress_view import LiveDisplay, Meter
@@ -51,7 +51,7 @@ def test_figures_of_every_benchmark(name: str, width: int) -> None:
         for workers in (1, 2)
     ]
     console = console_of(width)
-    report.show(console, bench, rows)
+    command.show(console, bench, rows)
     unit = "M/s" if bench.unit == "records/s" else bench.unit
     check(
         text_of(console), width, [*unit.split(), "workers", "median", "runs", *(row.system.split()[0] for row in rows)]
