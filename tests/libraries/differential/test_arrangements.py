@@ -119,7 +119,7 @@ def kept(flow: Dataflow) -> list[int]:
         return [
             len(trace)
             for runtime in session.worker.runtimes
-            if isinstance(runtime.operator, operators.Keyed)
+            if isinstance(runtime.operator, operators.KeyedOperator)
             for trace in runtime.operator.traces
             if isinstance(trace, operators.Trace)
         ]
