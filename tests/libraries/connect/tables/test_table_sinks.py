@@ -240,7 +240,7 @@ def test_a_conflict_that_does_not_end_is_an_error(lake: Lake, monkeypatch: pytes
     writer = lake.sink().open(0, 1)
 
     def conflict(*_: Any) -> None:
-        raise module.Conflict("somebody was quicker")
+        raise module.CommitConflict("somebody was quicker")
 
     monkeypatch.setattr(writer._target, "append", conflict)
     writer.write(5, ROWS)
