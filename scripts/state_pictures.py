@@ -42,7 +42,7 @@ def made_of(name: str) -> StandingJob:
 
 
 def draining() -> StandingJob:
-    """Job whose worker has just died."""
+    """Job just after a worker's death."""
     job = StandingJob(example_layout("mixed_policies"))
     job.tell(epoch=4)
     job.happens("failure", worker=1, incarnation=2, reason="was killed by SIGKILL")

@@ -57,7 +57,7 @@ def graphs(count: int) -> list[tuple[Tree, Edges, list[tuple[float, float]]]]:
 
 
 def programs(count: int) -> list[tuple[Tree, Edges, list[tuple[float, float]]]]:
-    """Dataflows: the example programs, and lanes that exchange, meet and part, with a loop here and there."""
+    """Dataflows of the example programs, and made-up ones with exchanges and loops."""
     layouts = [example_layout(name) for name in EXAMPLES]
     layouts += [wide_layout(10 + 2 * at, width=2 + at % 5, loop_every=11) for at in range(count - len(layouts))]
     found = []
@@ -102,7 +102,7 @@ def _cross(one: Any, other: Any) -> bool:
 
 
 def through(edges: Edges, ways: list[Way], nodes: list[tuple[float, float]]) -> int:
-    """Edges whose ways pass through a node that is not an end of theirs."""
+    """Number of edges drawn through a node other than their ends."""
     found = 0
     for (source, target, _), way in zip(edges, ways):
         found += any(

@@ -41,7 +41,7 @@ CHOICES: dict[str, dict[str, str]] = {
     "all Lazy(every=4.0)": dict.fromkeys(PLAIN, "Lazy(every=4.0)"),
 }
 WARM_SECONDS = 32.0
-"""Time after the first rates that is left out: longer than the one over which rates are averages."""
+"""Warm-up left out, in seconds: longer than the period of averaged rates."""
 PAIRS = (
     ("Lazy", "front Batch(log_outputs=True)"),
     ("front Batch", "Lazy"),
@@ -67,7 +67,7 @@ def build(folder: str, front: str, totals: str) -> Dataflow:
 
 
 def measure(choice: str, folder: Path, seconds: float) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Cost of a choice, and what it predicts of those that it is paired with."""
+    """Measured cost of a choice, and predicted cost of its pairs."""
     given = {"folder": str(folder), **CHOICES[choice]}
     command = [
         sys.executable,

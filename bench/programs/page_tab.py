@@ -96,7 +96,7 @@ def first(operators: int) -> None:
 
 
 def thread(operators: int) -> None:
-    """Share of the main thread, by what is open."""
+    """Share of the main thread, by the open view."""
     cases = {"drawing": "", "chosen": "#sel=region%200&open=%3Aregion%200", "spacetime": "#view=spacetime"}
     with opened(operators) as (url, tab):
         tab.call("Performance.enable", timeDomain="threadTicks")

@@ -74,7 +74,7 @@ class Window:
                 del seen[0]
 
     def rates(self) -> dict[int, Rates]:
-        """Rates by worker, of those observed for long enough."""
+        """Rates of workers observed for long enough."""
         ends = {worker: (seen[0], seen[-1]) for worker, seen in self._seen.items()}
         epochs = {
             worker: (last.newest - first.newest) / (at - since)

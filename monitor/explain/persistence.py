@@ -199,7 +199,7 @@ def _logged(layout: Layout) -> list[list[tuple[int, bool]]]:
 
 
 def _touched(seconds: float, taken: float, rows: float, role: str) -> float:
-    """Rows changed in so many seconds, of keys that come at random.
+    """Rows changed within `seconds`, for randomly arriving keys.
 
     What a sink holds is new each time.
     """

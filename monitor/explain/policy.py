@@ -114,7 +114,7 @@ class Supposed:
         self.done = carried_over(layout, self.of, measured, options)
         self._reduced = Reduced(layout)
         self._let_go = np.array([self._safe(q) for q in range(len(measured.processors))], np.int64)
-        """First epoch of each operator's output that a receiver in the job may still need."""
+        """First epoch of each operator's output still needed by a receiver."""
         self._told = {worker: self._as_told(said) for worker, said in told.items()}
         self._open = {worker: _open_epochs(said) for worker, said in told.items()}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a job without a store keeps no output
 
 _CHUNK = 1 << 16
 _LONGEST_REST = 4096
-"""Length, in bytes, from which the beginning of a line is kept as a line."""
+"""Bytes of an unfinished line, at most, before it counts as a line."""
 _MOST_WORDS = 60
 """Most lines of a process's standard error kept as its last words."""
 _MOST_BYTES = 8192
