@@ -9,7 +9,7 @@ from tests.monitor.web.browser import Tab
 from tests.monitor.web.serving import running, when_ready
 from tests.monitor.web.test_members import chained
 from tests.monitor.web.test_moments import PHASE, hung
-from tests.monitor.web.test_page import READY, go, text_of
+from tests.monitor.web.test_page import go, text_of
 
 pytestmark = test_page.pytestmark
 
@@ -41,8 +41,7 @@ def test_which_operator_is_slow_and_why(tab: Tab, tmp_path: Path) -> None:
 
 def test_is_anything_stuck(tab: Tab, tmp_path: Path) -> None:
     with hung(tmp_path) as (url, _, gate):
-        tab.go(url)
-        tab.wait(READY, 120)
+        go(tab, url)
         tab.wait(f"/^stuck for [0-9]+ s in call-service@[01], waiting for map 'call-service'/.test({PHASE})", 60)
         tab.wait("document.title.startsWith('⚠')")
         tab.click(".node.stuck")
