@@ -62,8 +62,8 @@ def market(trades: int, corrections: int, seed: int) -> list[list[tuple[Event, i
 def build(trades: int = 100, corrections: int = 5, seed: int = 1) -> Dataflow:
     """The program."""
     flow = Dataflow("trades")
-    told = flow.source("events", Iterable(market(trades, corrections, seed), batch=1, epoch_every=1))
-    found = worst(overpaid(differential.from_changes(told.flat_map(lambda epoch: epoch))))
+    events = flow.source("events", Iterable(market(trades, corrections, seed), batch=1, epoch_every=1))
+    found = worst(overpaid(differential.from_changes(events.flat_map(lambda epoch: epoch))))
     found.changes().map(line).to(Console())
     return flow
 

@@ -242,18 +242,18 @@ def run(
         raise typer.BadParameter("--events goes with --store: without a store nothing is watched")
     if monitor is not None and store is None:
         raise typer.BadParameter("--monitor goes with --store: without a store there is nothing to monitor")
-    alone = engine == "spark"
-    if accept and (store is None or alone):
+    on_spark = engine == "spark"
+    if accept and (store is None or on_spark):
         raise typer.BadParameter("--accept goes with --store: it is about the functions that wrote the store")
-    if alone and (workers != 1 or ui or any(each is not None for each in (hosts, monitor, events))):
+    if on_spark and (workers != 1 or ui or any(each is not None for each in (hosts, monitor, events))):
         raise typer.BadParameter(
             "--engine spark runs without workers of Falkirk: leave -w, --hosts, --monitor, --ui and --events away"
         )
-    if not alone and on is not None and (store is None or hosts is not None or monitor is not None):
+    if not on_spark and on is not None and (store is None or hosts is not None or monitor is not None):
         raise typer.BadParameter("--on goes with --store, and without --hosts and --monitor")
     if start_limit is not None and on is None:
         raise typer.BadParameter("--start-limit goes with --on: it is for the executors of a cluster")
-    if spark_conf and on is None and not alone:
+    if spark_conf and on is None and not on_spark:
         raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
     address = None
@@ -262,7 +262,7 @@ def run(
 
         address = _address(store, "--store")
         begin(address)
-    if workers > 1 or (store is not None and not alone) or ui:
+    if workers > 1 or (store is not None and not on_spark) or ui:
         _load_beside(workers)
     from falkirk.run_program import Show, run_program, say
     from runtime.program import parse_program

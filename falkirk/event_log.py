@@ -90,15 +90,15 @@ class WorkLog:
         self._log = log
         self._then = then
         self._clock = clock
-        self._said: dict[tuple[int, str], dict[str, Any]] = {}
+        self._last: dict[tuple[int, str], dict[str, Any]] = {}
 
     def __call__(self, stats: Mapping[int, Stats]) -> None:
         """Log the progress of each worker, if changed."""
-        for worker, told in stats.items():
-            for job in told.jobs:
-                said = {name: getattr(job, name) for name in ("operator", "epoch", "what", "done", "total")}
-                if said != self._said.get((worker, job.operator)):
-                    self._said[worker, job.operator] = said
-                    self._log("working", self._clock(), {"worker": worker, **said})
+        for worker, stats_of in stats.items():
+            for job in stats_of.jobs:
+                waits = {name: getattr(job, name) for name in ("operator", "epoch", "what", "done", "total")}
+                if waits != self._last.get((worker, job.operator)):
+                    self._last[worker, job.operator] = waits
+                    self._log("working", self._clock(), {"worker": worker, **waits})
         if self._then is not None:
             self._then(stats)

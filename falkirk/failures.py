@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime import program as program_module
-from timely.errors import PACKAGES, FalkirkError, WorkerLost, shown, told
+from timely.errors import PACKAGES, FalkirkError, WorkerLost, error_text, shown
 
 FAILED = 1
 USAGE = 2
@@ -63,7 +63,7 @@ def explain(error: BaseException) -> Failure:
         return Failure(kind, f"{error}; its arguments are given as --arg name=value", USAGE)
     frames = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
     what = "the program called sys.exit()" if isinstance(error, SystemExit) else kind
-    text = told(error).replace(kind, what, 1)
+    text = error_text(error).replace(kind, what, 1)
     if isinstance(error, OSError) and error.errno is not None and _users(frames) is None:
         return Failure(kind, _refused(error), FAILED)
     if isinstance(error, ModuleNotFoundError) and error.name:

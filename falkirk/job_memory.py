@@ -70,8 +70,8 @@ def job_processes(where: Where) -> list[JobProcess]:
     children = _children()
     found = _below(root, children)
     folders = {place for pid in found for place in _held(pid)}
-    keepers = [pid for pid in _all() if pid not in found and not folders.isdisjoint(_held(pid))]
-    for pid in keepers:
+    holders = [pid for pid in _all() if pid not in found and not folders.isdisjoint(_held(pid))]
+    for pid in holders:
         found += [each for each in _below(pid, children) if each not in found]
     known = {pid: _command(pid) for pid in found}
     parents = {child: parent for parent, each in children.items() for child in each}

@@ -35,12 +35,12 @@ _SECONDS = 20.0
 class Status:
     """Status of a job, with an exit code.
 
-    `said` is the verdict as /api/verdict gives it, None where there is none.
+    `page_answer` is the verdict as /api/verdict gives it, None where there is none.
     """
 
     text: str
     code: int
-    said: dict[str, Any] | None = None
+    page_answer: dict[str, Any] | None = None
 
 
 def status_of(where: Where) -> Status:
@@ -52,12 +52,12 @@ def status_of(where: Where) -> Status:
         return Status(f"no job: {error}", NO_JOB)
     with opened as store:
         try:
-            said = _asked(store, StoreFolder(address))
+            page_answer = _asked(store, StoreFolder(address))
         except FalkirkError as error:
             return Status(
                 f"no answer: the processes of the job are there, and its monitor does not answer ({error})", NO_ANSWER
             )
-        return _recorded(store, address) if said is None else _status(said)
+        return _recorded(store, address) if page_answer is None else _status(page_answer)
 
 
 def _recorded(store: OpenStore, address: StoreAddress) -> Status:
@@ -73,20 +73,28 @@ def status_command(where: Where, as_json: bool) -> int:
     """Print the status; the exit code."""
     found = status_of(where)
     if as_json:
-        print(json.dumps({"text": found.text, "exit_code": found.code, **(found.said or {})}))
+        print(json.dumps({"text": found.text, "exit_code": found.code, **(found.page_answer or {})}))
     else:
         print(found.text)
     return found.code
 
 
-def _status(said: dict[str, Any]) -> Status:
-    since = datetime.fromtimestamp(said["since"]).astimezone().isoformat(" ", "seconds") if said["since"] else ""
-    text = said["text"] if said["state"] == "stuck" or not since else f"{said['text']} (since {since})"
-    known = [each for each in said.get("exposure", ()) if each["who"] >= 0 and each["records"] is not None]
+def _status(page_answer: dict[str, Any]) -> Status:
+    since = (
+        datetime.fromtimestamp(page_answer["since"]).astimezone().isoformat(" ", "seconds")
+        if page_answer["since"]
+        else ""
+    )
+    text = (
+        page_answer["text"]
+        if page_answer["state"] == "stuck" or not since
+        else f"{page_answer['text']} (since {since})"
+    )
+    known = [each for each in page_answer.get("exposure", ()) if each["who"] >= 0 and each["records"] is not None]
     if known:
         worst = max(known, key=lambda each: each["records"])
         text += "\n" + Danger(*(worst[name] for name in ("who", "records", "redo", "restore"))).text
-    return Status(text, _CODES.get(said["state"], 0), said)
+    return Status(text, _CODES.get(page_answer["state"], 0), page_answer)
 
 
 def _asked(store: OpenStore, folder: StoreFolder) -> dict[str, Any] | None:

@@ -159,28 +159,28 @@ def check(case: Case) -> Outcome:
     flags = [*case.flags, *([f"DROP_{case.dropped}"] if case.dropped else [])]
     whole = case.dropped is None
     with tempfile.TemporaryDirectory() as folder:
-        said = _output("spin", *(f"-D{flag}" for flag in flags), "-a", str(HERE / f"{case.model}.pml"), cwd=folder)
+        output = _output("spin", *(f"-D{flag}" for flag in flags), "-a", str(HERE / f"{case.model}.pml"), cwd=folder)
         how = ["-O2", "-DCOLLAPSE"] if whole else ["-O1"]
         how += ["-DNP"] if whole and case.cycles else ["-DSAFETY"]
-        said += _output(compiler, *how, "-w", "-DNOREDUCE", "-DMEMLIM=3000", "-o", "pan", "pan.c", cwd=folder)
+        output += _output(compiler, *how, "-w", "-DNOREDUCE", "-DMEMLIM=3000", "-o", "pan", "pan.c", cwd=folder)
         if not Path(folder, "pan").exists():
-            return Outcome(None, 0, f"it cannot be compiled: {said.strip()}")
-        said = _output("./pan", "-m1000000", *(["-l"] if "-DNP" in how else []), cwd=folder)
-    return _judge(case, said)
+            return Outcome(None, 0, f"it cannot be compiled: {output.strip()}")
+        output = _output("./pan", "-m1000000", *(["-l"] if "-DNP" in how else []), cwd=folder)
+    return _judge(case, output)
 
 
-def _judge(case: Case, said: str) -> Outcome:
-    states = re.search(r"^\s*([\d.e+]+) states, stored", said, re.MULTILINE)
-    errors = re.search(r"errors: (\d+)", said)
+def _judge(case: Case, output: str) -> Outcome:
+    states = re.search(r"^\s*([\d.e+]+) states, stored", output, re.MULTILINE)
+    errors = re.search(r"errors: (\d+)", output)
     if states is None or errors is None:
-        return Outcome(None, 0, f"the search broke off: {said.strip()[-500:]}")
+        return Outcome(None, 0, f"the search broke off: {output.strip()[-500:]}")
     count = int(float(states[1]))
-    found = re.search(r"assertion violated \(*(\w+)\|\|", said)
-    broke = found[1] if found else (_ENDS if "cycle (at" in said or "invalid end state (" in said else None)
+    found = re.search(r"assertion violated \(*(\w+)\|\|", output)
+    broke = found[1] if found else (_ENDS if "cycle (at" in output or "invalid end state (" in output else None)
     if broke is None and (
-        errors[1] != "0" or re.search("max search depth too small|out of memory|reached -DMEMLIM", said)
+        errors[1] != "0" or re.search("max search depth too small|out of memory|reached -DMEMLIM", output)
     ):
-        return Outcome(None, count, f"not all of it was searched: {said.strip()[-500:]}")
+        return Outcome(None, count, f"not all of it was searched: {output.strip()[-500:]}")
     if broke == case.breaks:
         return Outcome(broke, count, None)
     wanted = f"{case.breaks} must break" if case.breaks else "it must hold"

@@ -23,11 +23,11 @@ Key: TypeAlias = tuple[int, int]
 class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
     """Ends of the epochs from `begin` to before `upto`, in each partition of a source.
 
-    Epochs that are not named have no records. `alone`: only the process that has read them can read them again.
+    Epochs that are not named have no records. `local_only`: only the process that has read them can read them again.
 
     >>> first = EpochEnds(0, 0, 0, 2, (("a", ((0, 5), (1, 8))),))
     >>> first.joined(EpochEnds(0, 0, 2, 4, (("a", ((3, 9),)),))).since(1)
-    EpochEnds(worker=0, processor=0, begin=1, upto=4, partitions=(('a', ((1, 8), (3, 9))),), alone=False)
+    EpochEnds(worker=0, processor=0, begin=1, upto=4, partitions=(('a', ((1, 8), (3, 9))),), local_only=False)
     """
 
     worker: int
@@ -35,7 +35,7 @@ class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
     begin: int
     upto: int
     partitions: tuple[tuple[str, tuple[tuple[int, Any], ...]], ...] = ()
-    alone: bool = False
+    local_only: bool = False
 
     @property
     def key(self) -> Key:
@@ -53,7 +53,7 @@ class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
             min(self.begin, other.begin),
             max(self.upto, other.upto),
             tuple((name, tuple(sorted(found.items(), key=lambda each: each[0]))) for name, found in ends.items()),
-            self.alone or other.alone,
+            self.local_only or other.local_only,
         )
 
     def since(self, epoch: int) -> EpochEnds:
@@ -61,7 +61,7 @@ class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
         if epoch <= self.begin:
             return self
         partitions = tuple((name, tuple(each for each in ends if each[0] >= epoch)) for name, ends in self.partitions)
-        return EpochEnds(*self.key, min(epoch, self.upto), self.upto, partitions, self.alone)
+        return EpochEnds(*self.key, min(epoch, self.upto), self.upto, partitions, self.local_only)
 
 
 class KnownEnds:
@@ -99,7 +99,7 @@ class KnownEnds:
         `gone`: the process that has read it is no more.
         """
         known = self._known.get(key)
-        return known.upto if known is not None and known.begin <= low and not (gone and known.alone) else 0
+        return known.upto if known is not None and known.begin <= low and not (gone and known.local_only) else 0
 
     def decided(self, bounds: Sequence[Sequence[Bound | None]]) -> None:
         """Drop ends made void by a decision `bounds[worker][processor]`.

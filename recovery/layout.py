@@ -12,7 +12,7 @@ again, and what the sender makes again, the receiver must have forgotten. So pro
 *group*, and their checkpoints are *cuts* at common times; checkpoints at unequal ones would be of no use.
 Cuts fall between epochs, or between the iterations of a loop: see `recovery.loops`.
 
-An *eager* group is cut by each worker for itself, whenever an epoch is complete (`commits_alone`). Cuts of two
+An *eager* group is cut by each worker for itself, whenever an epoch is complete (`commits_per_worker`). Cuts of two
 workers are then at common times only by chance, so what comes to it from other workers is logged. And all in it are
 chains: what others have completed is known to the monitor alone, and a new one may know less of it than was made durable.
 """
@@ -168,7 +168,7 @@ class GroupInfo(msgspec.Struct, frozen=True):
     """
     eager: bool = False
     """True if each worker cuts it on its own, at each completed epoch."""
-    alone: bool = False
+    independent: bool = False
     """True if eager, without input from other groups.
 
     Each of its cuts, once durable, is its low-watermark.
@@ -382,7 +382,7 @@ def _info(
         or (keeps and not empties)
         or saved
         or ahead
-        or policy.commits_alone,
+        or policy.commits_per_worker,
         group=group,
         role=role,
         history=history,
@@ -437,8 +437,8 @@ def _group(policies: list[Policy], depth: int, fed: bool) -> GroupInfo:
 
     Those are the policies that the program gave; by default where it gave none.
     """
-    if any(policy.commits_alone for policy in policies):
-        return GroupInfo(None, None, eager=True, alone=not fed)
+    if any(policy.commits_per_worker for policy in policies):
+        return GroupInfo(None, None, eager=True, independent=not fed)
     chosen = [interval(policy.every) for policy in policies if policy.every is not None]
     chosen = chosen or [interval(DEFAULT.every)]
     epochs = [each.epochs for each in chosen if each.epochs is not None]

@@ -38,7 +38,7 @@ from monitor.coordination.supervision import (
 from recovery.place import Place
 from recovery.store.address import StoreAddress
 from timely.data.codec.typed import Typed
-from timely.errors import FalkirkError, told
+from timely.errors import FalkirkError, error_text
 from timely.seen_functions import Functions
 from timely.time import Time
 
@@ -234,7 +234,7 @@ FromChild: TypeAlias = (
     | Propose
 )
 
-Heard = TypeVar("Heard")
+Incoming = TypeVar("Incoming")
 
 _encoder = msgspec.msgpack.Encoder()
 TO_CHILD: Typed[ToChild] = Typed("what the supervisor says", ToChild)
@@ -339,10 +339,10 @@ def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:
     return data, list(files)
 
 
-class Control(Generic[Heard]):
+class Control(Generic[Incoming]):
     """Receiving end of a control connection."""
 
-    def __init__(self, sock: socket.socket, decoder: Typed[Heard]) -> None:
+    def __init__(self, sock: socket.socket, decoder: Typed[Incoming]) -> None:
         self.sock = sock
         self.ended = False
         """True if the other side has closed and all its messages were read."""
@@ -350,10 +350,10 @@ class Control(Generic[Heard]):
         """Bytes received so far; any growth is a sign of life."""
         self._decoder = decoder
         self._buffer = bytearray()
-        self._unread: list[Heard] = []
+        self._unread: list[Incoming] = []
         self._files: deque[socket.socket] = deque()
 
-    def read(self, wait: bool = False) -> list[Heard]:
+    def read(self, wait: bool = False) -> list[Incoming]:
         """Received messages; with `wait`, block for one unless the other side is gone."""
         found, self._unread = self._unread, []
         while not self.ended:
@@ -371,7 +371,7 @@ class Control(Generic[Heard]):
             found += [self._decoder.decode(message) for message in cut(self._buffer)]
         return found
 
-    def read_one(self) -> Heard | None:
+    def read_one(self) -> Incoming | None:
         """First received message, if any; the rest stays for later reads."""
         first, *self._unread = self.read() or [None]  # type: ignore[list-item]
         return first
@@ -410,5 +410,5 @@ def end_with(sock: socket.socket, private: str) -> None:
 def confession(error: BaseException, processor: int = -1) -> Unable:
     """Message about the error ending this process; `processor`: the one at work."""
     kind, known = type(error).__name__, isinstance(error, FalkirkError)
-    text = str(error) if known else told(error)
+    text = str(error) if known else error_text(error)
     return Unable(kind, text, "".join(traceback.format_exception(error)), known, processor)

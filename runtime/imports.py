@@ -90,10 +90,10 @@ def adopt_path() -> None:
 
     Reserved names are found as before.
     """
-    told = os.environ.get(VARIABLE)
-    if told is not None:
+    value = os.environ.get(VARIABLE)
+    if value is not None:
         _reserve(sys.path)
-        sys.path[:] = told.split(os.pathsep)
+        sys.path[:] = value.split(os.pathsep)
 
 
 def _reserve(path: Sequence[str]) -> None:

@@ -83,7 +83,7 @@ LONGEST_TEXT = 4000
 """Longest text shown of an error, in characters."""
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Class and message of an error.
 
     Where a user's `__str__` raises, the message names that error.

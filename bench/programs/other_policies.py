@@ -108,7 +108,7 @@ def _watch(
                 observation = caller.observe()
         except (FileNotFoundError, ConnectionRefusedError):
             continue  # it has not begun
-        window.take(observation.told)
+        window.take(observation.samples)
         rates = window.rates()
         if len(rates) < WORKERS or not all(rate.epochs for rate in rates.values()):
             continue

@@ -210,9 +210,9 @@ def _compare_seconds(found: list[tuple[tuple[str, int], _Found]], rows: list[Row
 
     The one worker is of the same system, or of Falkirk where this system is measured with several workers only.
     """
-    alone = {system: entry.cpu_seconds for (system, workers), entry in found if workers == 1}
+    single = {system: entry.cpu_seconds for (system, workers), entry in found if workers == 1}
     for (system, workers), entry in found:
-        of_one = alone.get(system, alone.get("falkirk", []))
+        of_one = single.get(system, single.get("falkirk", []))
         if workers > 1 and entry.cpu_seconds and len(of_one) == len(entry.cpu_seconds):
             ratio = statistics.median(several / one for several, one in zip(entry.cpu_seconds, of_one, strict=True))
             for row in rows:

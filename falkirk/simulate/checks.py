@@ -70,7 +70,7 @@ class Closed:
         self._sends: Sends | None = sends
         """Outputs of the worker; None once another process has taken its place."""
         self._generation = 0
-        self._said: list[Bound] = [info.nothing for info in layout.processors]
+        self._complete: list[Bound] = [info.nothing for info in layout.processors]
         self._notified: list[tuple[Time, ...]] = [()] * len(layout.processors)
         """Maximal times notified to each processor."""
         self.restored = 0
@@ -84,8 +84,8 @@ class Closed:
             for p, bound in enumerate(self._decisions[number][self._worker]):
                 if bound is not None:
                     if self._sends is not None:
-                        self._sends.taken_back(p, bound, self._said[p])
-                    self._said[p] = bound
+                        self._sends.taken_back(p, bound, self._complete[p])
+                    self._complete[p] = bound
                     self._notified[p] = ()  # within the bound that says nothing new, and outside it holds no more
         self._generation = generation
 
@@ -93,7 +93,7 @@ class Closed:
         """Record a delivered notification."""
         self._notified[processor] = maximal((*self._notified[processor], time))
 
-    def heard(self, message: ToMonitor) -> None:
+    def on_message(self, message: ToMonitor) -> None:
         """Record a report of the process to the monitor."""
         if isinstance(message, Completed) and message.generation == self._generation:
             for p, info in enumerate(self._layout.processors):
@@ -105,9 +105,9 @@ class Closed:
             self.restored = message.generation
 
     def _say(self, processor: int, bound: Bound) -> None:
-        self._said[processor] = union(bound, self._said[processor])
+        self._complete[processor] = union(bound, self._complete[processor])
         if self._sends is not None:
-            self._sends.complete(processor, self._said[processor])
+            self._sends.complete(processor, self._complete[processor])
 
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
         """Record a batch sent by an event."""
@@ -123,16 +123,16 @@ class Closed:
         """Replace the process by a new one, to which all its work may be repeated."""
         assert self._sends is not None
         for p, info in enumerate(self._layout.processors):
-            self._sends.taken_back(p, info.nothing, self._said[p])
+            self._sends.taken_back(p, info.nothing, self._complete[p])
         self._sends = None
 
-    def said(self, processor: int, time: Time) -> bool:
+    def has_reported(self, processor: int, time: Time) -> bool:
         """True if the process has reported `time` complete."""
-        return holds(self._said[processor], time)
+        return holds(self._complete[processor], time)
 
     def upto(self, processor: int) -> Bound:
         """Times reported complete by the process."""
-        return self._said[processor]
+        return self._complete[processor]
 
     def was_notified(self, processor: int, time: Time) -> bool:
         """True if the processor was notified of `time`, or of a later one."""
@@ -239,8 +239,8 @@ class Checks:
         """Check survivors for unnecessary loss of complete epochs."""
         number, bounds = decision.generation, decision.bounds
         gone = min((bound[0] for worker in decision.failed for bound in bounds[worker] if bound is not None), default=0)
-        heard = [drained for drained, _ in self._memory.values() if drained.round == number]
-        known = KnownEnds(each for drained in heard for each in drained.ends)
+        reports = [drained for drained, _ in self._memory.values() if drained.round == number]
+        known = KnownEnds(each for drained in reports for each in drained.ends)
         for worker, (drained, layout) in self._memory.items():
             memory = drained.memory
             complete = min(held.upto[0] for held in memory)
@@ -287,7 +287,7 @@ class Checks:
         if not self._finished:
             raise Violation("the job ends before that is durable")
 
-    def said(self, message: ToWorker) -> None:
+    def on_order(self, message: ToWorker) -> None:
         """Check a message from the monitor to a worker."""
         if isinstance(message, Watermarks):
             for p, w, bound in message.changed:
@@ -343,7 +343,7 @@ class Checks:
 
     # Workers
 
-    def heard(self, process: Process, message: ToWorker) -> None:
+    def on_message(self, process: Process, message: ToWorker) -> None:
         """Check a message from the monitor to a process."""
         known = self._talks.setdefault(process.owner, Talk())
         who, closed = f"worker {process.worker}", self._closed.get(process.owner)
@@ -415,7 +415,7 @@ class Checks:
             self._handled(index, closed.restored, worker.generation, processor, time, "a batch")
             if closed.was_notified(processor, time):
                 raise Violation(f"{names[processor]} gets a batch at {time}, and was notified that this is complete")
-            if closed.said(processor, time):
+            if closed.has_reported(processor, time):
                 raise Violation(f"{names[processor]} gets a batch at {time}, and has said that this is complete")
             if processor in gates and not _is_durable(driver.agent, gates[processor], time):
                 raise Violation(
@@ -447,14 +447,14 @@ class Checks:
         def on_notified(processor: int, time: Time) -> None:
             closed.at(worker.generation)
             self._handled(index, closed.restored, worker.generation, processor, time, "a notification")
-            if closed.said(processor, time):
+            if closed.has_reported(processor, time):
                 raise Violation(f"{names[processor]} is notified of {time}, and has said that this is complete")
             closed.notified(processor, time)
             notified(processor, time)
 
         def on_send(message: ToMonitor) -> None:
             closed.at(worker.generation)
-            closed.heard(message)
+            closed.on_message(message)
             send(message)
 
         recorder.delivered = on_delivered  # type: ignore[method-assign]

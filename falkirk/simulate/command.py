@@ -76,13 +76,13 @@ def _shortened(simulation: Simulation, failure: Counterexample) -> Counterexampl
     print(
         "leaving out faults that are not needed for it (Ctrl-C: show what is found so far)", file=sys.stderr, flush=True
     )
-    best, said = failure, time.monotonic()
+    best, shown = failure, time.monotonic()
 
     def progress(shortest: Counterexample, tries: int) -> None:
-        nonlocal best, said
+        nonlocal best, shown
         best = shortest
-        if time.monotonic() - said >= _LINE_SECONDS:
-            said = time.monotonic()
+        if time.monotonic() - shown >= _LINE_SECONDS:
+            shown = time.monotonic()
             print(
                 f"{len(best.faults)} of {len(failure.faults)} faults, at most {tries} runs to go",
                 file=sys.stderr,
@@ -124,13 +124,13 @@ def _progress(seeds: int, quiet: bool) -> Iterator[Callable[[int], None]]:
             task = bar.add_task("seeds", total=seeds)
             yield lambda some: bar.advance(task, some)
     else:
-        done, said = 0, time.monotonic()
+        done, shown = 0, time.monotonic()
 
         def advance(some: int) -> None:
-            nonlocal done, said
+            nonlocal done, shown
             done += some
-            if time.monotonic() - said >= _LINE_SECONDS:
-                said = time.monotonic()
+            if time.monotonic() - shown >= _LINE_SECONDS:
+                shown = time.monotonic()
                 print(f"{done:,} of {seeds:,} seeds", file=sys.stderr, flush=True)
 
         yield advance

@@ -63,7 +63,7 @@ class _Operation:
     parts: Sequence[Buffer] | None
     data: bytes
     applied_at: float
-    heard_at: float
+    acknowledged_at: float
     unclear: bool = False
     applied: bool = False
     late: bool = False
@@ -184,7 +184,7 @@ class SimulatedDisk:
                 if operation.late:
                     del self._waiting[ticket]
                 else:
-                    insort(self._moments, (operation.heard_at, ticket))
+                    insort(self._moments, (operation.acknowledged_at, ticket))
             else:
                 del self._waiting[ticket]
                 self._hear(operation)
@@ -213,13 +213,13 @@ class SimulatedDisk:
         if draw.random() < faults.fills:
             self._full_until = max(self._full_until, now + draw.uniform(0, faults.full_for))
         unclear = parts is not None and draw.random() < faults.unclear
-        before = [operation.heard_at for operation in self._waiting.values() if operation.writer == writer]
-        heard_at = max([now, *before]) + takes
-        applied_at = heard_at - draw.uniform(0, takes)
+        before = [operation.acknowledged_at for operation in self._waiting.values() if operation.writer == writer]
+        acknowledged_at = max([now, *before]) + takes
+        applied_at = acknowledged_at - draw.uniform(0, takes)
         ticket = self._tickets
         self._tickets += 1
         self.changes[writer] += 1
-        self._waiting[ticket] = _Operation(ticket, writer, name, parts, data, applied_at, heard_at, unclear)
+        self._waiting[ticket] = _Operation(ticket, writer, name, parts, data, applied_at, acknowledged_at, unclear)
         insort(self._moments, (applied_at, ticket))
         return ticket
 

@@ -294,7 +294,7 @@ class RecordingWriter:
         gaps: Mapping[str, Sequence[tuple[int, int]]],
     ) -> None:
         self._gaps = gaps
-        self._told: list[tuple[int, int]] = []
+        self._declared: list[tuple[int, int]] = []
         """Epochs known to be incomplete: first and last."""
         self._give = give
         self._around = around
@@ -309,7 +309,7 @@ class RecordingWriter:
 
     def incomplete(self, first: int, last: int | None) -> None:
         """Note incomplete epochs."""
-        self._told.append((int(first), INF if last is None else last))
+        self._declared.append((int(first), INF if last is None else last))
 
     def commit(self, epoch: int) -> None:
         """Publish the buffered epoch.
@@ -317,7 +317,7 @@ class RecordingWriter:
         Raises Violation if it is declared incomplete, and this sink was not told.
         """
         self._around.at_io(self._worker)
-        if _inside(self._gaps.get(self._name, ()), (int(epoch),)) and not _inside(self._told, (int(epoch),)):
+        if _inside(self._gaps.get(self._name, ()), (int(epoch),)) and not _inside(self._declared, (int(epoch),)):
             raise Violation(
                 f"{self._name!r} on worker {self._worker} commits epoch {epoch}, not told that it is incomplete"
             )

@@ -53,7 +53,7 @@ class Process:
     zombie_until: float | None = None
     """End of its life after being given up, in simulated seconds; None: not given up."""
     frames: list[Frame] = field(default_factory=list)
-    heard: list[ToWorker] = field(default_factory=list)
+    inbox: list[ToWorker] = field(default_factory=list)
     to_monitor: deque[bytes] = field(default_factory=deque)
     from_monitor: deque[bytes] = field(default_factory=deque)
     jobs: list[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=list)
@@ -147,7 +147,7 @@ class SimulatedMonitorLink:
     def poll(self) -> tuple[list[ToWorker], bool]:
         """Messages received, and True if the connection is new."""
         process = self._process
-        messages, process.heard = process.heard, []
+        messages, process.inbox = process.inbox, []
         anew, process.anew = process.anew, False
         return messages, anew
 

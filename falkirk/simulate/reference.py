@@ -79,7 +79,7 @@ class _ListeningWorld(World):
         if process.session is None or process.recovery is None:
             return
         recorder = process.recovery.agent.recorder
-        told = recorder.sent
+        recorded = recorder.sent
         for p, processor in enumerate(process.session.plan.processors):
             names = ", ".join(f"{node.kind} {node.name!r}" for node in processor.nodes)
             self.operators[p] = f"{names} ({processor.node.site})"
@@ -87,7 +87,7 @@ class _ListeningWorld(World):
         def sent(processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
             key = processor, time
             self.sent[key] = (self.sent.get(key, 0) + _sum(batch)) % _SUM
-            told(processor, port, event, time, batch)
+            recorded(processor, port, event, time, batch)
 
         recorder.sent = sent  # type: ignore[method-assign]
 
@@ -188,7 +188,7 @@ class Elsewhere:
     def __init__(self, program: Program, workers: int) -> None:
         self.hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
         task = packed(_Task(program, workers))
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # it is closed with the process
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115  # it is closed with the process
         file, theirs = os.pipe()
         self._answer = os.fdopen(file, "rb")
         try:
@@ -196,7 +196,7 @@ class Elsewhere:
                 [sys.executable, "-m", "falkirk.simulate.reference", str(theirs)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._printed,
                 pass_fds=[theirs],
                 env={**environment(1), "PYTHONHASHSEED": self.hash_seed},
             )
@@ -213,12 +213,12 @@ class Elsewhere:
         """
         data = self._answer.read()
         self._process.wait()
-        self._said.seek(0)
-        said = self._said.read().decode(errors="replace").strip()
+        self._printed.seek(0)
+        printed = self._printed.read().decode(errors="replace").strip()
         if not data:
             raise SimulationFailed(
                 f"the program does not run in another process (PYTHONHASHSEED={self.hash_seed}): "
-                f"{said.splitlines()[-1] if said else 'it ended without a word'}"
+                f"{printed.splitlines()[-1] if printed else 'it ended without a word'}"
             )
         error, result, sent, operators = decode(data)
         if error:
@@ -237,7 +237,7 @@ class Elsewhere:
         self._process.kill()
         self._process.wait()
         self._answer.close()
-        self._said.close()
+        self._printed.close()
 
 
 def _main() -> int:

@@ -183,7 +183,7 @@ class Simulation:
         """One run with exactly these faults, and its moments: see `Injector.moments`."""
         world, error = self._once(seed, script)
         self.tally.add(world)
-        return self._told(world, seed, error, None), world.injector.moments
+        return self._counterexample(world, seed, error, None), world.injector.moments
 
     def _faults(self, seed: int) -> tuple[Fault, ...]:
         world, _ = self._once(seed, None)
@@ -213,9 +213,9 @@ class Simulation:
     ) -> Counterexample | None:
         world, error = self._once(seed, script)
         self.tally.add(world)
-        return self._told(world, seed, error, keep)
+        return self._counterexample(world, seed, error, keep)
 
-    def _told(
+    def _counterexample(
         self, world: World, seed: int, error: FalkirkError | None, keep: tuple[int, ...] | None
     ) -> Counterexample | None:
         if error is None:

@@ -34,7 +34,7 @@ from falkirk.simulate.process import (
 )
 from monitor.coordination.coordinator import Settings
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Persist, Send
-from monitor.coordination.events import Asked, Began, Event, Heard
+from monitor.coordination.events import Asked, Began, Event, FromWorker
 from monitor.coordination.supervision import Fence, Lost, Respawn, TimelineEvent
 from monitor.explain.what_if import PATIENCE_SECONDS, targets
 from recovery.checkpoint.checkpoints import MOST_EVENTS
@@ -217,8 +217,8 @@ class World:
             return monitor, self._given[who], self.disk.changes[monitor]
         process = self._processes[Place(who)]
         owner = None if process is None else process.owner
-        heard = 0 if self._monitor is None else self._monitor.changes
-        return monitor, heard, owner, self._given[who], self.disk.changes[owner], self.outside.changes
+        changes = 0 if self._monitor is None else self._monitor.changes
+        return monitor, changes, owner, self._given[who], self.disk.changes[owner], self.outside.changes
 
     def note(self, kind: str, **data: Any) -> None:
         """Log an event."""
@@ -367,15 +367,15 @@ class World:
         message = decode_to_monitor(data)
         self.checks.answered(process, message)
         process.joined = process.joined or isinstance(message, Join)
-        self._tell(Heard(message, process.incarnation))
+        self._tell(FromWorker(message, process.incarnation))
 
     def _tell_worker(self, process: Process) -> None:
         self._given[MONITOR] += 1
         data = process.from_monitor.popleft()
         self._digest.update(data)
         message = decode_to_worker(data)
-        self.checks.heard(process, message)
-        process.heard.append(message)
+        self.checks.on_message(process, message)
+        process.inbox.append(message)
 
     def _cut_off(self, process: Process) -> None:
         # What it had sent is on its way; what it was sent is lost.
@@ -402,7 +402,7 @@ class World:
         self.note("monitor started", incarnation=self._incarnations)
         for process in self.processes:
             process.disconnect()
-            process.heard.clear()
+            process.inbox.clear()
             self.checks.connected_anew(process)
             process.connected = process.anew = True
         self._tell(Began())
@@ -470,7 +470,7 @@ class World:
             self._given[MONITOR] += not isinstance(effect, Send | TimelineEvent)  # a message is lost until it is heard
 
     def _send(self, place: Place, message: ToWorker) -> None:
-        self.checks.said(message)
+        self.checks.on_order(message)
         process = self._processes[place]
         if process is not None and process.joined:  # one that was not heard yet is another than is meant
             self.checks.asked(process, message)

@@ -290,7 +290,7 @@ class ServerLines:
         self._open: dict[socket.socket, ClientLines] = {}
         self._idle_seconds: float | None = None
         self._clock: Clock = time.monotonic
-        self._heard: dict[socket.socket, float] = {}
+        self._last_data: dict[socket.socket, float] = {}
         """Time of each connection's last line or arrival, longest idle first."""
         # A selector has a descriptor of its own, readable when any of its sockets is.
         self._selector = selectors.DefaultSelector()
@@ -308,9 +308,9 @@ class ServerLines:
 
     def until_idle(self) -> float | None:
         """Seconds until the next idle timeout; None if there is none."""
-        if self._idle_seconds is None or not self._heard:
+        if self._idle_seconds is None or not self._last_data:
             return None
-        return max(0.0, next(iter(self._heard.values())) + self._idle_seconds - self._clock())
+        return max(0.0, next(iter(self._last_data.values())) + self._idle_seconds - self._clock())
 
     def receive(self) -> Sequence[str | bytes] | None:
         """Lines received on any connection; None after the last expected connection."""
@@ -324,11 +324,11 @@ class ServerLines:
             elif connection in self._open:
                 more = self._receive(connection, most)
                 if more and connection in self._open:
-                    del self._heard[connection]
-                    self._heard[connection] = self._clock()
+                    del self._last_data[connection]
+                    self._last_data[connection] = self._clock()
                 lines.extend(more)
         while self.until_idle() == 0.0:
-            idler = next(iter(self._heard))
+            idler = next(iter(self._last_data))
             self._note(
                 f"{self._open[idler].name}: no line has come for {self._idle_seconds:g} s; the connection is over."
             )
@@ -361,7 +361,7 @@ class ServerLines:
 
     def _hang_up(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
-        del self._heard[connection]
+        del self._last_data[connection]
         self._open.pop(connection).close()
         if not self._accepting and self._accepted != self._expected:
             self._accepting = True
@@ -376,7 +376,7 @@ class ServerLines:
         self._accepted += 1
         who = f"{self._name}, connection {self._accepted} from {peer[0]}:{peer[1]}"
         self._open[connection] = ClientLines(who, connection, self._encoding)
-        self._heard[connection] = self._clock()
+        self._last_data[connection] = self._clock()
         self._selector.register(connection, selectors.EVENT_READ)
         over = self._accepted == self._expected
         if over or len(self._open) >= self._most_open:
@@ -398,5 +398,5 @@ class ServerLines:
         for lines in self._open.values():
             lines.close()
         self._open.clear()
-        self._heard.clear()
+        self._last_data.clear()
         self._acceptor.close()

@@ -227,8 +227,8 @@ class Collection:
             pairs, columns, _ = split(batch)
             out: list[Any] = [(as_key(record), by) for record, by in pairs]
             for rows in columns:
-                alone = not len(rows) or rows.value[0] == NOTHING
-                out += [rows] if alone else [(as_key(record), by) for record, by in rows.pairs()]
+                without_match = not len(rows) or rows.value[0] == NOTHING
+                out += [rows] if without_match else [(as_key(record), by) for record, by in rows.pairs()]
             return out
 
         return self._stage("as_keys", name, apply)
@@ -388,7 +388,7 @@ class Collection:
         >>> sorted(differential.snapshot(falkirk.run(flow).captured("out")), key=str)
         [(1, ('a', 'one')), (1, ('b', 'one')), (2, ('c', None))]
         """
-        return self.join(other, select, name=name).concat(self._alone(other, select or _both))
+        return self.join(other, select, name=name).concat(self._without_match(other, select or _both))
 
     def full_join(
         self, other: Collection, select: Callable[[Any, Any, Any], Any] | None = None, name: str | None = None
@@ -407,12 +407,12 @@ class Collection:
         [(1, ('a', 'one')), (1, ('b', 'one')), (2, ('c', None)), (3, (None, 'three'))]
         """
         chosen = select or _both
-        turned = other._alone(self, lambda key, right, left: chosen(key, left, right))
+        turned = other._without_match(self, lambda key, right, left: chosen(key, left, right))
         return self.left_join(other, select, name).concat(turned)
 
-    def _alone(self, other: Collection, select: Callable[[Any, Any, Any], Any]) -> Collection:
-        alone = self.antijoin(other.map_pairs(_key_only).distinct())
-        return alone.map(lambda record: select(*_pair(record), None))
+    def _without_match(self, other: Collection, select: Callable[[Any, Any, Any], Any]) -> Collection:
+        without_match = self.antijoin(other.map_pairs(_key_only).distinct())
+        return without_match.map(lambda record: select(*_pair(record), None))
 
     # Keyed verbs
 

@@ -65,7 +65,7 @@ def delta_join(*relations: Relation, name: str | None = None) -> Collection:
     paths: list[Collection] = []
     for start, (collection, letters) in enumerate(relations):
         known = list(letters)
-        said_by = dict.fromkeys(letters, start)
+        begun_by = dict.fromkeys(letters, start)
         found = collection._stage("tuples", None, partial(_begun, len(letters)))
         left = [number for number in range(len(relations)) if number != start]
         while left:
@@ -81,8 +81,8 @@ def delta_join(*relations: Relation, name: str | None = None) -> Collection:
                 )
             other = next((letter for letter in of if letter != key), None)
             # Of equal values the one that is given is that of the first relation, whichever of them a change came to.
-            says = {known.index(each): each != key for each in of if each in known and number < said_by[each]}
-            said_by |= {each: min(number, said_by.get(each, number)) for each in of}
+            says = {known.index(each): each != key for each in of if each in known and number < begun_by[each]}
+            begun_by |= {each: min(number, begun_by.get(each, number)) for each in of}
             place = known.index(other) if other in known else None
             question = Question(known.index(key), place, other is not None and place is None, says, number < start)
             found = _looked_up(found, by(number, key), question, f"{base}-{start}-{number}")

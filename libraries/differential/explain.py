@@ -183,8 +183,8 @@ class _Run:
         for source, _ in behind:
             sent = self._sent[source]
             if isinstance(operator, Reduce):
-                alone = isinstance(operator.reducer, Distinct | Threshold)
-                for each in [record] if alone else self._records_of(node, 0, of_key(record)[0]):
+                without_match = isinstance(operator.reducer, Distinct | Threshold)
+                for each in [record] if without_match else self._records_of(node, 0, of_key(record)[0]):
                     yield from ((source, each, at) for at in sent.get(each, ()) if leq(at, time))
             elif isinstance(operator, Stateless):
                 yield from ((source, each, time) for each in self._made(node, operator).get(record, ()) if each in sent)

@@ -266,8 +266,8 @@ class Reduce(KeyedOperator):
         for (key, value), diff in sums.items():
             known = None if value == NOTHING else values.value(value)
             if type(known) is Form:
-                said = key, values.code(Form(known.key, None, True), time)
-                found[said] = found.get(said, 0) + diff
+                shown = key, values.code(Form(known.key, None, True), time)
+                found[shown] = found.get(shown, 0) + diff
                 known = known.value
                 value = NOTHING if known is None else values.code(known, time)
             weights = reducer.weigh(known)
@@ -405,17 +405,17 @@ class Reduce(KeyedOperator):
         others = by_content([each for each in others if type(each[0]) is not Form])
         if NOTHING in (code for code, _ in entries):
             others.append((None, 1))
-        said, count = values.value(key), weights.get(COUNTED, 0)
+        shown, count = values.value(key), weights.get(COUNTED, 0)
         if forms and sum(times for _, times in forms) == count:
-            said = min((form for form, times in forms if times > 0), key=rank, default=said)
+            shown = min((form for form, times in forms if times > 0), key=rank, default=shown)
         if count < 0 or (
             not count and (reducer.total({COUNTED: 0} | weights, others) if len(entries) > len(forms) else 0)
         ):
             raise ValueError(
-                f"of the records of the key {said!r:.200} more were removed than were ever inserted: {count} are left; remove "
+                f"of the records of the key {shown!r:.200} more were removed than were ever inserted: {count} are left; remove "
                 "only what was inserted, or use threshold(), which takes any number"
             )
-        return {values.place((said, reducer.total(weights, others)), time)[1]: 1} if count else {}
+        return {values.place((shown, reducer.total(weights, others)), time)[1]: 1} if count else {}
 
     def _output_of_forms(self, key: int, entries: list[tuple[int, int]], time: Time) -> dict[int, int]:
         """Output of a key with some values not plain, or with several spellings.
@@ -443,9 +443,9 @@ class Reduce(KeyedOperator):
         if reducer.on_codes:
             found = reducer.one(key, [(code, times) for _, code, times in there])
         else:
-            said = min((form.key for form, _, _ in there), key=rank)
-            made = reducer.one(said, [(form.value, times) for form, _, times in there])
-            found = [(values.place((said, value), time)[1], times) for value, times in made]
+            shown = min((form.key for form, _, _ in there), key=rank)
+            made = reducer.one(shown, [(form.value, times) for form, _, times in there])
+            found = [(values.place((shown, value), time)[1], times) for value, times in made]
         for value, times in found:
             sums[value] = sums.get(value, 0) + times
         return sums

@@ -37,10 +37,10 @@ def label_propagation(edges: Collection, rounds: int = 5) -> Collection:
     both = apart.concat(apart.map_pairs(lambda a, b: (b, a))).distinct().arrange()
     labels = both.map_pairs(lambda a, b: as_key(a)).distinct().map_pairs(lambda node, _: (node, node))
     for _ in range(rounds):
-        heard = both.join(labels, lambda a, b, label: (b, label), columns=True)
-        labels = heard.reduce(_most_frequent)
+        of_neighbors = both.join(labels, lambda a, b, label: (b, label), columns=True)
+        labels = of_neighbors.reduce(_most_frequent)
     return labels
 
 
-def _most_frequent(node: Any, heard: Sequence[tuple[Any, int]]) -> list[Any]:
-    return [min(heard, key=lambda each: (-each[1], each[0]))[0]]
+def _most_frequent(node: Any, of_neighbors: Sequence[tuple[Any, int]]) -> list[Any]:
+    return [min(of_neighbors, key=lambda each: (-each[1], each[0]))[0]]

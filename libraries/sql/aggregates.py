@@ -232,12 +232,12 @@ def _without_aliases(having: Node, items: list[Node], keys: list[Node], rows: Ro
     from sqlglot import exp
 
     aliases = {item.alias: item.this for item in items if isinstance(item, exp.Alias)}
-    said = set(map(text, keys))
+    as_sql = set(map(text, keys))
 
     def meant(node: Node) -> Node:
         if isinstance(node, exp.AggFunc):
             return node.copy()
-        if not isinstance(node, exp.Column) or node.table or text(node) in said or rows.knows(node.name):
+        if not isinstance(node, exp.Column) or node.table or text(node) in as_sql or rows.knows(node.name):
             return node
         return exp.Paren(this=aliases[node.name].copy()) if node.name in aliases else node
 

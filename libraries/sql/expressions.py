@@ -94,14 +94,14 @@ def check_known(node: Node) -> None:
                 "greatest value"
             )
         if isinstance(each, exp.Query):
-            said = each.this if isinstance(each, exp.Subquery) else each
-            refuse(f"({text(said)}): a query as a value is not known: join with it, on columns that are equal")
+            as_sql = each.this if isinstance(each, exp.Subquery) else each
+            refuse(f"({text(as_sql)}): a query as a value is not known: join with it, on columns that are equal")
 
 
-def expression(node: Node, schema: pl.Schema | None, said: Node) -> Expression:
+def expression(node: Node, schema: pl.Schema | None, as_sql: Node) -> Expression:
     """Polars expression over a stream's columns, or a `Late` one if types are unknown.
 
-    `said`: the expression as written in the query, for errors.
+    `as_sql`: the expression as written in the query, for errors.
     """
     from sqlglot import exp
 
@@ -111,7 +111,7 @@ def expression(node: Node, schema: pl.Schema | None, said: Node) -> Expression:
             return Late(node)
         return _expression(node, schema)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        refuse(f"{text(said)}: {str(error).partition(chr(10))[0]}", error)
+        refuse(f"{text(as_sql)}: {str(error).partition(chr(10))[0]}", error)
 
 
 def _depends(node: Node) -> bool:
@@ -124,7 +124,7 @@ def _depends(node: Node) -> bool:
 
 def _expression(node: Node, schema: pl.Schema | None) -> pl.Expr:
     reading = _Reading(schema)
-    found = reading.expr(reading.said_to_polars(node))
+    found = reading.expr(reading.for_polars(node))
     if schema is not None:
         no_rows(schema).select(found).collect()  # much is seen only when it is computed, if only of no rows
     return found
@@ -142,15 +142,15 @@ class _Reading:
         """Polars expression parsed from an expression of Polars' SQL."""
         return put(pl.sql_expr(text(node)), self._made)
 
-    def said_to_polars(self, node: Node) -> Node:
+    def for_polars(self, node: Node) -> Node:
         """Expression of Polars' SQL with the meaning that `node` has in SQL."""
         from sqlglot import exp
 
         around = exp.Paren(this=node.copy())
         for each in reversed(list(around.walk(bfs=True))):  # inner ones first
-            said = each if each is around else self._said(each)
-            if said is not each:
-                each.replace(said)
+            as_sql = each if each is around else self._for_polars(each)
+            if as_sql is not each:
+                each.replace(as_sql)
         return around
 
     def _kind(self, node: Node) -> pl.DataType | None:
@@ -161,7 +161,7 @@ class _Reading:
             return None
         return found["of"]
 
-    def _said(self, node: Node) -> Node:
+    def _for_polars(self, node: Node) -> Node:
         from sqlglot import exp
 
         if (number := least(node)) is not None:
@@ -201,10 +201,10 @@ class _Reading:
         if isinstance(node, exp.Round):
             return self._rounded(node)
         if isinstance(node, exp.Func):
-            said, meant = text(node), in_polars(node)
-            if said.startswith("EXTRACT(EPOCH"):
+            as_sql, meant = text(node), in_polars(node)
+            if as_sql.startswith("EXTRACT(EPOCH"):
                 return self._seconds(node)
-            if said.startswith(_NARROW):
+            if as_sql.startswith(_NARROW):
                 return exp.cast(meant.copy(), "bigint")
             return meant
         return node

@@ -160,8 +160,8 @@ class _Compiler:
     def _only(node: Node) -> None:
         for clause, given in node.args.items():
             if given and clause not in _CLAUSES:
-                said = text(given[0] if isinstance(given, list) else given)
-                refuse(f"{said.strip()}: it has no meaning over streams")
+                as_sql = text(given[0] if isinstance(given, list) else given)
+                refuse(f"{as_sql.strip()}: it has no meaning over streams")
 
     def _union(self, node: Node) -> Relation:
         from sqlglot import exp
@@ -254,14 +254,14 @@ class _Compiler:
         tables: dict[str, dict[str, str] | None] = {}
         of = node.args.get("from_")
         for each in [*filter(None, [of]), *(node.args.get("joins") or ())]:
-            said = each.this
-            if isinstance(said, exp.Subquery):
-                names = said.this.named_selects
+            as_sql = each.this
+            if isinstance(as_sql, exp.Subquery):
+                names = as_sql.this.named_selects
                 known = None if "*" in names else names
             else:
-                relation = self._streams.get(said.name)
+                relation = self._streams.get(as_sql.name)
                 known = None if relation is None or relation.schema is None else list(relation.schema)
-            tables[said.alias_or_name] = None if known is None else {name: name for name in known}
+            tables[as_sql.alias_or_name] = None if known is None else {name: name for name in known}
         return Rows(next(iter(self._streams.values())), tables)
 
     def _table(self, node: Node) -> Rows:
@@ -274,7 +274,7 @@ class _Compiler:
             refuse(f"{text(node)}: from takes names of streams and subqueries, with a name, and no more")
         if isinstance(node, exp.Subquery):
             return table(node.alias, _renamed(self.query(node.this), columns, node))
-        if "TUMBLE" in (said := text(node).upper()) or "HOP(" in said:
+        if "TUMBLE" in (as_sql := text(node).upper()) or "HOP(" in as_sql:
             refuse(
                 f"{text(node)}: windows are keys here: select ..., tumble_start(at, interval '1 minute') from stream group by "
                 "tumble(at, interval '1 minute')"
@@ -326,7 +326,7 @@ def _of_groups(node: Node) -> Node:
         return exp.column(name, quoted=True)
 
     condition = replaced(condition, total)
-    totals = [exp.alias_(exp.maybe_parse(said, dialect=DIALECT), name, quoted=True) for said, name in made.items()]
+    totals = [exp.alias_(exp.maybe_parse(as_sql, dialect=DIALECT), name, quoted=True) for as_sql, name in made.items()]
     items = [exp.alias_(item.unalias().copy(), name_of(item), quoted=True) for item in node.expressions]
     inner.set("expressions", [*items, *totals])
     return outer.from_(inner.subquery("groups")).where(condition)

@@ -58,17 +58,17 @@ def listed(rows: Rows, others: list[tuple[Node, Rows]], conditions: list[Node], 
 
     left, todo = list(conditions), list(others)
     while todo:
-        for place, (said, other) in enumerate(todo):
-            if said.args.get("on") or said.args.get("using") or said.kind not in ("", "CROSS") or said.side:
-                if place and not _are_known(said.args.get("on"), rows, other):
+        for place, (as_sql, other) in enumerate(todo):
+            if as_sql.args.get("on") or as_sql.args.get("using") or as_sql.kind not in ("", "CROSS") or as_sql.side:
+                if place and not _are_known(as_sql.args.get("on"), rows, other):
                     continue
-                rows = join(rows, other, said, mode)
+                rows = join(rows, other, as_sql, mode)
             else:
                 equal = [each for each in left if _meet(each, rows, other)]
                 if not equal:
                     continue
                 left = [each for each in left if not any(each is one for one in equal)]
-                rows = join(rows, other, exp.Join(this=said.this, on=exp.and_(*equal)), mode)
+                rows = join(rows, other, exp.Join(this=as_sql.this, on=exp.and_(*equal)), mode)
             del todo[place]
             break
         else:
@@ -179,14 +179,14 @@ class Conditions:
             pairs = [
                 exp.EQ(this=exp.column(_ONE, "one()", quoted=True), expression=exp.column(_ONE, name, quoted=True))
             ]
-        said = exp.Join(this=exp.to_table("query"), on=exp.and_(*pairs))
+        as_sql = exp.Join(this=exp.to_table("query"), on=exp.and_(*pairs))
         if kind in ("LEFT",):
-            said.set("side", kind)
+            as_sql.set("side", kind)
         elif kind:
-            said.set("kind", kind)
+            as_sql.set("kind", kind)
         tables = dict(rows.tables)
         tables.pop("one()", None)
-        found = join(rows, table(name, relation), said, self.mode)
+        found = join(rows, table(name, relation), as_sql, self.mode)
         kept = {each: names for each, names in found.tables.items() if each != "one()"}
         if _ONE in (found.relation.schema or ()):
             found = replace(found, relation=Relation(found.relation.stream.drop(_ONE), found.relation.replaces))
@@ -208,10 +208,10 @@ class Conditions:
     def _exists(self, rows: Rows, query: Node, no: bool) -> Rows:
         from sqlglot import exp
 
-        said = f"exists ({text(query)})"
-        query, keys, rest = self._parted(query, said)
+        as_sql = f"exists ({text(query)})"
+        query, keys, rest = self._parted(query, as_sql)
         if not keys:
-            refuse(f"{said}: which of its columns equals one from outside?")
+            refuse(f"{as_sql}: which of its columns equals one from outside?")
         if not rest:
             return self._joined(rows, self._keyed(query, keys, []), keys, "ANTI" if no else "SEMI")[0]
         own = self.own(query)
@@ -219,7 +219,7 @@ class Conditions:
         pair = (each.this, each.expression) if isinstance(each, exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE) else ()
         mine = [part for part in pair if isinstance(part, exp.Column) and _has(own, part)]
         if len(mine) != 1 or query.args.get("group"):
-            refuse(f"{said}: beside equal columns, one comparison of a column with one from outside is known")
+            refuse(f"{as_sql}: beside equal columns, one comparison of a column with one from outside is known")
         items = [exp.alias_(kind(this=mine[0].copy()), name) for kind, name in ((exp.Min, "low"), (exp.Max, "high"))]
         made = self._keyed(query, keys, items)
         made.set("group", exp.Group(expressions=[own_.copy() for _, own_ in keys]))
@@ -236,20 +236,20 @@ class Conditions:
     def _is_in(self, rows: Rows, value: Node, query: Node, no: bool) -> Rows:
         from sqlglot import exp
 
-        said = f"{text(value)} in ({text(query)})"
+        as_sql = f"{text(value)} in ({text(query)})"
         if not isinstance(value, exp.Column):
-            refuse(f"{said}: the value must be a column: make it one in a query around")
+            refuse(f"{as_sql}: the value must be a column: make it one in a query around")
         if isinstance(query, exp.Select) and len(query.expressions) != 1:
-            refuse(f"{said}: the query must have one column")
-        query, keys, rest = self._parted(query, said)
+            refuse(f"{as_sql}: the query must have one column")
+        query, keys, rest = self._parted(query, as_sql)
         if rest:
-            refuse(f"{said}: beside equal columns it takes none from outside")
+            refuse(f"{as_sql}: beside equal columns it takes none from outside")
         item = query.expressions[0].unalias()
         made = [(value, item), *keys]
         if not no:
             return self._joined(rows, self._keyed(query, made, []), made, "SEMI")[0]
         if keys:
-            refuse(f"not {said}: say not exists: a null among its values makes not in false")
+            refuse(f"not {as_sql}: say not exists: a null among its values makes not in false")
         # Of a null, and where there is one among the values, not in is not true.
         inner = exp.select(
             exp.alias_(exp.Count(this=exp.Star()), "there"),
@@ -274,16 +274,16 @@ class Conditions:
         """Rows joined with the value of an aggregate subquery, and its column."""
         from sqlglot import exp
 
-        said = f"({text(query)})"
-        query, keys, rest = self._parted(query, said)
+        as_sql = f"({text(query)})"
+        query, keys, rest = self._parted(query, as_sql)
         total = len(query.expressions) == 1 and query.expressions[0].find(exp.AggFunc) is not None
         if rest or not total or query.args.get("group"):
             refuse(
-                f"{said}: a query as a value is a total, with columns from outside only in equalities; if not, join with it"
+                f"{as_sql}: a query as a value is a total, with columns from outside only in equalities; if not, join with it"
             )
         if query.expressions[0].find(exp.Count) is not None and keys:
             refuse(
-                f"{said}: a count is 0 where there are no rows: left join a query that counts, and say coalesce(n, 0)"
+                f"{as_sql}: a count is 0 where there are no rows: left join a query that counts, and say coalesce(n, 0)"
             )
         made = self._keyed(query, keys, [exp.alias_(query.expressions[0].unalias().copy(), "total")])
         if keys:

@@ -39,7 +39,7 @@ class Rows:
             refuse(f"no table {table!r}; there are {listed(self.tables)}")
         if not table and name in self.shared:
             return self.shared[name]
-        of = [self.tables[table]] if table else [self.alone(each) for each in self.tables]
+        of = [self.tables[table]] if table else [self.unmerged(each) for each in self.tables]
         found = {name if names is None else names[name] for names in of if names is None or name in names}
         if not found:
             columns = [each for names in of for each in names or ()]
@@ -52,7 +52,7 @@ class Rows:
         """True if some table is known to have a column of this name."""
         return any(name in (names or ()) for names in self.tables.values())
 
-    def alone(self, table: str) -> Mapping[str, str] | None:
+    def unmerged(self, table: str) -> Mapping[str, str] | None:
         """Columns of a table without those merged with others."""
         names = self.tables[table]
         return names and {name: column for name, column in names.items() if (table, name) not in self.merged}
@@ -66,7 +66,7 @@ class Rows:
             yield pl.col(column).alias(name)
             given.add(name)
         for table in self.tables:
-            yield from _named(table, self.alone(table) or {}, given)
+            yield from _named(table, self.unmerged(table) or {}, given)
 
     def all_of(self, table: str, given: set[str]) -> Iterator[pl.Expr]:
         """Columns of one table, named as by `all`."""

@@ -74,21 +74,21 @@ def _window(call: Node) -> WindowCall:
     lengths = [_length(each) for each in arguments[1:]]
     if len({isinstance(length, dt.timedelta) for length in lengths}) > 1:
         refuse(f"{text(call)}: lengths are all numbers, or all intervals")
-    said = ", ".join(map(text, arguments))
+    as_sql = ", ".join(map(text, arguments))
     shape: Shape
     if kind == "hop":
         shape = Sliding(lengths[1], lengths[0])
     else:
         shape = Tumbling(lengths[0]) if kind == "tumble" else Session(lengths[0])
-    return WindowCall(arguments[0], shape, {f"{kind}_{bound}({said})": bound for bound in ("start", "end")})
+    return WindowCall(arguments[0], shape, {f"{kind}_{bound}({as_sql})": bound for bound in ("start", "end")})
 
 
 def bound_of(window: WindowCall | None, node: Node) -> str | None:
     """Column of a window's bound for a call, or None."""
     if window is None or not _function(node):
         return None
-    said = ", ".join(map(text, node.expressions))
-    return window.bounds.get(f"{_function(node)}({said})")
+    as_sql = ", ".join(map(text, node.expressions))
+    return window.bounds.get(f"{_function(node)}({as_sql})")
 
 
 def _function(node: Node) -> str:
@@ -107,9 +107,9 @@ def _length(node: Node) -> Length:
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
         refuse(f"{text(node)}: the length of a window is a number, or interval '10 seconds'")
     unit = node.args.get("unit")
-    said = (node.this.name if unit is None else f"{node.this.name} {unit.name}").lower()
-    parts = re.findall(_PART, said)
-    if not parts or re.sub(_PART, "", said).strip():
+    as_sql = (node.this.name if unit is None else f"{node.this.name} {unit.name}").lower()
+    parts = re.findall(_PART, as_sql)
+    if not parts or re.sub(_PART, "", as_sql).strip():
         refuse(f"{text(node)}: an interval is a text like '1 hour 30 minutes'")
     unknown = [unit for _, unit in parts if unit not in _UNITS]
     if unknown:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from monitor.coordination.cuts import Cuts, cut_event
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Send
-from monitor.coordination.events import Asked, Began, Event, Expected, Heard, Hurried, Restarting, Stored, Ticked
+from monitor.coordination.events import Asked, Began, Event, Expected, FromWorker, Hurried, Restarting, Stored, Ticked
 from monitor.coordination.handshake import another_program, refusal
 from monitor.coordination.intervals import Intervals
 from monitor.coordination.invariants import INVARIANTS
@@ -205,8 +205,8 @@ class Coordinator(JobState):
                     self._on_stored(record)
             case _ if self.phase is JobPhase.OVER:
                 pass
-            case Heard(message, incarnation):
-                self._on_heard(message, incarnation)
+            case FromWorker(message, incarnation):
+                self._on_message(message, incarnation)
             case Ticked():
                 self._on_ticked()
             case Lost(place, incarnation, reason, output):
@@ -267,7 +267,7 @@ class Coordinator(JobState):
             self._note("killed", {"last": self.judge.last})
         self._note("began", {"workers": self.layout.workers})
 
-    def _on_heard(self, message: ToMonitor, incarnation: int | None) -> None:
+    def _on_message(self, message: ToMonitor, incarnation: int | None) -> None:
         if message.place not in self.workers:
             copies = f", with {self.settings.copies} processes each" if message.place.copy else ""
             text = f"there is no {message.place}: the job has {self.layout.workers}{copies}"
@@ -277,7 +277,7 @@ class Coordinator(JobState):
         if isinstance(message, Join):
             self._on_join(status, message)
         elif status.counts(incarnation):
-            status.heard = self._now
+            status.last_message = self._now
             try:
                 self._handle(status, message)
             except ReportError as error:
@@ -507,8 +507,8 @@ class Coordinator(JobState):
         alive = self.workers.alive()
         who = tuple(status.place for status in alive)
         copies: list[Value] = [list(place) for place in who if not place.at_work]
-        told: dict[str, Value] = {"round": number, "alive": [place.worker for place in who if place.at_work]}
-        self._event("round", {**told, "copies": copies} if copies else told)
+        facts: dict[str, Value] = {"round": number, "alive": [place.worker for place in who if place.at_work]}
+        self._event("round", {**facts, "copies": copies} if copies else facts)
         for status in alive:
             status.memory = None
             limit = self.settings.pause_seconds + (0 if status.restored else self.settings.restore_seconds)
@@ -556,7 +556,7 @@ class Coordinator(JobState):
         failed = tuple(status.worker for status in self.workers.at_work() if status.presence is Presence.JOINED)
         held = self.options.held(bounds, self.decision.held if self.decision is not None else ())
         known.decided(bounds)
-        ends = tuple(each for each in known.all() if not each.alone)
+        ends = tuple(each for each in known.all() if not each.local_only)
         current = self.options.current_epoch(memory)
         before = () if self.decision is None else self.decision.gaps
         gaps = merged((*before, *self.options.gaps(bounds, memory)))
@@ -607,9 +607,9 @@ class Coordinator(JobState):
     def _last_decision(self, catch_up: bool) -> Decision:
         decision = self.decision
         assert decision is not None
-        said = decision.generation, decision.bounds, decision.failed
+        parts = decision.generation, decision.bounds, decision.failed
         more = decision.held, decision.ends, decision.current
-        return Decision(*said, self.low_watermarks, catch_up, *more, gaps=decision.gaps)
+        return Decision(*parts, self.low_watermarks, catch_up, *more, gaps=decision.gaps)
 
     def _on_restored(self, status: WorkerStatus, message: Restored) -> None:
         if message.generation != self.generation or status.restored:
@@ -626,10 +626,10 @@ class Coordinator(JobState):
         if self.phase is JobPhase.RESTORING and all(each.restored for each in self.workers if each.takes_part):
             seconds = self._now - self._trouble_since
             start = not self._ran_here
-            told: dict[str, Value] = {"generation": self.generation, "seconds": seconds, "start": start}
+            facts: dict[str, Value] = {"generation": self.generation, "seconds": seconds, "start": start}
             if (rollback := self._account.finish(self._now)) is not None:
-                told["rollback"] = rollback
-            self._note("restored", told)
+                facts["rollback"] = rollback
+            self._note("restored", facts)
             self._run()
 
     def _run(self) -> None:
@@ -637,7 +637,7 @@ class Coordinator(JobState):
         self._ran_here = True
         self.standstill.begin(self._now)
         for status in self.workers:
-            status.heard = self._now
+            status.last_message = self._now
         self._behind = last = self.options.last_cuts()
         beyond = self.options.beyond_cuts(self.decision.returned()) if self.decision is not None else ()
         saved = self.options.saved_cuts()
@@ -694,8 +694,8 @@ class Coordinator(JobState):
                 self._effects.append(Note(note))
         # Nobody waits for W to hold a commit that is its own low-watermark; written down each time, it would take the disk
         # from the next commit.
-        alone = self.layout.groups[message.group].alone and message.at[0] != NEVER
-        self._raise_watermarks(by=self._now + LAG_SECONDS if alone else -math.inf)
+        independent = self.layout.groups[message.group].independent and message.at[0] != NEVER
+        self._raise_watermarks(by=self._now + LAG_SECONDS if independent else -math.inf)
         self._cut()
 
     def _raise_watermarks(self, by: float = -math.inf) -> None:

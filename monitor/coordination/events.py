@@ -21,7 +21,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class FromWorker:
     """Message of a worker's process, with its `incarnation` if known."""
 
     message: ToMonitor
@@ -76,7 +76,7 @@ class Restarting:
 
 Event: TypeAlias = (
     Began
-    | Heard
+    | FromWorker
     | Lost
     | Noted
     | ProgramFailed

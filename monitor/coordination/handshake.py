@@ -84,10 +84,10 @@ def another_program(before: Layout | None, now: Layout, accept: Collection[str] 
     if not changed:
         return None
     sites = now.functions.sites if now.functions is not None else {}
-    told = "\n  ".join(f"{sites.get(name, name)}: {line}" for name, lines in changed.items() for line in lines)
+    described = "\n  ".join(f"{sites.get(name, name)}: {line}" for name, lines in changed.items() for line in lines)
     names = ",".join(changed)
     return (
-        f"functions of the program are not those that wrote this store, or have other values:\n  {told}\n"
+        f"functions of the program are not those that wrote this store, or have other values:\n  {described}\n"
         "If what they did before and what they do now may stand in one result, say so once: falkirk run --accept "
         f"{shlex.quote(names)}, or falkirk.run(accept={names!r}). Otherwise run the program as it was, or choose another store"
     )
@@ -127,8 +127,8 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
             if getattr(was, name) != getattr(info, name)
         ]
         if was.state is not None and info.state is not None:
-            told = f"{info.kind} {info.name!r} ({info.site})"
-            lines += [f"{told}: {change}" for change in shape_changes(was.state, info.state)]
+            described = f"{info.kind} {info.name!r} ({info.site})"
+            lines += [f"{described}: {change}" for change in shape_changes(was.state, info.state)]
     gone = [name for name in old if f"operator {name!r} is gone" not in lines]
     lines += [f"operator {name!r} is gone, or is fused with others in another way" for name in gone]
     if not lines and [info.name for info in before.processors] != [info.name for info in after.processors]:

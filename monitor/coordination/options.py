@@ -434,8 +434,8 @@ class Options:
                 processors.append(AnyFrontier(self._completed[flat]))
             if repeats is not None and known is not None and info.role == "source":
                 gone = not isinstance(processors[-1], Live)
-                told = known.repeats((worker, processor), self._low[flat][0], gone)
-                repeats[flat] = max(repeats[flat], (told,))
+                repeated = known.repeats((worker, processor), self._low[flat][0], gone)
+                repeats[flat] = max(repeats[flat], (repeated,))
         while True:
             bounds = self._solve(edges, processors, repeats)
             stuck = [

@@ -68,7 +68,7 @@ class Standstill:
         self._moved = now
         self._upto: dict[int, object] = {}
         self._busy: dict[int, Halt] = {}
-        self._told: dict[int, tuple[float, Observed]] = {}
+        self._seen: dict[int, tuple[float, Observed]] = {}
         self._ask_at = now
         sending = {edge.source for edge in layout.edges}
         self._ends = [p for p in range(len(layout.processors)) if p not in sending]
@@ -77,7 +77,7 @@ class Standstill:
         """Reset, as the job runs after a start or a rollback."""
         self._moved = now
         self._upto.clear()
-        self._told.clear()
+        self._seen.clear()
         self._busy.clear()
         self.halt, self.closely = None, ()
 
@@ -102,7 +102,7 @@ class Standstill:
         holds = [hold for each in message.closely for hold in each.holds]
         known = all(hold.processor in there and hold.what in _KNOWN for hold in holds)
         if known and message.fits(len(there)):  # else it says nothing that could be read
-            self._told[message.place.worker] = now, message
+            self._seen[message.place.worker] = now, message
 
     def look(self, now: float) -> tuple[Halt | None, Observe | None]:
         """Standstill at `now`, and an observation to request from all workers.
@@ -119,15 +119,15 @@ class Standstill:
         if now >= self._ask_at:
             self._ask_at = now + self._limit
             question = Observe(self._limit / 2, 2 * self._limit, self.closely)
-        fresh = {w: told for w, (at, told) in self._told.items() if now - at < _LONG_TURNS * self._limit}
+        fresh = {w: seen for w, (at, seen) in self._seen.items() if now - at < _LONG_TURNS * self._limit}
         if len(fresh) < self.layout.workers:
             return self.halt, question
         return self._holder(fresh, now), question
 
-    def _holder(self, told: dict[int, Observed], now: float) -> Halt | None:
+    def _holder(self, seen: dict[int, Observed], now: float) -> Halt | None:
         """Cause of the most delayed output, unless it is a source without input."""
         least, at, worker = END, -1, -1
-        for w, report in sorted(told.items()):
+        for w, report in sorted(seen.items()):
             epochs = np.frombuffer(report.numbers, dtype=np.int64).reshape(len(ROWS), -1)[_EPOCH]
             for p in self._ends:
                 if epochs[p] < least:
@@ -137,24 +137,24 @@ class Standstill:
         if self.closely != (at,):
             self.closely, self._ask_at = (at,), now
             return self.halt
-        found = why_progress(self._topology, told, self._topology.flat(at, worker))
+        found = why_progress(self._topology, seen, self._topology.flat(at, worker))
         if not found["holds"]:
             return self.halt if found["frontier"] is None else None
         first = found["holds"][0]
-        if first["what"] == "position" or self._works(told, first["operator"]):
+        if first["what"] == "position" or self._works(seen, first["operator"]):
             return None
         place = (first["workers"] or [worker])[0]
         what = _WAITS[first["what"]].format(time=time_text(tuple(first["time"])))
         return Halt(first["operator"], place, first["name"], what, self._moved)
 
-    def _works(self, told: dict[int, Observed], processor: int) -> bool:
+    def _works(self, seen: dict[int, Observed], processor: int) -> bool:
         """True if outside work for a processor is under way, with its progress reported."""
-        return any(each.processor == processor for report in told.values() for each in report.working)
+        return any(each.processor == processor for report in seen.values() for each in report.working)
 
 
 def stuck_event(layout: Layout, halt: Halt, now: float) -> dict[str, Any]:
     """Event data of a halt."""
     known = halt.processor if 0 <= halt.processor < len(layout.processors) else -1
     name = halt.name or (layout.processors[known].name if known >= 0 else "")
-    said = {"processor": known, "worker": halt.worker, "name": name, "what": halt.what}
-    return {**said, "seconds": round(now - halt.since, 1)}
+    facts = {"processor": known, "worker": halt.worker, "name": name, "what": halt.what}
+    return {**facts, "seconds": round(now - halt.since, 1)}

@@ -57,7 +57,7 @@ class WorkerStatus:
 
     place: Place
     presence: Presence
-    heard: float
+    last_message: float
     incarnation: int = -1
     """Highest known incarnation."""
     restored: bool = False
@@ -114,8 +114,8 @@ class WorkerStatus:
         """
         if self.due is not None and now >= self.due:
             return f"it did not {self.doing} in time"
-        if silence is not None and self.takes_part and not self.released and now - self.heard > silence:
-            return f"nothing was heard of it for {now - self.heard:.1f} s"
+        if silence is not None and self.takes_part and not self.released and now - self.last_message > silence:
+            return f"nothing was heard of it for {now - self.last_message:.1f} s"
         return None
 
 

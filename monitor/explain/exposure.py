@@ -164,7 +164,7 @@ def fate(
     reduced: Reduced,
     options: Options,
     failed: Collection[int],
-    told: Mapping[int, Observed],
+    samples: Mapping[int, Observed],
     held: Sequence[Sequence[Bound | None]] = (),
 ) -> Fate:
     """Frontiers if the workers `failed` died now.
@@ -175,7 +175,7 @@ def fate(
         told: the last observation of each worker, of this generation.
         held: bounds at which processors came back last, `[worker][processor]`; None: never.
     """
-    return _Supposed(reduced, options, sorted(failed), told, held).solve()
+    return _Supposed(reduced, options, sorted(failed), samples, held).solve()
 
 
 class _Supposed:
@@ -186,18 +186,18 @@ class _Supposed:
         reduced: Reduced,
         options: Options,
         failed: list[int],
-        told: Mapping[int, Observed],
+        samples: Mapping[int, Observed],
         held: Sequence[Sequence[Bound | None]],
     ) -> None:
         self.reduced, self.options, self.failed, self.held = reduced, options, failed, held
         self.layout = layout = reduced.layout
         self.living = [worker for worker in range(layout.workers) if worker not in failed]
-        self.known = KnownEnds(each for worker in self.living if worker in told for each in told[worker].ends)
+        self.known = KnownEnds(each for worker in self.living if worker in samples for each in samples[worker].ends)
         count = len(layout.processors)
         self.kept_from = {
-            worker: np.frombuffer(told[worker].numbers, np.int64).reshape(len(ROWS), count)[_KEPT_FROM].tolist()
+            worker: np.frombuffer(samples[worker].numbers, np.int64).reshape(len(ROWS), count)[_KEPT_FROM].tolist()
             for worker in self.living
-            if worker in told
+            if worker in samples
         }
 
     def solve(self) -> Fate:
@@ -353,11 +353,11 @@ class _Supposed:
         for members in self.reduced.members:
             info = self.layout.processors[members[0]]
             for workers in (self.failed, self.living):
-                told = 0 if info.repeats else self._told(members, workers)
-                found.append(info.everything if info.repeats else at_epoch(told, info.depth))
+                samples = 0 if info.repeats else self._samples(members, workers)
+                found.append(info.everything if info.repeats else at_epoch(samples, info.depth))
         return found
 
-    def _told(self, members: Sequence[int], workers: Sequence[int]) -> int:
+    def _samples(self, members: Sequence[int], workers: Sequence[int]) -> int:
         """End of the epochs surely repeated by a source; 0 for none."""
         if self.layout.processors[members[0]].role != "source":
             return 0
@@ -369,16 +369,16 @@ class _Supposed:
         )
 
 
-def danger(who: int, found: Fate, told: Mapping[int, Observed], restore: float | None) -> Danger:
+def danger(who: int, found: Fate, samples: Mapping[int, Observed], restore: float | None) -> Danger:
     """Cost of a fate, by the last observation of each worker."""
     records, redo = 0, 0.0
     for worker, epochs in enumerate(found.epochs):
-        said = told[worker].exposed if worker in told else None
-        if said is None:
+        exposed = samples[worker].exposed if worker in samples else None
+        if exposed is None:
             return Danger(who, None, None, restore, found.back)
-        table = np.frombuffer(said.records, np.int64).reshape(len(said.begins), len(epochs))
-        rows = np.searchsorted(np.array(said.begins, np.int64), epochs, side="right") - 1
+        table = np.frombuffer(exposed.records, np.int64).reshape(len(exposed.begins), len(epochs))
+        rows = np.searchsorted(np.array(exposed.begins, np.int64), epochs, side="right") - 1
         undone = int(np.where(epochs < END, table[rows, np.arange(len(epochs))], 0).sum())
         records += undone
-        redo = max(redo, undone * (said.each or 0.0))
+        redo = max(redo, undone * (exposed.each or 0.0))
     return Danger(who, records, redo, restore, found.back)

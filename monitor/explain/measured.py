@@ -59,17 +59,17 @@ class Window:
         self._layout = layout
         self._seen: dict[int, list[tuple[float, Observed]]] = {}
 
-    def take(self, told: Mapping[int, tuple[float, Observed]]) -> None:
+    def take(self, samples: Mapping[int, tuple[float, Observed]]) -> None:
         """Add the last observation of each worker, with its time."""
-        for worker, (at, said) in told.items():
-            if said.persisting is None or not said.fits(len(self._layout.processors)):
+        for worker, (at, reported) in samples.items():
+            if reported.persisting is None or not reported.fits(len(self._layout.processors)):
                 continue
             seen = self._seen.setdefault(worker, [])
-            last = seen[-1][1] if seen else said
-            if last.incarnation != said.incarnation or last.generation != said.generation:
+            last = seen[-1][1] if seen else reported
+            if last.incarnation != reported.incarnation or last.generation != reported.generation:
                 seen.clear()  # what was done again would count twice
-            if not seen or seen[-1][1] is not said:
-                seen.append((at, said))
+            if not seen or seen[-1][1] is not reported:
+                seen.append((at, reported))
             while seen[-1][0] - seen[0][0] > MOST_SECONDS:
                 del seen[0]
 

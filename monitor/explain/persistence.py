@@ -131,12 +131,12 @@ class _Priced:
         taken, rows = float(rates.taken[q]), float(rates.rows[q])
         made, written = float(rates.written["checkpoints"][q]), float(rates.written["state"][q])
         each = float(rates.sizes[q]) / rows if rows else 0.0
-        told = made > 0 and not self.measured.processors[q].history
-        if told:
+        samples = made > 0 and not self.measured.processors[q].history
+        if samples:
             each = written / (_touched(1 / made, taken, rows, info.role) * made)
         if info.history:  # state takes the place of so many events
             return each * rows * float(rates.written["batches"][q]) / MOST_EVENTS
-        if not told and (not info.state or info.role != "operator"):
+        if not samples and (not info.state or info.role != "operator"):
             return 0.0
         return each * _touched(1 / cuts, taken, rows, info.role) * cuts
 

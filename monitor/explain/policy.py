@@ -25,7 +25,7 @@ from recovery.layout import EdgeInfo, Layout
 from recovery.metadata import Bound, at_cut, at_epoch, image, meet, nothing
 from recovery.protocol import END, ROWS, Observed
 
-Told: TypeAlias = Mapping[int, Observed]
+Samples: TypeAlias = Mapping[int, Observed]
 
 Cuts: TypeAlias = Sequence[Sequence[Sequence[Bound]]]
 """Cuts of a job: `[worker][group]`, ascending."""
@@ -107,16 +107,16 @@ class Supposed:
     """
 
     def __init__(
-        self, layout: Layout, measured: Layout, options: Options, told: Told, rates: Mapping[int, Rates]
+        self, layout: Layout, measured: Layout, options: Options, samples: Samples, rates: Mapping[int, Rates]
     ) -> None:
-        self.layout, self.measured, self.options, self.told, self.rates = layout, measured, options, told, rates
+        self.layout, self.measured, self.options, self.samples, self.rates = layout, measured, options, samples, rates
         self.of = places(layout, measured)
         self.done = carried_over(layout, self.of, measured, options)
         self._reduced = Reduced(layout)
         self._let_go = np.array([self._safe(q) for q in range(len(measured.processors))], np.int64)
         """First epoch of each operator's output still needed by a receiver."""
-        self._told = {worker: self._as_told(said) for worker, said in told.items()}
-        self._open = {worker: _open_epochs(said) for worker, said in told.items()}
+        self._samples = {worker: self._in_layout(reported) for worker, reported in samples.items()}
+        self._open = {worker: _open_epochs(reported) for worker, reported in samples.items()}
 
     def cuts(self, share: float) -> list[tuple[tuple[Bound, ...], ...]]:
         """Cuts of each group, by worker, at a `share` of its interval after the last.
@@ -150,14 +150,14 @@ class Supposed:
 
     def fate(self, worker: int, cuts: Cuts) -> Fate:
         """Frontiers if a worker died, with these cuts."""
-        return fate(self._reduced, supposed_options(self.layout, self.done, cuts), [worker], self._told)
+        return fate(self._reduced, supposed_options(self.layout, self.done, cuts), [worker], self._samples)
 
     def exposure(self, cuts: Cuts) -> list[Exposure]:
         """Cost of each worker's death, with these cuts, at the rates of the job."""
         options = supposed_options(self.layout, self.done, cuts)
         found = []
         for worker in range(self.layout.workers):
-            epochs = fate(self._reduced, options, [worker], self._told).epochs
+            epochs = fate(self._reduced, options, [worker], self._samples).epochs
             undone = [self._undone(w, of_worker.tolist()) for w, of_worker in enumerate(epochs)]
             each = [self._each(w) for w in range(self.layout.workers)]
             found.append(Exposure(worker, sum(undone), max(n * s for n, s in zip(undone, each))))
@@ -167,7 +167,7 @@ class Supposed:
         """Cost of a worker's death, with these cuts.
 
         Records are those of the last observations."""
-        return danger(worker, self.fate(worker, cuts), self._told, None)
+        return danger(worker, self.fate(worker, cuts), self._samples, None)
 
     def persistence(self) -> dict[int, Persistence]:
         """Cost of persistence, by worker."""
@@ -183,8 +183,8 @@ class Supposed:
         return min((min(low[0] + any(low[1:]), END) for low in lows), default=0)
 
     def _each(self, worker: int) -> float:
-        said = self.told[worker].exposed
-        return 0.0 if said is None or said.each is None else said.each
+        reported = self.samples[worker].exposed
+        return 0.0 if reported is None or reported.each is None else reported.each
 
     def _undone(self, worker: int, epochs: Sequence[int]) -> float:
         """Records to be handled again by a worker whose processors go back.
@@ -200,7 +200,7 @@ class Supposed:
                 found += behind * float(rates.taken[q]) / rates.epochs
         return found
 
-    def _as_told(self, said: Observed) -> Observed:
+    def _in_layout(self, reported: Observed) -> Observed:
         """Observation with the columns of this layout."""
         of = np.array([q if q is not None else -1 for q in self.of])
 
@@ -209,12 +209,12 @@ class Supposed:
             return np.where(of >= 0, known[:, of], 0).astype(np.int64).tobytes()
 
         now = {q: p for p, q in enumerate(self.of) if q is not None and self.layout.processors[p].kind != "gate"}
-        ends = tuple(replace(each, processor=now[each.processor]) for each in said.ends if each.processor in now)
-        exposed = said.exposed and replace(said.exposed, records=moved(said.exposed.records))
-        numbers = np.frombuffer(said.numbers, np.int64).reshape(len(ROWS), -1).copy()
+        ends = tuple(replace(each, processor=now[each.processor]) for each in reported.ends if each.processor in now)
+        exposed = reported.exposed and replace(reported.exposed, records=moved(reported.exposed.records))
+        numbers = np.frombuffer(reported.numbers, np.int64).reshape(len(ROWS), -1).copy()
         kept_from = numbers[_KEPT_FROM]
         kept_from[(kept_from > 0) & (kept_from <= self._let_go)] = 0  # with other cuts it would be there
-        return replace(said, numbers=moved(numbers.tobytes()), exposed=exposed, ends=ends)
+        return replace(reported, numbers=moved(numbers.tobytes()), exposed=exposed, ends=ends)
 
 
 def _back_to(least: int, last: int, step: int) -> list[int]:
@@ -226,12 +226,12 @@ def _back_to(least: int, last: int, step: int) -> list[int]:
     return found
 
 
-def _open_epochs(said: Observed) -> list[int]:
+def _open_epochs(reported: Observed) -> list[int]:
     """Number of epochs read, and not complete, at each processor."""
-    if said.newest is None and said.furthest is None:
-        return [0] * (len(said.numbers) // (8 * len(ROWS)))
-    newest = max(each for each in (said.newest, said.furthest) if each is not None)
-    epochs = np.frombuffer(said.numbers, np.int64).reshape(len(ROWS), -1)[_EPOCH]
+    if reported.newest is None and reported.furthest is None:
+        return [0] * (len(reported.numbers) // (8 * len(ROWS)))
+    newest = max(each for each in (reported.newest, reported.furthest) if each is not None)
+    epochs = np.frombuffer(reported.numbers, np.int64).reshape(len(ROWS), -1)[_EPOCH]
     return [0 if epoch >= END else max(newest - epoch, 0) for epoch in epochs.tolist()]
 
 
@@ -239,7 +239,7 @@ def compare(
     changes: Mapping[str, str],
     layout: Layout,
     options: Options,
-    told: Told,
+    samples: Samples,
     rates: Mapping[int, Rates],
     exposure: Sequence[Danger],
 ) -> dict[str, Any]:
@@ -265,13 +265,13 @@ def compare(
         "seconds": None,
         "unknown": [],
     }
-    whole = all(w in rates and w in told and options.upto[w] is not None for w in range(measured.workers))
+    whole = all(w in rates and w in samples and options.upto[w] is not None for w in range(measured.workers))
     if not whole or not all(each.epochs for each in rates.values()):
         found["unknown"] = [
             "what it costs is not known: that takes some seconds in which all workers run, and sources go from epoch to epoch"
         ]
         return found
-    before, after = (Supposed(plan, measured, options, told, rates) for plan in (measured, layout))
+    before, after = (Supposed(plan, measured, options, samples, rates) for plan in (measured, layout))
     now = {each.who: each for each in exposure}
     of_each = [[plan.exposure(plan.cuts(share)) for share in (TYPICAL, WORST)] for plan in (before, after)]
     found["workers"] = [

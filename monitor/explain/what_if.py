@@ -79,9 +79,9 @@ class OpenQuestions:
         elif question.bounds is not None:
             question.supposed[message.place.worker] = message
             if len(question.supposed) == workers:
-                said = [question.supposed[worker] for worker in range(workers)]
-                resent = tuple(each.resent for each in said)
-                redone = tuple(each.redone for each in said)
+                reported = [question.supposed[worker] for worker in range(workers)]
+                resent = tuple(each.resent for each in reported)
+                redone = tuple(each.redone for each in reported)
                 return self._answer(message.question, Answer(question.failed, question.bounds, resent, redone))
         return []
 

@@ -247,18 +247,18 @@ def _in_words(options: Options, flat: int, first: Bound, culprits: tuple[Need, .
 # ---------------------------------------------------------------------------------------------- progress
 
 
-def why_progress(topology: Topology, told: Mapping[int, Observed], flat: int) -> dict[str, Any]:
+def why_progress(topology: Topology, samples: Mapping[int, Observed], flat: int) -> dict[str, Any]:
     """Holders of a processor's progress frontier, from detailed observations."""
     processor, worker = divmod(flat, topology.workers)
-    mine = _closely(told.get(worker), processor)
+    mine = _closely(samples.get(worker), processor)
     if mine is None:
         return {"text": "Its worker has not said yet.", "frontier": None, "culprit": None, "holds": []}
     if not mine.frontier:
         return {"text": "Nothing can reach it any more.", "frontier": [], "culprit": None, "holds": []}
     # What it waits for is known at its own worker; whose it is, each of the others knows of itself.
     owners: dict[tuple[str, int], dict[int, set[Time]]] = {}
-    for index in told:
-        seen = _closely(told[index], processor)
+    for index in samples:
+        seen = _closely(samples[index], processor)
         for hold in seen.holds if seen is not None else ():
             if hold.here:
                 owners.setdefault((hold.what, hold.processor), {}).setdefault(index, set()).add(hold.time)
@@ -292,8 +292,8 @@ _WORDS = {
 }
 
 
-def _closely(told: Observed | None, processor: int) -> Closely | None:
-    return next((each for each in told.closely if each.processor == processor), None) if told is not None else None
+def _closely(sample: Observed | None, processor: int) -> Closely | None:
+    return next((each for each in sample.closely if each.processor == processor), None) if sample is not None else None
 
 
 def _hold(topology: Topology, hold: ObservedHold) -> dict[str, Any]:
@@ -326,13 +326,13 @@ def plain_bound(bound: Bound) -> list[int]:
     return [-1] if bound[0] >= NEVER else [-2 if at == MORE else plain(at) for at in bound]
 
 
-def bound_of(told: Sequence[int]) -> Bound:
+def bound_of(numbers: Sequence[int]) -> Bound:
     """Inverse of `plain_bound`, except for everything.
 
     >>> bound_of([3, 7, -2, 5]) == (3, 7, MORE, 5)
     True
     """
-    return tuple(MORE if at == -2 else at for at in told)
+    return tuple(MORE if at == -2 else at for at in numbers)
 
 
 def epoch_text(bound: Bound) -> str:

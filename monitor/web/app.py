@@ -185,17 +185,17 @@ class _Site:
         return FileResponse(PAGE / "jobs.html")
 
     async def metrics(self, request: Request) -> Response:
-        said = metrics_of_all({job.key: job.hub for job in self._jobs}, time.time())
-        return Response(said, media_type=CONTENT_TYPE)
+        reported = metrics_of_all({job.key: job.hub for job in self._jobs}, time.time())
+        return Response(reported, media_type=CONTENT_TYPE)
 
     async def with_slash(self, request: Request) -> Response:
         return RedirectResponse(f"{request.url.path}/", 307)
 
     async def jobs(self, request: Request) -> Response:
-        return _json({"jobs": await asyncio.gather(*[_said_of(job) for job in self._jobs])})
+        return _json({"jobs": await asyncio.gather(*[_described(job) for job in self._jobs])})
 
 
-async def _said_of(job: Shown) -> dict[str, Any]:
+async def _described(job: Shown) -> dict[str, Any]:
     """Row of the list of jobs; `error` where nobody answers."""
     error = ""
     try:
@@ -393,8 +393,8 @@ class _Pages:
         hub = await self._hub_at(past)
         bars = _bars(request.query_params)
         drawn = await hub.drawn(*_folds(request.query_params))
-        said = await asyncio.to_thread(past.as_json, drawn.folding, bars)
-        return _json({**said, "plan": hub.plan})
+        reported = await asyncio.to_thread(past.as_json, drawn.folding, bars)
+        return _json({**reported, "plan": hub.plan})
 
     async def compare(self, request: Request) -> Response:
         one, other = [

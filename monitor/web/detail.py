@@ -19,10 +19,10 @@ MOST_CHECKPOINTS = 20
 The page asks for one processor at a time, but often.
 """
 
-Told = Mapping[int, tuple[float, Observed]]
+Samples = Mapping[int, tuple[float, Observed]]
 
 
-def operator_detail(options: Options, told: Told, operator: int) -> dict[str, Any]:
+def operator_detail(options: Options, samples: Samples, operator: int) -> dict[str, Any]:
     """Details of one operator on every worker."""
     workers = []
     for worker in range(options.layout.workers):
@@ -32,13 +32,13 @@ def operator_detail(options: Options, told: Told, operator: int) -> dict[str, An
                 "worker": worker,
                 "low": plain_bound(options.low(flat)),
                 "checkpoints": len(_options(options, flat)),
-                **_numbers(told, worker, operator),
+                **_numbers(samples, worker, operator),
             }
         )
     return {"operator": operator, "workers": workers}
 
 
-def processor_detail(options: Options, told: Told, operator: int, worker: int) -> dict[str, Any]:
+def processor_detail(options: Options, samples: Samples, operator: int, worker: int) -> dict[str, Any]:
     """Details of one processor: its options, and Ξ of each (section 3.4).
 
     Isard and Abadi, *Falkirk Wheel*.
@@ -83,16 +83,16 @@ def processor_detail(options: Options, told: Told, operator: int, worker: int) -
         "taken_checkpoints": len(options.chains[flat]),
         "kept": len(kept),
         "collected": collected,
-        **_numbers(told, worker, operator),
+        **_numbers(samples, worker, operator),
     }
 
 
-def processes(told: Told) -> list[dict[str, Any]]:
+def processes(samples: Samples) -> list[dict[str, Any]]:
     """Process of each worker with a report of it; `at` is the report's time."""
     return [
-        {"worker": worker, "generation": said.generation, "at": at, **msgspec.structs.asdict(said.process)}
-        for worker, (at, said) in sorted(told.items())
-        if said.process is not None
+        {"worker": worker, "generation": reported.generation, "at": at, **msgspec.structs.asdict(reported.process)}
+        for worker, (at, reported) in sorted(samples.items())
+        if reported.process is not None
     ]
 
 
@@ -101,11 +101,11 @@ def _options(options: Options, flat: int) -> list[tuple[Bound, tuple[Bound, ...]
     return [option for option in options.chains[flat] if option[0] >= low]
 
 
-def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:
+def _numbers(samples: Samples, worker: int, operator: int) -> dict[str, Any]:
     """Numbers observed of the processor; none if its worker sent none."""
-    if worker not in told:
+    if worker not in samples:
         return {"progress": None}
-    report = told[worker][1]
+    report = samples[worker][1]
     column = np.frombuffer(report.numbers, dtype=np.int64).reshape(len(ROWS), -1)[:, operator].tolist()
     numbers = dict(zip(ROWS, column))
     ended = numbers.pop("epoch") >= END
@@ -123,5 +123,5 @@ def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:
         for each in report.members
         if each.processor == operator
     ]
-    numbers["at"] = told[worker][0]
+    numbers["at"] = samples[worker][0]
     return {"progress": progress, "frontier": frontier, "working": working, "members": members, **numbers}

@@ -138,12 +138,12 @@ class PastJob:
         self._view: View | None = None
         self._window = Window(self.layout)
         for each in seen:
-            self._window.take(each.told)
+            self._window.take(each.samples)
         if seen and abs(seen[-1].at * 1000 - self.frame.at) < NEAR:
             self._view = View(self.layout)
             for each in seen:
                 self._view.update(each)
-        self.told: dict[int, tuple[float, Observed]] = dict(seen[-1].told) if self._view is not None else {}
+        self.samples: dict[int, tuple[float, Observed]] = dict(seen[-1].samples) if self._view is not None else {}
 
     @property
     def settings(self) -> dict[str, str]:
@@ -182,9 +182,11 @@ class PastJob:
         """Changes by these policies then, by rates of the half minute before."""
         options = self.options
         assert options is not None
-        told = {w: said for w, (_, said) in self.told.items()}
+        samples = {w: reported for w, (_, reported) in self.samples.items()}
         seen = self.observe()
-        return compare(policies, layout, options, told, self._window.rates(), seen.exposure if seen is not None else ())
+        return compare(
+            policies, layout, options, samples, self._window.rates(), seen.exposure if seen is not None else ()
+        )
 
     # ------------------------------------------------------------------------------------------ what is shown
 

@@ -110,7 +110,7 @@ class JobState(Protocol):
         """Options of every processor; None as long as no worker has joined."""
 
     @property
-    def told(self) -> dict[int, tuple[float, Observed]]:
+    def samples(self) -> dict[int, tuple[float, Observed]]:
         """Last observation of each worker, and its time."""
 
     def observe(self) -> Observation | None:
@@ -178,13 +178,13 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
                     publish(observation)
                 reply(b"null")
             case OfOperator(operator):
-                reply(_json(operator_detail(_known(job, operator, 0), job.told, operator)))
+                reply(_json(operator_detail(_known(job, operator, 0), job.samples, operator)))
             case OfProcessor(operator, worker):
-                reply(_json(processor_detail(_known(job, operator, worker), job.told, operator, worker)))
+                reply(_json(processor_detail(_known(job, operator, worker), job.samples, operator, worker)))
             case Why(operator, worker, epoch):
                 reply(_json(why(job, operator, worker, epoch)))
             case OfProcesses():
-                reply(_json({"processes": processes(job.told), "settings": job.settings}))
+                reply(_json({"processes": processes(job.samples), "settings": job.settings}))
             case Act(what, worker, copy):
                 reply(_json({"text": job.act(what, Place(worker, copy))}))
             case WhatIf(failed):
@@ -207,7 +207,7 @@ def why(job: JobState, operator: int, worker: int, epoch: int | None) -> dict[st
     """Holders of a processor's two frontiers, in words and by name."""
     options = _known(job, operator, worker)
     flat = options.topology.flat(operator, worker)
-    reports = {index: told for index, (_, told) in job.told.items()}
+    reports = {index: samples for index, (_, samples) in job.samples.items()}
     rollback, progress = (
         why_rollback(options, flat, epoch).as_json(options.topology),
         why_progress(options.topology, reports, flat),

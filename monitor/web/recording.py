@@ -27,7 +27,7 @@ def frame_of(view: View, read: int, written: int) -> Frame:
     epochs = [int(part.max()) for part in finite if part.size]
     newest, slowest = view.newest(), view.slowest()
     top = max([0, *epochs, *(epoch for epoch in (newest, slowest) if epoch is not None)])
-    said = {
+    reported = {
         "at": round(seen.at * 1000),
         "generation": seen.generation,
         "phase": PHASES.index(seen.phase) if seen.phase in PHASES else -2,
@@ -43,7 +43,7 @@ def frame_of(view: View, read: int, written: int) -> Frame:
         "p99": _scaled(totals["p99"], 10_000),
         "covered": _scaled(totals["covered"], 1000),
     }
-    numbers = tuple(NOT_KNOWN if said[name] is None else int(said[name]) for name in NUMBERS)
+    numbers = tuple(NOT_KNOWN if reported[name] is None else int(reported[name]) for name in NUMBERS)
     workers = view.layout.workers
     operators = np.stack(
         [

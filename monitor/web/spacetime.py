@@ -271,7 +271,7 @@ def space_time(
     """Picture as data: rows, lanes, and different cases."""
     layout = view.layout
     lanes = lanes_of(layout.workers)
-    said = view.said()
+    reported = view.reported()
     cases: dict[_Case, int] = {}
     rows = []
     made: dict[tuple[Any, ...], _Case] = {}
@@ -279,9 +279,9 @@ def space_time(
     def case(p: int, w: int) -> _Case:
         flat, info = p * layout.workers + w, layout.processors[p]
         cut = cuts.of(info.group, w) if info.chain else None
-        key = info.depth, said[p][w], kept.of[flat], restart.of[flat] if restart.of else -1, cut
+        key = info.depth, reported[p][w], kept.of[flat], restart.of[flat] if restart.of else -1, cut
         if key not in made:
-            made[key] = _processor_case(info.depth, said[p][w], kept.cases[key[2]], restart, key[3], cut)
+            made[key] = _processor_case(info.depth, reported[p][w], kept.cases[key[2]], restart, key[3], cut)
         return made[key]
 
     for place in places:
@@ -301,12 +301,14 @@ def space_time(
     }
 
 
-Said: TypeAlias = tuple[int, int, tuple[Time, ...] | None]
+ReportedProgress: TypeAlias = tuple[int, int, tuple[Time, ...] | None]
 """Epoch and next coordinate of the least time to come, and the known frontier."""
 
 
-def _processor_case(depth: int, said: Said, known: Kept, restart: Restart, row: int, cut: Bound | None) -> _Case:
-    epoch, inner, frontier = said
+def _processor_case(
+    depth: int, reported: ReportedProgress, known: Kept, restart: Restart, row: int, cut: Bound | None
+) -> _Case:
+    epoch, inner, frontier = reported
     progress = known.done
     if epoch >= END:
         progress = everything(depth)

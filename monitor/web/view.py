@@ -92,7 +92,7 @@ class Observation:
     """Observation of the job: references to the monitor's data, never changed.
 
     `low` is W, `[worker][processor]`; `completed` by worker and group; `workers` in the order of `recovery.place.places`;
-    `told` the last report of each worker, with the time at which it came.
+    `samples` the last report of each worker, with the time at which it came.
     """
 
     at: float
@@ -101,7 +101,7 @@ class Observation:
     low: tuple[tuple[Bound, ...], ...]
     completed: tuple[tuple[int, ...] | None, ...]
     workers: tuple[WorkerView, ...]
-    told: Mapping[int, tuple[float, Observed]]
+    samples: Mapping[int, tuple[float, Observed]]
     verdict: Verdict = UNJUDGED
     live: bool = True
     """False if the job has ended; data from memory only is then unknown."""
@@ -151,7 +151,7 @@ class View:
         self._groups = np.array([info.group for info in layout.processors], dtype=np.intp)
         self._table = np.zeros((layout.workers, len(ROWS), len(layout.processors)), dtype=np.int64)
         self._rates = np.zeros((3, *shape))
-        self._told: dict[int, tuple[float, Observed]] = {}
+        self._samples: dict[int, tuple[float, Observed]] = {}
         self._read: dict[int, float] = {}
         self._reached_at: deque[tuple[int, float]] = deque(maxlen=_MOST_REACHED)
         """Newest epochs, and when they were first seen."""
@@ -170,11 +170,11 @@ class View:
                 flat = np.minimum(flat, np.uint64(END)).astype(np.int64)
                 self._low[worker] = flat[self._first]
                 self._low_inner[worker] = np.where(self._deep, flat[self._second], 0)
-        for worker, (at, told) in observation.told.items():
-            if told.generation == observation.generation:
-                self._hear(worker, at, told)
+        for worker, (at, samples) in observation.samples.items():
+            if samples.generation == observation.generation:
+                self._hear(worker, at, samples)
         for worker, epochs in enumerate(observation.completed):
-            if worker not in self._told:
+            if worker not in self._samples:
                 known = [min(epoch, END) for epoch in epochs or (UNKNOWN,) * len(self.layout.groups)]
                 self._progress[worker] = np.array(known, dtype=np.int64)[self._groups]
         # A worker that is busy tells late; what is kept for good is complete, all the same.
@@ -187,12 +187,12 @@ class View:
         while self._latencies and self._latencies[0][0] < observation.at - _LATENCY_SECONDS:
             self._latencies.popleft()
 
-    def _hear(self, worker: int, at: float, told: Observed) -> None:
-        before = self._told.get(worker)
-        if before is not None and before[1] is told:
+    def _hear(self, worker: int, at: float, samples: Observed) -> None:
+        before = self._samples.get(worker)
+        if before is not None and before[1] is samples:
             return
-        self._told[worker] = at, told
-        table = np.frombuffer(told.numbers, dtype=np.int64).reshape(len(ROWS), -1)
+        self._samples[worker] = at, samples
+        table = np.frombuffer(samples.numbers, dtype=np.int64).reshape(len(ROWS), -1)
         if before is not None and at > before[0]:
             seconds = at - before[0]
             for row, name in enumerate(("taken", "sent", "busy")):
@@ -201,12 +201,12 @@ class View:
                     new = np.minimum(new / 1e6, 1.0)
                 # A counter that went back is one of another process, or was begun anew.
                 self._rates[row, worker] += _SMOOTH * (np.maximum(new, 0.0) - self._rates[row, worker])
-            rate = max(0.0, (told.read - before[1].read) / seconds)
+            rate = max(0.0, (samples.read - before[1].read) / seconds)
             self._read[worker] = self._read.get(worker, 0.0) + _SMOOTH * (rate - self._read.get(worker, 0.0))
         self._table[worker] = table
         self._progress[worker] = table[_AT["epoch"]]
         self._inner[worker] = np.where(self._deep, table[_AT["inner"]], 0)
-        self._latencies.extend((at, seconds) for seconds in told.latencies)
+        self._latencies.extend((at, seconds) for seconds in samples.latencies)
 
     # ------------------------------------------------------------------------------------------ answers
 
@@ -218,13 +218,15 @@ class View:
         rates = np.where(fresh[None, :, None], self._rates, 0.0)
         return Columns(self._progress, self._low, rates[0], rates[2], self._table, np.where(fresh, reads, 0.0))
 
-    def said(self) -> list[list[tuple[int, int, tuple[Time, ...] | None]]]:
+    def reported(self) -> list[list[tuple[int, int, tuple[Time, ...] | None]]]:
         """Progress by operator and worker: least time to come, and the frontier.
 
         The frontier is known of operators under close observation only.
         """
         closely = {
-            (each.processor, worker): each.frontier for worker, (_, told) in self._told.items() for each in told.closely
+            (each.processor, worker): each.frontier
+            for worker, (_, samples) in self._samples.items()
+            for each in samples.closely
         }
         return [
             [(epoch, inner, closely.get((p, w))) for w, (epoch, inner) in enumerate(zip(epochs, inners))]
@@ -234,8 +236,8 @@ class View:
     def _fresh(self, worker: int) -> bool:
         """True if the last observation of the worker is recent."""
         assert self.observation is not None
-        told = self._told.get(worker)
-        return self.observation.live and told is not None and self.observation.at - told[0] < STALE_SECONDS
+        samples = self._samples.get(worker)
+        return self.observation.live and samples is not None and self.observation.at - samples[0] < STALE_SECONDS
 
     def _reached(self) -> list[tuple[int | None, int | None]]:
         """Epochs of each worker's slowest and furthest source, for known workers."""
@@ -243,8 +245,8 @@ class View:
         if observation is None or not observation.live:
             return []
         found = {worker: (newest, newest) for worker, (_, newest) in observation.read.items()}
-        for worker, (_, told) in self._told.items():
-            found[worker] = told.newest, told.newest if told.furthest is None else told.furthest
+        for worker, (_, samples) in self._samples.items():
+            found[worker] = samples.newest, samples.newest if samples.furthest is None else samples.furthest
         return list(found.values())
 
     def newest(self) -> int | None:
@@ -275,13 +277,13 @@ class View:
         ends = [p for p, info in enumerate(self.layout.processors) if info.role in ("sink", "output", "capture")]
         ends = ends or list(range(len(self.layout.processors)))
         fresh = [worker for worker in range(self.layout.workers) if self._fresh(worker)]
-        ages = [observation.at - self._told[worker][0] for worker in self._told if observation.live]
-        seen = bool(self._told) and observation.live
+        ages = [observation.at - self._samples[worker][0] for worker in self._samples if observation.live]
+        seen = bool(self._samples) and observation.live
         open_epoch = int(self._progress[:, ends].min())
         return {
             "newest": self.newest(),
             "slowest": self.slowest(),
-            "read": self._read_so_far() if observation.live and (observation.told or observation.read) else None,
+            "read": self._read_so_far() if observation.live and (observation.samples or observation.read) else None,
             "written": sum(each.written for each in self._counts()) if seen else None,
             "rate": _short(sum(self._read.get(worker, 0.0) for worker in fresh)) if fresh else None,
             "open": None if open_epoch == UNKNOWN else _epoch(open_epoch),
@@ -289,7 +291,7 @@ class View:
             "p50": round(latencies[len(latencies) // 2], 4) if latencies else None,
             "p99": round(latencies[len(latencies) * 99 // 100], 4) if latencies else None,
             "state": int(self._table[:, _AT["bytes"]].sum()) if seen else None,
-            "logged": int(self._table[:, _AT["logged_bytes"]].sum()) if self._told else None,
+            "logged": int(self._table[:, _AT["logged_bytes"]].sum()) if self._samples else None,
             "kept": int(self._table[:, _AT["kept_bytes"]].sum()) if seen else None,
             "covered": round(self._covered(), 2) if seen else None,
             "age": round(max(ages), 1) if len(ages) == self.layout.workers else None,
@@ -299,21 +301,21 @@ class View:
     def _counts(self) -> list[Observed | Gone]:
         """All known processes, ended ones too."""
         assert self.observation is not None
-        return [*(told for _, told in self.observation.told.values()), *self.observation.gone.values()]
+        return [*(samples for _, samples in self.observation.samples.values()), *self.observation.gone.values()]
 
     def _read_so_far(self) -> int:
         assert self.observation is not None
-        told = self.observation.told
-        silent = [read for worker, (read, _) in self.observation.read.items() if worker not in told]
+        samples = self.observation.samples
+        silent = [read for worker, (read, _) in self.observation.read.items() if worker not in samples]
         return sum(silent) + sum(each.read for each in self._counts())
 
     def counted(self) -> Table | None:
         """Rows `COUNTED` of all processes so far, by operator; None if unknown."""
-        if self.observation is None or not self.observation.live or not self.observation.told:
+        if self.observation is None or not self.observation.live or not self.observation.samples:
             return None
         found = np.zeros((len(COUNTED), len(self.layout.processors)), np.int64)
-        for _, told in self.observation.told.values():
-            found += counted(told.numbers)
+        for _, samples in self.observation.samples.values():
+            found += counted(samples.numbers)
         for gone in self.observation.gone.values():
             found += np.frombuffer(gone.records, np.int64).reshape(len(COUNTED), -1)
         return found
@@ -352,10 +354,10 @@ class View:
         busy = self._rates[2].sum(axis=1)
         found = []
         for worker, status in enumerate(observation.workers):
-            told = self._told.get(worker) if observation.live else None  # none of a copy
+            samples = self._samples.get(worker) if observation.live else None  # none of a copy
             newest = observation.read.get(worker, (0, None))[1]
-            if told is not None:
-                newest = ENDED if told[1].newest is None else told[1].newest
+            if samples is not None:
+                newest = ENDED if samples[1].newest is None else samples[1].newest
             fresh = self._fresh(worker)
             found.append(
                 [
@@ -365,7 +367,7 @@ class View:
                     newest,
                     _short(self._read.get(worker, 0.0)) if fresh else None,
                     round(min(1.0, float(busy[worker])), 2) if fresh else None,
-                    None if told is None else int(observation.at - told[0]),
+                    None if samples is None else int(observation.at - samples[0]),
                 ]
             )
         return found

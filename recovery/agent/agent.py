@@ -20,7 +20,7 @@ from recovery.agent.events import (
     Connected,
     EpochsEnded,
     Event,
-    Heard,
+    FromMonitor,
     PieceDue,
     Received,
     Stored,
@@ -143,9 +143,9 @@ class Agent(AgentParts):
                     self._records = self.recorder.records
                     self.worked += worked
                 self._on_turn(quiet)
-            case Heard(message):
-                self.backpressure.heard()
-                self._on_heard(message)
+            case FromMonitor(message):
+                self.backpressure.received()
+                self._on_message(message)
                 self.collection.acknowledge()
             case Received(frame):
                 self.rounds.on_frame(frame)
@@ -164,10 +164,10 @@ class Agent(AgentParts):
             case EpochsEnded(ends):
                 self.rounds.tell_ends(ends)
             case Connected():
-                self.backpressure.heard()
+                self.backpressure.received()
                 self.reports.join()
 
-    def _on_heard(self, message: ToWorker) -> None:
+    def _on_message(self, message: ToWorker) -> None:
         match message:
             case Cut():
                 self.cuts.ask(message)

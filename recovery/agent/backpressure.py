@@ -36,30 +36,30 @@ class Backpressure:
         self._cuts = cuts
         self._most = most
         self._patience = patience
-        self._heard, self._looked = float("inf"), float("-inf")
+        self._received_at, self._looked = float("inf"), float("-inf")
         self._full = False
         """Result of the last look."""
         self._cutting: tuple[float, float] | None = None
         """Start of the current cut, and the seconds that it may take; None: no cut."""
-        self._said = Throttle(False, False)
+        self._sent = Throttle(False, False)
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """Record a message of the monitor, or a connection to it."""
-        self._heard = self._own.now
+        self._received_at = self._own.now
         self._full = False
 
     def look(self) -> None:
         """Decide anew, after a turn."""
         full = self._is_full()
         throttle = Throttle(self._is_late() or full, full)
-        if throttle != self._said:
-            self._said = throttle
+        if throttle != self._sent:
+            self._sent = throttle
             self._own.effects.append(throttle)
 
     def _is_full(self) -> bool:
         """True if the monitor is away, and too many bytes wait for it."""
         now = self._own.now
-        if now - self._heard >= self._patience and now - self._looked >= _LOOK_SECONDS:
+        if now - self._received_at >= self._patience and now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             self._full = self.bytes() > self._most
         return self._full

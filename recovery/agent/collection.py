@@ -69,7 +69,7 @@ class Collection:
         own = self._own
         for gate in self._gates[group]:
             own.worker.open(gate, at)
-        if own.layout.groups[group].alone:
+        if own.layout.groups[group].independent:
             for p in own.layout.members(group):
                 operator = own.worker.runtimes[p].operator
                 if isinstance(operator, StagedEnd):

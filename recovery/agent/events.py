@@ -23,7 +23,7 @@ class Connected(msgspec.Struct, frozen=True):
     """
 
 
-class Heard(msgspec.Struct, frozen=True):
+class FromMonitor(msgspec.Struct, frozen=True):
     """Message from the monitor."""
 
     message: ToWorker
@@ -71,7 +71,7 @@ class EpochsEnded(msgspec.Struct, frozen=True):
     ends: tuple[EpochEnds, ...]
 
 
-Event: TypeAlias = Connected | Heard | Received | Stored | PieceDue | TurnEnded | EpochsEnded
+Event: TypeAlias = Connected | FromMonitor | Received | Stored | PieceDue | TurnEnded | EpochsEnded
 
 
 def for_the_engine(frame: Frame, generation: int | None) -> bool:
@@ -79,4 +79,4 @@ def for_the_engine(frame: Frame, generation: int | None) -> bool:
 
     `generation` is that of the last `Run`; None: there was none yet.
     """
-    return frame.generation == generation and not frame.ends and not frame.told
+    return frame.generation == generation and not frame.ends and not frame.recovery

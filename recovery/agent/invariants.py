@@ -51,16 +51,14 @@ def reports_wait_for_their_segment(agent: AgentParts) -> str | None:
 
 def decisions_are_noted_in_turn(agent: AgentParts) -> str | None:
     """A decision not yet in the store is on its way there, with the report of it."""
-    told = {
+    in_reports = {
         report.generation
         for report in agent.reports.gathered + agent.reports.sealed
         if isinstance(report, Restored | Join)
     }
     generation = agent.checkpoints.generation
-    if agent.noted != generation and not (agent.noted < generation and generation in told):
-        return (
-            f"its store has decision {agent.noted}, it has carried out {generation}, and will tell of {told or 'none'}"
-        )
+    if agent.noted != generation and not (agent.noted < generation and generation in in_reports):
+        return f"its store has decision {agent.noted}, it has carried out {generation}, and will tell of {in_reports or 'none'}"
     return None
 
 

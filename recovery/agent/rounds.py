@@ -47,7 +47,7 @@ class Rounds:
             self.report_drained()
         elif frame.generation > own.worker.generation or not own.alive:
             self.early.append(frame)
-        elif frame.told:
+        elif frame.recovery:
             self._hear_ends(frame)
         elif frame.generation == own.worker.generation:
             own.worker.receive(frame)
@@ -57,14 +57,14 @@ class Rounds:
         own = self._own
         for each in ends:
             own.known_ends.hear(each)
-        told = [each for each in ends if not each.alone]
-        for place in own.others if told else ():
-            frame = Frame(own.index, own.worker.generation, told=encode_ends(told), copy=own.place.copy)
+        shared = [each for each in ends if not each.local_only]
+        for place in own.others if shared else ():
+            frame = Frame(own.index, own.worker.generation, recovery=encode_ends(shared), copy=own.place.copy)
             own.effects.append(SendFrame(place, frame))
 
     def _hear_ends(self, frame: Frame) -> None:
         if frame.generation == self._own.worker.generation:
-            for each in decode_ends(frame.told):
+            for each in decode_ends(frame.recovery):
                 self._own.known_ends.hear(each)
 
     # ------------------------------------------------------------------------------------------ draining
@@ -151,8 +151,8 @@ class Rounds:
             self._collection.raise_low(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self._shut_gates(mine)
         frames = carry_out(orders, *parts)
-        mine_alone = [each for each in own.known_ends.all() if each.alone]  # none without memory
-        own.known_ends = KnownEnds((*decision.ends, *mine_alone))
+        own_only = [each for each in own.known_ends.all() if each.local_only]  # none without memory
+        own.known_ends = KnownEnds((*decision.ends, *own_only))
         own.known_ends.decided(decision.bounds)
         for p, bound in enumerate(mine):
             if bound is not None:

@@ -201,11 +201,11 @@ class Checkpoints:
             if runs:
                 with saving(self._layout.processors[p]):
                     header, payload = save_batch(concat([run.batch for run in runs]))
-                told = tuple((run.time, run.part, len(run.batch)) for run in runs)
+                described = tuple((run.time, run.part, len(run.batch)) for run in runs)
                 slots = tuple(None if run.slot is None else (run.slot, run.gone) for run in runs)
-                piece = Piece(p, saved.bound, told, header, slots if any(slots) else ())
+                piece = Piece(p, saved.bound, described, header, slots if any(slots) else ())
                 draft.pieces.append(section(piece, payload))
-                rows = sum(rows for _, _, rows in told)
+                rows = sum(rows for _, _, rows in described)
                 saved.size += memoryview(payload).nbytes
                 saved.rows += rows
                 self.saved_rows += rows

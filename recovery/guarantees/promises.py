@@ -376,8 +376,10 @@ def _kept(level: Alike, node: Node, operators: Operators) -> Alike:
 def _promise(node: Node, state: _State) -> Promise:
     causes = [cause for cause in (state.broken, state.twice, state.lost, state.lacking) if cause is not None]
     if node.sink is not None and not getattr(node.sink, "exactly_once", False):
-        told = "it is told each epoch as soon as that is complete, and after a failure some of them again"
-        causes.append(_cause(Grade.REPEATING, node, told, f"{_EXACT}, or key what it does by epoch and worker"))
+        written_again = "it is told each epoch as soon as that is complete, and after a failure some of them again"
+        causes.append(
+            _cause(Grade.REPEATING, node, written_again, f"{_EXACT}, or key what it does by epoch and worker")
+        )
         if state.unsteady is not None:
             causes.append(state.unsteady)
     if not getattr(node.sink, "outlives", True):

@@ -18,7 +18,7 @@ _UNKNOWN = _Unknown()
 
 _NEEDS = {
     "gated": ("log_outputs",),
-    "commits_alone": ("logs_inputs", "gated"),
+    "commits_per_worker": ("logs_inputs", "gated"),
     "saved_together": ("logs_inputs", "log_outputs"),
 }
 """Traits required by other traits.

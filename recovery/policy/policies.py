@@ -130,7 +130,7 @@ class Eager(Policy):
 
     log_outputs: ClassVar[bool] = True
     logs_inputs = True
-    commits_alone = True
+    commits_per_worker = True
     gated = True
 
 

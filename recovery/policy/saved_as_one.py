@@ -38,7 +38,7 @@ def check_saved_as_one(plan: Plan, policies: Sequence[Policy], edges: Iterable[E
     for edge in edges:
         policy = policies[edge.source]
         source, target = plan.processors[edge.source].node, plan.processors[edge.target].node
-        if policy.saves == Saves.NOTHING and policies[edge.target].commits_alone:
+        if policy.saves == Saves.NOTHING and policies[edge.target].commits_per_worker:
             assert target.region is not None
             raise GraphError(
                 f"the {source} is {policy.name}, and sends to the {target} in the eager region "
@@ -77,7 +77,7 @@ def _called(policy: Policy) -> str:
     """Adjective for a region with such a policy."""
     return (
         "eager"
-        if policy.commits_alone
+        if policy.commits_per_worker
         else "snapshot"
         if policy.saved_together
         else "gated"
@@ -94,7 +94,7 @@ def _check_region(node: Node, policy: Policy) -> None:
             f"the {node} has a policy {name}() of its own: what is {what} is a region, "
             f"`with flow.region(name, policy={name}())`"
         )
-    if policy.commits_alone or policy.gated:
+    if policy.commits_per_worker or policy.gated:
         _check_member(node, region, _called(policy))
 
 

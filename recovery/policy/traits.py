@@ -90,7 +90,7 @@ class Policy:
     """
     saved_together: ClassVar[bool] = False
     """One cut for all of the region (distributed snapshots, section 2.1)."""
-    commits_alone: ClassVar[bool] = False
+    commits_per_worker: ClassVar[bool] = False
     """A cut by each worker at each epoch (exactly-once streaming, section 2.1)."""
     gated: ClassVar[bool] = False
     """A wait of outputs until their cause is durable (exactly-once, section 2.1).
@@ -131,7 +131,7 @@ class Policy:
     @property
     def as_one(self) -> bool:
         """Unity of a region: all in it is persisted in one way (section 2.1)."""
-        return self.saved_together or self.commits_alone or self.gated
+        return self.saved_together or self.commits_per_worker or self.gated
 
     @property
     def firm(self) -> bool:
@@ -140,7 +140,7 @@ class Policy:
         Each commit of a worker holds, whatever others do: so it is where all in the region comes from sources there, or from
         other such regions.
         """
-        return self.gated and self.commits_alone
+        return self.gated and self.commits_per_worker
 
     @property
     def by_time(self) -> bool:

@@ -63,7 +63,7 @@ class StoreFolder:
         return self.path / ".logs"
 
     @property
-    def spark_alone(self) -> Path:
+    def spark_mark(self) -> Path:
         """Folder of a program on Spark only."""
         return self.path / "spark-alone"
 

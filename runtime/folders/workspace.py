@@ -115,7 +115,7 @@ class RunningJob:
         self.operator = operator
         self.epoch = epoch
         self.began = began
-        self.said: tuple[str, int, int] | None = None
+        self.last_progress: tuple[str, int, int] | None = None
         """Last progress report."""
         self.stopped = False
 
@@ -130,7 +130,7 @@ class RunningJob:
 
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
         """Report the progress of the job."""
-        self.said = what, done, total
+        self.last_progress = what, done, total
 
     def note(self, text: str) -> None:
         """Show the user a note, once."""

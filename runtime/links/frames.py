@@ -1,7 +1,7 @@
 """Frames as bytes: a length, a small MessagePack head, and the encoded batches.
 
     frame   = u32 length of all that follows, u32 length of head, head, block*
-    head    = [sender, copy, generation, pressed, ends, told, progress, messages]
+    head    = [sender, copy, generation, pressed, ends, recovery, progress, messages]
     message = [edge, number, event, time, length of header, [length of each payload part]]
     block   = header of each message, zeros, and its payload parts, in order
 
@@ -63,7 +63,7 @@ def encode_frame(frame: Frame) -> list[Any]:
         blocks.append(m.header)
         blocks += m.payload
         size += len(m.header) + sum(lengths)
-    beside = (frame.sender, frame.copy, frame.generation, frame.pressed, frame.ends, frame.told)
+    beside = (frame.sender, frame.copy, frame.generation, frame.pressed, frame.ends, frame.recovery)
     head = _encoder.encode((*beside, frame.progress, messages))
     total = LENGTH.size + len(head) + size
     if size >= _LARGE:
@@ -100,7 +100,7 @@ def decode_frame(body: memoryview, trusted: bool = False) -> Frame:
         raise ProtocolError(f"a frame of {len(body)} bytes cannot be")
     (length,) = LENGTH.unpack_from(body)
     at = LENGTH.size + length
-    sender, copy, generation, pressed, ends, told, progress, heads = _decoder.decode(body[LENGTH.size : at])
+    sender, copy, generation, pressed, ends, recovery, progress, heads = _decoder.decode(body[LENGTH.size : at])
     messages = []
     for edge, number, event, time, header_length, lengths in heads:
         header = bytes(body[at : at + header_length])
@@ -114,4 +114,4 @@ def decode_frame(body: memoryview, trusted: bool = False) -> Frame:
         messages.append(Message(edge, number, event, time, header, payload, trusted))
     if at != len(body):
         raise ProtocolError(f"a frame says that it has {at:,} bytes, and has {len(body):,}")
-    return Frame(sender, generation, messages, progress, pressed, ends, told, copy)
+    return Frame(sender, generation, messages, progress, pressed, ends, recovery, copy)

@@ -80,7 +80,7 @@ class _Job(msgspec.Struct, frozen=True):
     events: tuple[KeptEvent, ...]
     finished: bool
     options: OptionsRecord
-    told: dict[int, tuple[float, Observed]]
+    samples: dict[int, tuple[float, Observed]]
     verdict: Verdict
 
 
@@ -99,7 +99,7 @@ class BundledJob(KeptJob):
     def __init__(self, manifest: Manifest, job: _Job, history: dict[str, bytes]) -> None:
         saved = SavedJob(job.layout, job.watermarks, job.decision, job.events, job.finished)
         super().__init__(job.layout, Options.of_record(job.layout, job.options), saved, job.verdict)
-        self.told = job.told
+        self.samples = job.samples
         self.manifest, self.history = manifest, history
 
 
@@ -118,7 +118,7 @@ def write_bundle(address: StoreAddress, out: Path) -> int:
         tuple(map(_without_quotes, job.saved.events)),
         job.saved.finished,
         job.options.record(),
-        job.told,
+        job.samples,
         _verdict(job, folder),
     )
     behind = versions()

@@ -40,7 +40,7 @@ class Caller:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._buffer = bytearray()
         self._received = DifferenceReader()
-        self._messages = self._said()
+        self._messages = self._replies()
         try:
             self._sock.settimeout(seconds)
             self._sock.connect(path)
@@ -72,7 +72,7 @@ class Caller:
         self._sock.sendall(frame(encode(PageQuestion(1, OfJob()))))
         return next(self._received.next(message) for message in self._messages if isinstance(message, Seen))
 
-    def _said(self) -> Iterator[Serve | Passed | Seen | PageAnswer]:
+    def _replies(self) -> Iterator[Serve | Passed | Seen | PageAnswer]:
         while True:
             self._sock.settimeout(max(0.001, self._until - time.monotonic()))
             data = self._sock.recv(_CHUNK)

@@ -270,8 +270,8 @@ def _run_spy(command: Sequence[str]) -> bytes:
 
 
 def _last_line(error: Exception) -> str:
-    said = getattr(error, "stderr", None) or b""
-    lines: list[str] = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+    sample = getattr(error, "stderr", None) or b""
+    lines: list[str] = [line for line in sample.decode(errors="replace").splitlines() if line.strip()]
     return json.dumps(lines[-1])[1:-1][:200] if lines else type(error).__name__
 
 

@@ -82,10 +82,10 @@ class Exposing:
         self._allowed = 0.0
         """Seconds of processor time left to spend; below 0: overspent."""
 
-    def look(self, told: Mapping[int, tuple[float, Observed]], seconds: float) -> tuple[Danger, ...]:
+    def look(self, samples: Mapping[int, tuple[float, Observed]], seconds: float) -> tuple[Danger, ...]:
         """Cost of each death now; () while the job does not run.
 
-        `told`: the last observation of each worker; `seconds`: since the last look.
+        `samples`: the last observation of each worker; `seconds`: since the last look.
         """
         leads = self._coordinator
         if leads.phase is not JobPhase.RUNNING:
@@ -93,7 +93,7 @@ class Exposing:
         if leads.generation != self._generation:
             self._generation = leads.generation
             self._fates.clear()
-        current = {w: said for w, (_, said) in told.items() if said.generation == leads.generation}
+        current = {w: sample for w, (_, sample) in samples.items() if sample.generation == leads.generation}
         began = self._clock()
         self._allowed = min(self._allowed + seconds * SHARE, _MOST_AT_ONCE)
         if len(current) == leads.layout.workers and self._allowed > 0:

@@ -163,7 +163,7 @@ class FollowedJob(JobAtRest):
         self._served = self._connected = False
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._asked = 0
-        self._heard = time.monotonic()
+        self._last_message = time.monotonic()
         self._identity: bytes | None = None
         self._read: object = None
         """State of the store when it was last read."""
@@ -211,7 +211,7 @@ class FollowedJob(JobAtRest):
                 async with asyncio.timeout(1.0):
                     data = await reader.read(_CHUNK)
             except TimeoutError:
-                silent = time.monotonic() - self._heard > SILENT_SECONDS
+                silent = time.monotonic() - self._last_message > SILENT_SECONDS
                 self._lose(silent and (self.hub.viewers > 0 or not self._served))
                 continue
             except OSError:
@@ -228,7 +228,7 @@ class FollowedJob(JobAtRest):
     def _hear(
         self, message: Serve | Passed | Seen | PageAnswer, received: DifferenceReader, writer: StreamWriter
     ) -> None:
-        self._heard = time.monotonic()
+        self._last_message = time.monotonic()
         match message:
             case Serve(layout):
                 self._begin(layout, writer)

@@ -192,11 +192,11 @@ class _Follower:
             self.close()
             return
         try:
-            said = [FROM_PAGE.decode(each) for each in cut(self._buffer)]
+            sample = [FROM_PAGE.decode(each) for each in cut(self._buffer)]
         except ProtocolError:
             self.close()
             return
-        for message in said:
+        for message in sample:
             match message:
                 case Looking():
                     self.looking = message

@@ -36,7 +36,7 @@ class Passed(msgspec.Struct, tag=True, frozen=True):
 class Seen(msgspec.Struct, tag=True, frozen=True):
     """To the page: changes of the `Observation`.
 
-    `low`, `told` and `gone` have the workers that differ from the last one.
+    `low`, `samples` and `gone` have the workers that differ from the last one.
     """
 
     at: float
@@ -45,7 +45,7 @@ class Seen(msgspec.Struct, tag=True, frozen=True):
     completed: tuple[tuple[int, ...] | None, ...]
     workers: tuple[tuple[str, int, int], ...]
     low: dict[int, tuple[Bound, ...]]
-    told: dict[int, tuple[float, Observed]]
+    samples: dict[int, tuple[float, Observed]]
     verdict: Verdict = UNJUDGED
     live: bool = True
     read: dict[int, tuple[int, int | None]] = {}
@@ -89,13 +89,13 @@ class DifferenceWriter:
 
     def __init__(self) -> None:
         self._low: tuple[tuple[Bound, ...], ...] = ()
-        self._told: dict[int, tuple[float, Observed]] = {}
+        self._samples: dict[int, tuple[float, Observed]] = {}
         self._gone: dict[int, Gone] = {}
 
     def next(self, observation: Observation) -> Seen:
         """Message with the changes since the last observation."""
         before, self._low = self._low, observation.low
-        told, self._told = self._told, dict(observation.told)
+        samples, self._samples = self._samples, dict(observation.samples)
         known, self._gone = self._gone, dict(observation.gone)
         return Seen(
             observation.at,
@@ -104,7 +104,7 @@ class DifferenceWriter:
             observation.completed,
             tuple((status.presence, status.incarnation, status.failures) for status in observation.workers),
             {w: low for w, low in enumerate(observation.low) if w >= len(before) or low is not before[w]},
-            {w: said for w, said in observation.told.items() if said is not told.get(w)},
+            {w: sample for w, sample in observation.samples.items() if sample is not samples.get(w)},
             observation.verdict,
             observation.live,
             dict(observation.read),
@@ -121,13 +121,13 @@ class DifferenceReader:
 
     def __init__(self) -> None:
         self._low: dict[int, tuple[Bound, ...]] = {}
-        self._told: dict[int, tuple[float, Observed]] = {}
+        self._samples: dict[int, tuple[float, Observed]] = {}
         self._gone: dict[int, Gone] = {}
 
     def next(self, seen: Seen) -> Observation:
         """Observation restored from its changes."""
         self._low |= seen.low
-        self._told |= seen.told
+        self._samples |= seen.samples
         self._gone |= seen.gone
         return Observation(
             seen.at,
@@ -136,7 +136,7 @@ class DifferenceReader:
             tuple(self._low[w] for w in range(len(self._low))),
             seen.completed,
             tuple(WorkerView(*status) for status in seen.workers),
-            dict(self._told),
+            dict(self._samples),
             seen.verdict,
             seen.live,
             seen.read,

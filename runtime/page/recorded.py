@@ -44,7 +44,7 @@ class KeptJob:
     def __init__(self, layout: Layout, options: Options, saved: SavedJob, verdict: Verdict | None = None) -> None:
         self.layout, self.saved = layout, saved
         self.options = options
-        self.told: dict[int, tuple[float, Observed]] = {}
+        self.samples: dict[int, tuple[float, Observed]] = {}
         self.happened = tuple(TimelineEvent(kept.kind, kept.at, kept.data) for kept in saved.events)
         self.newest = max((event.at for event in saved.events), default=0.0)
         self.verdict = verdict or judge_of(saved).verdict(False, self.newest)
@@ -62,7 +62,7 @@ class KeptJob:
                 for worker in range(self.layout.workers)
             ),
             workers=tuple(WorkerView("not running", -1, 0) for _ in places(self.layout.workers)),
-            told=dict(self.told),
+            samples=dict(self.samples),
             verdict=self.verdict,
             live=False,
         )
@@ -112,7 +112,7 @@ class RecordedJob(KeptJob):
             wrong = self.options.join(worker, xis)
             if wrong is not None:
                 raise FalkirkError(wrong)
-            self.told[worker] = self.newest, self._numbers(worker, recorder)
+            self.samples[worker] = self.newest, self._numbers(worker, recorder)
 
     def _numbers(self, worker: int, recorder: WorkerRecorder) -> Observed:
         """Observation of a worker at rest: newest checkpoints, and logs."""

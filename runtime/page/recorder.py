@@ -83,7 +83,7 @@ class HistoryRecorder:
         self._changed = threading.Condition()
         self._closed = False
         self._idle = False
-        self._said: set[str] = set()
+        self._noted: set[str] = set()
         self._pause_until = 0.0
         self._begun = False
         self._plan = -1
@@ -173,8 +173,8 @@ class HistoryRecorder:
             )
 
     def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._noted:
+            self._noted.add(text)
             with suppress(OSError):
                 self._say(text)
 
@@ -238,7 +238,7 @@ class HistoryRecorder:
             self._append(_full_name(self._minute), framed(FULL, spanned(self._plan, frame.at, frame.at, data)))
 
     def _count(self, seen: Observation) -> None:
-        known = {worker: (told.read, told.written) for worker, (_, told) in seen.told.items()}
+        known = {worker: (samples.read, samples.written) for worker, (_, samples) in seen.samples.items()}
         for worker, (read, _) in seen.read.items():
             known.setdefault(worker, (read, 0))
         before = dict(enumerate(self._counters.workers))

@@ -76,7 +76,7 @@ class WatchedJob:
         self._send = send
         self._questions: dict[int, Done] = {}
         self._asked_so_far = 0
-        self._told: dict[int, tuple[float, Observed]] = {}
+        self._samples: dict[int, tuple[float, Observed]] = {}
         self._gone: dict[int, Gone] = {}
         self.exposing = Exposing(coordinator, before)
         self._exposure: tuple[Danger, ...] = ()
@@ -92,20 +92,20 @@ class WatchedJob:
         """
         if not message.fits(len(self.coordinator.layout.processors)) or not message.place.at_work:
             return
-        worker, before = message.place.worker, self._told.get(message.place.worker)
+        worker, before = message.place.worker, self._samples.get(message.place.worker)
         if before is not None and message.incarnation < before[1].incarnation:
             return
         if before is not None and message.incarnation > before[1].incarnation:
             last, gone = before[1], self._gone.get(worker, Gone(0, 0, bytes(counted(before[1].numbers).nbytes)))
             records = np.frombuffer(gone.records, np.int64) + counted(last.numbers).ravel()
             self._gone[worker] = Gone(gone.read + last.read, gone.written + last.written, records.tobytes())
-        self._told[worker] = self.clock(), message
-        self._window.take({worker: self._told[worker]})
+        self._samples[worker] = self.clock(), message
+        self._window.take({worker: self._samples[worker]})
 
     def expose(self) -> tuple[Danger, ...]:
         """Compute the exposure anew."""
         now = self.clock()
-        self._exposure = self.exposing.look(self._told, now - self._exposed_at)
+        self._exposure = self.exposing.look(self._samples, now - self._exposed_at)
         self._exposed_at = now
         return self._exposure
 
@@ -139,8 +139,8 @@ class WatchedJob:
         return self.coordinator.options
 
     @property
-    def told(self) -> dict[int, tuple[float, Observed]]:
-        return self._told
+    def samples(self) -> dict[int, tuple[float, Observed]]:
+        return self._samples
 
     def observe(self) -> Observation:
         """Observation of the job at this moment."""
@@ -159,7 +159,7 @@ class WatchedJob:
                 WorkerView(gone or status.presence.value, status.incarnation, status.failures)
                 for status in coordinator.workers
             ),
-            told=dict(self._told),
+            samples=dict(self._samples),
             verdict=verdict,
             read={w: (each.read, each.newest) for w, each in self._busy.items() if each.known},
             exposure=self._exposure if coordinator.phase is JobPhase.RUNNING else (),
@@ -197,5 +197,5 @@ class WatchedJob:
     def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
         """Changes by these policies, by rates of the last half minute."""
         leads = self.coordinator
-        told = {w: said for w, (_, said) in self._told.items() if said.generation == leads.generation}
-        return compare(policies, layout, leads.options, told, self._window.rates(), self._exposure)
+        samples = {w: sample for w, (_, sample) in self._samples.items() if sample.generation == leads.generation}
+        return compare(policies, layout, leads.options, samples, self._window.rates(), self._exposure)

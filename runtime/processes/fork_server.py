@@ -48,7 +48,7 @@ class Order(msgspec.Struct, frozen=True):
     """Request to fork a process.
 
     Sent with the connection for messages about it, its folder, its three standard files, and `files` more.
-    `arguments`: the number n stands for the n-th of the other files, under whatever number it has there. `alone`: it
+    `arguments`: the number n stands for the n-th of the other files, under whatever number it has there. `detached`: it
     is a session of its own, which no signal to a group hits, and has no connection to this server.
     """
 
@@ -57,7 +57,7 @@ class Order(msgspec.Struct, frozen=True):
     environment: dict[bytes, bytes]
     umask: int
     files: int
-    alone: bool = False
+    detached: bool = False
 
 
 _ORDER = msgspec.msgpack.Decoder(Order)
@@ -115,7 +115,7 @@ class ForkServer:
             return False
         order = _ORDER.decode(data)
         news = socket.socket(fileno=files[0])
-        mine, theirs = (None, None) if order.alone else socket.socketpair()
+        mine, theirs = (None, None) if order.detached else socket.socketpair()
         try:
             with warnings.catch_warnings():
                 # Threads there are: of allocators and NumPy, which mind forks, and one of Polars, which removes spilled files.
@@ -160,7 +160,7 @@ class ForkServer:
         """
         code = 1
         try:
-            if order.alone:
+            if order.detached:
                 os.setsid()
             else:
                 os.setpgid(0, 0)  # Ctrl-C is for the supervisor to hear

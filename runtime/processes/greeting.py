@@ -64,24 +64,24 @@ class Greeting:
 
     def __init__(self, token: bytes) -> None:
         self._token = token
-        self._said = bytearray()
+        self._data = bytearray()
 
     def hear(self, sock: socket.socket) -> bool | None:
         """Receive the secret: True if it is right, False if wrong, None if incomplete.
 
         Never blocks, and takes nothing behind it.
         """
-        while len(self._said) < len(self._token):
+        while len(self._data) < len(self._token):
             try:
-                data = sock.recv(len(self._token) - len(self._said), socket.MSG_DONTWAIT)
+                data = sock.recv(len(self._token) - len(self._data), socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return None
             except OSError:
                 return False
             if not data:
                 return False
-            self._said += data
-        return hmac.compare_digest(bytes(self._said), self._token)
+            self._data += data
+        return hmac.compare_digest(bytes(self._data), self._token)
 
 
 Key = TypeVar("Key")

@@ -17,7 +17,7 @@ import time
 
 from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Answered, Fail, Finished, Persist, Send
-from monitor.coordination.events import Began, Event, Expected, Heard, Hurried, Restarting, Stored, Ticked
+from monitor.coordination.events import Began, Event, Expected, FromWorker, Hurried, Restarting, Stored, Ticked
 from monitor.coordination.supervision import (
     Busy,
     Fence,
@@ -173,14 +173,14 @@ class MonitorProcess:
         if self._over or self._coordinator.phase is not JobPhase.RUNNING:
             raise WrongQuestion(f"the job cannot {what} now: it is {self._coordinator.phase.value}", 503)
 
-    def run(self, said: list[ToChild]) -> None:
+    def run(self, from_parent: list[ToChild]) -> None:
         """Coordinate the job until the supervisor is gone.
 
-        `said`: its messages after the first.
+        `from_parent`: its messages after the first.
         """
         due = greeting = 0.0
         while not self._control.ended:
-            for message in said:
+            for message in from_parent:
                 if isinstance(message, Busy):
                     self._watched.hear_busy(message)
                 if isinstance(message, Proposed):
@@ -189,15 +189,15 @@ class MonitorProcess:
                     self._events.append(message)
             self._step()
             ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)
-            said = self._control.read()
+            from_parent = self._control.read()
             for ticket in self._journal.written():
                 self._events.append(Stored(ticket))
             for key, events in ready:
                 if key.data is not None:
-                    for heard, incarnation in key.data(events):
-                        self._events.append(Heard(heard, incarnation))
-                        if isinstance(heard, Observed):
-                            self._watched.hear(heard)
+                    for message, incarnation in key.data(events):
+                        self._events.append(FromWorker(message, incarnation))
+                        if isinstance(message, Observed):
+                            self._watched.hear(message)
             if time.monotonic() >= due:
                 due = time.monotonic() + self._tick
                 self._events.append(Ticked())
@@ -298,11 +298,11 @@ def main() -> int:
     voice = SupervisorChannel(sock)
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:
-        said = control.read(wait=True)
-        if said and isinstance(watch := said[0], Watch):  # nothing is said if the supervisor is gone
+        from_parent = control.read(wait=True)
+        if from_parent and isinstance(watch := from_parent[0], Watch):  # nothing is said if the supervisor is gone
             Heartbeat(voice, watch.beat_seconds)
             open_door(sys.argv[3], "monitor")
-            MonitorProcess(control, voice, control.files(1)[0], watch).run(said[1:])
+            MonitorProcess(control, voice, control.files(1)[0], watch).run(from_parent[1:])
     except BaseException as error:
         voice.confess(error)
         return 1

@@ -117,7 +117,7 @@ class WorkerConnections:
             connection.greeting = None
             self._ungreeted.know(connection)
         ended = not take_in(connection.sock, connection.buffer)
-        heard = []
+        event = []
         for data in cut(connection.buffer):
             try:
                 message = decode_to_monitor(data)
@@ -132,10 +132,10 @@ class WorkerConnections:
                 newest = self._newest.get(message.place)
                 if newest is None or newest.incarnation <= message.incarnation:
                     self._newest[message.place] = connection
-            heard.append((message, connection.incarnation))
+            event.append((message, connection.incarnation))
         if ended:
             self._forget(connection)
-        return heard
+        return event
 
     def _forget(self, connection: _Connection) -> None:
         self._selector.unregister(connection.sock)

@@ -7,5 +7,5 @@ import socket
 sock: socket.socket | None = None
 """Connection to the fork server.
 
-None in processes not forked by a server, or forked as `Order.alone`.
+None in processes not forked by a server, or forked as `Order.detached`.
 """

@@ -98,10 +98,10 @@ def _watch_over(sock: socket.socket, folder: StoreFolder, on_note: Callable[[str
     control: Control[ToChild] = Control(sock, TO_CHILD)
     voice = SupervisorChannel(sock)
     try:
-        said = _first_words(control)
+        from_parent = _first_words(control)
     except ProtocolError:  # it is no job
         return
-    if not said or not isinstance(watch := said[0], Watch):
+    if not from_parent or not isinstance(watch := from_parent[0], Watch):
         return
     with control.files(1)[0] as listener:
         if not folder.is_of(watch.store):
@@ -115,7 +115,7 @@ def _watch_over(sock: socket.socket, folder: StoreFolder, on_note: Callable[[str
             process = MonitorProcess(control, voice, listener, watch)
             on_note(f"a job with {process.layout.workers} worker(s) has connected")
             try:
-                process.run(said[1:])
+                process.run(from_parent[1:])
             finally:
                 process.close()
         except FalkirkError as error:
@@ -133,11 +133,11 @@ def _first_words(control: Control[ToChild]) -> list[ToChild]:
     Other jobs wait for their turn.
     """
     deadline = time.monotonic() + GREETING_SECONDS
-    said: list[ToChild] = []
-    while not said and not control.ended and time.monotonic() < deadline:
+    from_parent: list[ToChild] = []
+    while not from_parent and not control.ended and time.monotonic() < deadline:
         wait_readable([control.sock.fileno()], max(0.0, deadline - time.monotonic()))
-        said = control.read()
-    return said
+        from_parent = control.read()
+    return from_parent
 
 
 @contextmanager

@@ -122,9 +122,9 @@ def main() -> int:
         if task.store is None:
             channel.tell(built(plan))
             while Go() not in early:
-                if not (said := control.read(wait=True)):
+                if not (from_parent := control.read(wait=True)):
                     return 143
-                early += said
+                early += from_parent
         worker.obey(early)
         # From now on a request to end waits for the current turn: what a sink is doing must not be torn.
         signal.signal(signal.SIGTERM, lambda *_: worker.session.stop(Stopped()))

@@ -31,7 +31,7 @@ from recovery.agent.events import (
     Connected,
     EpochsEnded,
     Event,
-    Heard,
+    FromMonitor,
     PieceDue,
     Received,
     Stored,
@@ -214,13 +214,13 @@ class RecoveryDriver:
         """Report epoch ends, before any frame shows these epochs as complete."""
         index = self._worker.index
         taken = ((p, source.take_ends()) for p, source in self._telling)
-        told = tuple(
-            EpochEnds(index, p, ends.begin, ends.upto, tuple(ends.partitions.items()), ends.alone)
+        samples = tuple(
+            EpochEnds(index, p, ends.begin, ends.upto, tuple(ends.partitions.items()), ends.local_only)
             for p, ends in taken
             if ends is not None
         )
-        if told:
-            self._tell(EpochsEnded(told))
+        if samples:
+            self._tell(EpochsEnded(samples))
 
     def end(self, quiet: bool, busy: bool) -> bool:
         """Finish a turn: save pieces of cuts, report progress; False if it was idle."""
@@ -291,7 +291,7 @@ class RecoveryDriver:
             self._joined = True
             events.append(Connected())
         for message in messages:
-            events.append(Heard(message))
+            events.append(FromMonitor(message))
             if isinstance(message, Observe):
                 self._observer.hear(message)
         return events
@@ -334,8 +334,8 @@ class RecoveryDriver:
                     self._runs, self._generation = False, None
                     for source, (start, positions, ends, least) in sources.items():
                         known = None if positions is None else _places(positions)
-                        told = (least, None) if ends is None else (ends.upto, dict(ends.partitions))
-                        self._sources[source].rewind(start, known, *told)
+                        samples = (least, None) if ends is None else (ends.upto, dict(ends.partitions))
+                        self._sources[source].rewind(start, known, *samples)
                     self._session.stop_void()
                 case Save():
                     self._save = effect

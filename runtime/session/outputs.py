@@ -13,7 +13,7 @@ from runtime.folders.workspace import RunningJob, Workspace
 from timely.data.batch import Batch
 from timely.data.messages import Captured, CommitSink, Effect, Incomplete, StartJob, WriteSink
 from timely.dataflow.graph import Node
-from timely.errors import FalkirkError, OperatorError, SinkError, told
+from timely.errors import FalkirkError, OperatorError, SinkError, error_text
 from timely.io.descriptors import with_descriptors
 from timely.io.interface import Writer
 from timely.time import FINITE, Time, visible
@@ -110,7 +110,7 @@ class OutputDriver:
                 node = self._nodes[job.node]
                 raise OperatorError(
                     f"{node.kind} {node.name!r} ({node.site}): the job that it started at time {visible(job.time)} failed: "
-                    f"{told(error)}"
+                    f"{error_text(error)}"
                 ) from error
             self._worker.finish(number, future.result())
         return some
@@ -129,10 +129,13 @@ class OutputDriver:
         now = self._clock()
         return tuple(
             JobStats(
-                running.operator, -1 if running.epoch >= FINITE else running.epoch, *running.said, now - running.began
+                running.operator,
+                -1 if running.epoch >= FINITE else running.epoch,
+                *running.last_progress,
+                now - running.began,
             )
             for running in self._running.values()
-            if running.said is not None and not running.stopped
+            if running.last_progress is not None and not running.stopped
         )
 
     def close(self) -> None:
@@ -199,5 +202,5 @@ def _tell_incomplete(first: int, last: int | None, writer: Writer) -> None:
 
 
 def _blame(node: Node, error: Exception) -> SinkError:
-    text = error if isinstance(error, FalkirkError | OSError) else told(error)
+    text = error if isinstance(error, FalkirkError | OSError) else error_text(error)
     return SinkError(f"sink {node.name!r} ({node.site}): {text}")

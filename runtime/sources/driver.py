@@ -18,7 +18,7 @@ from runtime.sources.recognition import fingerprint, recognise
 from runtime.sources.replay_buffer import KeptPartition
 from timely.data.span import Span, in_few_batches
 from timely.dataflow.graph import Node
-from timely.errors import FalkirkError, SourceError, told
+from timely.errors import FalkirkError, SourceError, error_text
 from timely.io.descriptors import with_descriptors
 from timely.io.interface import (
     Chunk,
@@ -69,7 +69,7 @@ class SourceDriver:
         self.tells = self._clocked
         """True if other workers must know its epoch ends to keep what they received."""
         self.tells &= not self._rereadable or all(hasattr(partition, "read_until") for partition in opened)
-        self._told = 0
+        self._ended = 0
         """First epoch with an end not yet reported."""
         self._readers = [Reader(partition) for partition in opened]
         self._live = list(self._readers)
@@ -101,7 +101,7 @@ class SourceDriver:
         except FalkirkError as error:
             raise self._blame(error) from error
         except Exception as error:
-            raise self._blame(SourceError(f"cannot be opened: {told(error)}")) from error
+            raise self._blame(SourceError(f"cannot be opened: {error_text(error)}")) from error
 
     @property
     def done(self) -> bool:
@@ -114,8 +114,8 @@ class SourceDriver:
         """
         for reader in self._live:
             working = getattr(reader.partition, "working", None)
-            if working is not None and (said := working()) is not None:
-                yield JobStats(self.node.name, *said)
+            if working is not None and (progress := working()) is not None:
+                yield JobStats(self.node.name, *progress)
 
     def may_read(self, limits: Limits) -> bool:
         """True if the limit on epochs allows some partition to be read."""
@@ -158,7 +158,7 @@ class SourceDriver:
         except FalkirkError as error:
             raise type(error)(str(self._blame(error))) from error
         except Exception as error:
-            text = error if isinstance(error, OSError) else told(error)
+            text = error if isinstance(error, OSError) else error_text(error)
             raise self._blame(SourceError(f"partition {reader.partition.name}: {text}")) from error
         return self._take(reader, chunk)
 
@@ -305,14 +305,14 @@ class SourceDriver:
         upto = min((reader.epoch for reader in self._live), default=INF + 1)
         if self._readers and not self._live:  # another time there may be more
             upto = 1 + max((mark.epoch for reader in self._readers for mark in reader.positions), default=-1)
-        if upto <= self._told:
+        if upto <= self._ended:
             return None
-        begin, self._told = self._told, upto
+        begin, self._ended = self._ended, upto
         over = {
             reader.partition.name: tuple((m.epoch, m.position) for m in reader.positions if begin <= m.epoch < upto)
             for reader in self._readers
         }
-        return Ends(begin, upto, over, alone=not self._rereadable and bool(self._readers))
+        return Ends(begin, upto, over, local_only=not self._rereadable and bool(self._readers))
 
     def rewind(
         self,
@@ -371,7 +371,7 @@ class SourceDriver:
             reader.finish_repeated(at)
         if self._ahead is not None:
             self._ahead.begin()
-        self._told = INF + 1 if epoch is None else epoch if self._readers else 0
+        self._ended = INF + 1 if epoch is None else epoch if self._readers else 0
         self._live = [reader for reader in self._readers if not reader.ended]
         if epoch is not None:
             self._worker.advance(self.node.index, (min(r.epoch for r in self._live),) if self._live else None)

@@ -45,7 +45,7 @@ class Ends:
     begin: int
     upto: int
     partitions: Mapping[str, tuple[tuple[int, Position], ...]]
-    alone: bool
+    local_only: bool
 
 
 NO_MARK = Mark(-1, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.sources.fingerprint import Content, is_of_input, of_input
 from runtime.sources.positions import Mark, PartitionPosition
-from timely.errors import FalkirkError, OperatorError, SourceError, told
+from timely.errors import FalkirkError, OperatorError, SourceError, error_text
 from timely.io.interface import ChecksummedPartition, Chunk, Partition, Position, Wait
 
 _MOST_WAITS = 1000
@@ -85,7 +85,7 @@ def _checksum(partition: Partition, begin: Position, end: Position) -> int:
     except FalkirkError:
         raise
     except Exception as error:
-        raise OperatorError(f"partition {partition.name}: its checksum() failed: {told(error)}") from error
+        raise OperatorError(f"partition {partition.name}: its checksum() failed: {error_text(error)}") from error
 
 
 def _other_input(partition: Partition, place: PartitionPosition, what: str) -> SourceError:

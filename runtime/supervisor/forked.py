@@ -138,11 +138,11 @@ class ForkOrders:
         files: Sequence[int],
         environment: Mapping[str, str],
         standard: Sequence[int] = (0, 1, 2),
-        alone: bool = False,
+        detached: bool = False,
     ) -> Forked:
         """Fork one process.
 
-        As for `start` or `start_alone`. Raises ForkServerGone, and OSError if there can be no more.
+        As for `start` or `start_detached`. Raises ForkServerGone, and OSError if there can be no more.
         """
         mine, theirs = socket.socketpair()
         with theirs, ExitStack() as opened:
@@ -150,7 +150,7 @@ class ForkOrders:
             opened.callback(os.close, folder)
             given = [_or_nothing(number, opened) for number in standard]
             encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
-            data = ordered(Order(module, tuple(arguments), encoded, _umask(), len(files), alone))
+            data = ordered(Order(module, tuple(arguments), encoded, _umask(), len(files), detached))
             try:
                 sent = socket.send_fds(self._sock, [data], [theirs.fileno(), folder, *given, *files])
                 self._sock.sendall(data[sent:])
@@ -159,13 +159,13 @@ class ForkOrders:
                 raise ForkServerGone from error
         mine.settimeout(_ANSWER_SECONDS)
         try:
-            said, came, _, _ = socket.recv_fds(mine, NUMBER.size, 1)
+            answer, came, _, _ = socket.recv_fds(mine, NUMBER.size, 1)
         except OSError:
-            said, came = b"", []
-        if len(said) < NUMBER.size:
+            answer, came = b"", []
+        if len(answer) < NUMBER.size:
             mine.close()
             raise ForkServerGone
-        (pid,) = NUMBER.unpack(said)
+        (pid,) = NUMBER.unpack(answer)
         if pid < 0:
             mine.close()
             raise OSError(-pid, f"{os.strerror(-pid)}: no process for {module}")
@@ -247,8 +247,8 @@ def start(
                 return server.fork(module, arguments, files, environment, standard)
             except ForkServerGone:
                 server.kill()
-    told = [str(files[each]) if isinstance(each, int) else each for each in arguments]
-    command = [sys.executable, "-P", "-m", module, *told]
+    named = [str(files[each]) if isinstance(each, int) else each for each in arguments]
+    command = [sys.executable, "-P", "-m", module, *named]
     stdin, stdout, stderr = (None if file == number else file for number, file in enumerate(standard))
     return subprocess.Popen(
         command,
@@ -261,7 +261,7 @@ def start(
     )
 
 
-def start_alone(module: str, standard: Sequence[int], environment: Mapping[str, str]) -> Forked | None:
+def start_detached(module: str, standard: Sequence[int], environment: Mapping[str, str]) -> Forked | None:
     """Fork a process with `main()` of a module, in a session of its own.
 
     It is forked by the server that has forked this process.
@@ -279,7 +279,7 @@ def start_alone(module: str, standard: Sequence[int], environment: Mapping[str, 
     if own_server.sock is None:
         return None
     with _lock, suppress(ForkServerGone):
-        return ForkOrders(own_server.sock).fork(module, (), (), environment, standard, alone=True)
+        return ForkOrders(own_server.sock).fork(module, (), (), environment, standard, detached=True)
     return None
 
 

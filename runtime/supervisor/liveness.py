@@ -74,7 +74,7 @@ class Pulse:
     """
 
     pid: int
-    heard: float
+    last_message: float
     """Time of the last bytes received from it; before the first, its start."""
     alive: float
     """Last time with proof of life."""
@@ -118,24 +118,24 @@ class Liveness:
         pulses = list(pulses)
         if now - self._looked > self.timeout / 2:  # it is this process that was stopped, or starved
             for pulse, _ in pulses:
-                pulse.heard = pulse.alive = now
+                pulse.last_message = pulse.alive = now
         self._looked = now
         return [pulse for pulse, received in pulses if self._has_hung(pulse, received, now)]
 
     def _has_hung(self, pulse: Pulse, received: int, now: float) -> bool:
         limit = pulse.limit(self.timeout)
-        late = pulse.received > 0 and now - pulse.heard >= limit / 2
+        late = pulse.received > 0 and now - pulse.last_message >= limit / 2
         if received > pulse.received:
             pulse.alarms += late
             pulse.received, pulse.seen, pulse.excuse = received, None, ""
-            pulse.heard = pulse.alive = now
+            pulse.last_message = pulse.alive = now
             return False
         if now - pulse.alive < limit / 2:
             return False
         found = self._look(pulse.pid)
         if pulse.seen is None:
             pulse.seen = found
-        if now - pulse.heard >= limit * MOST_PATIENCE:  # what it waits for does not come
+        if now - pulse.last_message >= limit * MOST_PATIENCE:  # what it waits for does not come
             found = replace(found, disk=False)
         reason = excuse(pulse.seen, found)
         if reason is not None:

@@ -42,7 +42,7 @@ from runtime.supervisor.other_policies import proposed
 from runtime.supervisor.placement import Open, Task
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import error_of
-from runtime.supervisor.store import JobStore, told
+from runtime.supervisor.store import JobStore, address_file
 from timely.dataflow.functions import functions_of
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError, WorkerLost
@@ -117,7 +117,7 @@ class Monitored:
         self.place = place(self.children, self._task, note)
         resources.callback(self.place.close)
         self._door = resources.enter_context(closing(open_door(os.path.join(private, PAGE_SOCKET))))
-        resources.enter_context(told(f"{UNIX}{self._door.getsockname()}", self._store.folder.page))
+        resources.enter_context(address_file(f"{UNIX}{self._door.getsockname()}", self._store.folder.page))
         self.page = None
         if page is not None:
             self.page = resources.enter_context(closing(LaunchedPage(page, self._store.address, note)))
@@ -235,11 +235,11 @@ class Monitored:
         """Give the monitor time to record the job's error; the error is the same without."""
         while self._monitor is not None and self.over is None and time.monotonic() < self._noted_by:
             if self._monitor in self.children.wait(_TICK_SECONDS):
-                said = self._monitor.control.read()
-                for message in said:
+                answers = self._monitor.control.read()
+                for message in answers:
                     if isinstance(message, TimelineEvent):
                         self.hear(self._monitor, message)
-                if self._monitor.control.ended or any(isinstance(message, Over) for message in said):
+                if self._monitor.control.ended or any(isinstance(message, Over) for message in answers):
                     return
 
     def _tell_busy(self, place: Place, seconds: float, processor: int, name: str, where: str) -> None:
@@ -249,8 +249,8 @@ class Monitored:
             return
         (self._busy.add if long else self._busy.discard)(place)
         stats = self._stats.get(place)
-        told = (stats.records, stats.read_epoch, True) if stats is not None else (0, None, False)
-        self._monitor.tell(Busy(place, seconds if long else 0.0, processor, name, where, *told))
+        totals = (stats.records, stats.read_epoch, True) if stats is not None else (0, None, False)
+        self._monitor.tell(Busy(place, seconds if long else 0.0, processor, name, where, *totals))
 
     # The monitor
 

@@ -247,7 +247,7 @@ class Children:
         To be called after `hung`.
         """
         now = time.monotonic()
-        return [(child, now - child.pulse.heard) for child in self.all if child.pulse.excuse]
+        return [(child, now - child.pulse.last_message) for child in self.all if child.pulse.excuse]
 
     def over(self, child: Child) -> bool:
         """True if a process has ended, or cannot be reached any more."""
@@ -273,14 +273,14 @@ class Children:
                 child.process.wait(_KILL_SECONDS)
         if child.streams is not None:
             child.words = "\n".join(filter(None, [self._output.end(child.streams, child.how_it_ended()), stacks]))
-        said = child.control.read()
+        answers = child.control.read()
         self._selector.unregister(child.control.sock)
         if child.pidfd is not None:
             self._selector.unregister(child.pidfd)
             os.close(child.pidfd)
         child.control.close()
         self.all.remove(child)
-        return said
+        return answers
 
     def stop(self) -> None:
         """End all processes: first by request, then by force after a grace period."""

@@ -35,15 +35,15 @@ class Gathered:
         self._captured: dict[tuple[int, Time, int], Batch] = {}
         self._incomplete: dict[str, list[tuple[int, int | None]]] = {}
 
-    def hear(self, worker: int, incarnation: int, said: Stats) -> None:
+    def hear(self, worker: int, incarnation: int, latest: Stats) -> None:
         """Add the statistics of a worker's process, which counts from 0."""
         known, before = self._before.get(worker, (None, None))
         if known != incarnation:
             before = self.stats.get(worker)
             self._before[worker] = incarnation, before
         if before is not None:
-            said = replace(said, records=before.records + said.records, written=before.written + said.written)
-        self.stats[worker] = said
+            latest = replace(latest, records=before.records + latest.records, written=before.written + latest.written)
+        self.stats[worker] = latest
 
     def capture(self, worker: int, message: CapturedBatch) -> None:
         """Add a batch of a capture of `worker`."""

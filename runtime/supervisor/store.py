@@ -22,7 +22,7 @@ from runtime.supervisor.starting import JobStopped
 class JobStore:
     """Store at `address`, opened or made, private and locked until `resources` close.
 
-    `on_note` is called with what the user should know. `alone`: for a program that runs on Spark alone, and not on workers.
+    `on_note` is called with what the user should know. `spark_only`: for a program that runs on Spark alone.
 
     Raises:
         StoreBusy: if another job uses the store; other StoreErrors if it is none, has a job of the other kind, or cannot be
@@ -35,7 +35,7 @@ class JobStore:
         address: StoreAddress,
         workers: int,
         on_note: Callable[[str], None],
-        alone: bool = False,
+        spark_only: bool = False,
     ) -> None:
         self.address, self.folder = address, StoreFolder(address)
         store = resources.enter_context(address.open(make=True))
@@ -45,11 +45,11 @@ class JobStore:
         resources.enter_context(store.lock())
         self.id = make_store_id(store, secrets.token_bytes(16))
         self.folder.make()
-        was_alone = self.folder.spark_alone.exists()
-        if was_alone != alone and (was_alone or set(store.names("")) - {NAME}):
+        was_alone = self.folder.spark_mark.exists()
+        if was_alone != spark_only and (was_alone or set(store.names("")) - {NAME}):
             kinds = ("Falkirk's workers, without --engine", "Spark alone, with --engine spark")
             raise StoreError(
-                f"the store {address} has a job that runs on {kinds[not alone]}: run it so, or choose another store"
+                f"the store {address} has a job that runs on {kinds[not spark_only]}: run it so, or choose another store"
             )
         surveys = [survey(store, owner, self.id) for owner in (OWNER, *map(journal_of, range(workers)))]
         self._incarnation = max((found.newest.incarnation for found in surveys if found.newest is not None), default=0)
@@ -70,7 +70,7 @@ class JobStore:
 
 
 @contextmanager
-def told(address: str, file: Path) -> Iterator[None]:
+def address_file(address: str, file: Path) -> Iterator[None]:
     """Context with a private file holding the address at which a job answers."""
     file.unlink(missing_ok=True)
     with suppress(OSError), open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:

@@ -107,7 +107,7 @@ def test_each_region_gets_what_its_policy_says(tmp_path: Path) -> None:
     assert {of[name].policy for name in names} == {policy.__name__ for policy in POLICIES if policy is not Amnesia}, (
         "payments are never given up"
     )
-    assert layout.groups[of["booked"].group].alone
+    assert layout.groups[of["booked"].group].independent
     assert layout.groups[of["balances"].group].eager
 
 

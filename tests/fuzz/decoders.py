@@ -321,7 +321,7 @@ def said_to_monitor() -> list[bytes]:
     return [protocol.encode_message(message) for message in messages]
 
 
-ENDS = (EpochEnds(1, 0, 2, 4, (("part", ((2, [2, 9]), (3, None))),)), EpochEnds(0, 0, 0, 9, alone=True))
+ENDS = (EpochEnds(1, 0, 2, 4, (("part", ((2, [2, 9]), (3, None))),)), EpochEnds(0, 0, 0, 9, local_only=True))
 
 
 def said_to_worker() -> list[bytes]:

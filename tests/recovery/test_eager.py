@@ -26,7 +26,7 @@ def of_group(layout: Layout, name: str) -> tuple[bool, bool]:
     """Of the group of an operator: eager, alone."""
     info = next(info for info in layout.processors if info.name == name)
     group = layout.groups[info.group]
-    return group.eager, group.alone
+    return group.eager, group.independent
 
 
 def mixed() -> Dataflow:

@@ -8,9 +8,9 @@ from recovery.epoch_ends import EpochEnds, KnownEnds, decode_ends, encode_ends
 from timely.errors import ProtocolError
 
 
-def ends(begin: int, upto: int, alone: bool = False) -> EpochEnds:
+def ends(begin: int, upto: int, local_only: bool = False) -> EpochEnds:
     """Of worker 1's source 0, whose epochs end at ten times their number and nine."""
-    return EpochEnds(1, 0, begin, upto, (("part", tuple((e, 10 * e + 9) for e in range(begin, upto))),), alone)
+    return EpochEnds(1, 0, begin, upto, (("part", tuple((e, 10 * e + 9) for e in range(begin, upto))),), local_only)
 
 
 def test_what_is_told_adds_up_in_whatever_pieces_it_comes() -> None:
@@ -39,7 +39,7 @@ def test_ends_are_in_the_order_of_epochs_whatever_their_positions() -> None:
 
 def test_of_what_one_process_alone_can_read_again_a_part_is_enough() -> None:
     for first, second in ((True, False), (False, True)):
-        assert ends(0, 2, alone=first).joined(ends(2, 4, alone=second)) == ends(0, 4, alone=True)
+        assert ends(0, 2, local_only=first).joined(ends(2, 4, local_only=second)) == ends(0, 4, local_only=True)
     assert ends(0, 2).joined(ends(2, 4)) == ends(0, 4)
 
 
@@ -56,7 +56,7 @@ def test_behind_a_gap_begins_what_is_known() -> None:
 
 
 def test_nobody_else_reads_again_what_only_one_process_can() -> None:
-    known = KnownEnds([ends(0, 3, alone=True)])
+    known = KnownEnds([ends(0, 3, local_only=True)])
     assert (known.repeats((1, 0), 0, gone=False), known.repeats((1, 0), 0, gone=True)) == (3, 0)
 
 
@@ -69,7 +69,7 @@ def test_a_source_that_is_read_again_from_before_cuts_other_epochs_behind_that()
 
 
 def test_they_travel_as_bytes_and_damage_is_seen() -> None:
-    told = (ends(0, 3), EpochEnds(0, 1, 0, 9, alone=True))
+    told = (ends(0, 3), EpochEnds(0, 1, 0, 9, local_only=True))
     assert decode_ends(encode_ends(told)) == told
     with pytest.raises(ProtocolError, match="ends of epochs"):
         decode_ends(encode_ends(told)[:-1])

@@ -246,8 +246,8 @@ def test_an_eager_operator_makes_its_group_eager_and_a_group_that_is_fed_is_not_
         stream.map(str, name="second").capture("out")
     layout = laid_out(flow)
     first, second = (layout.groups[info(layout, name).group] for name in ("first", "second"))
-    assert (first.eager, first.alone) == (True, True)
-    assert (second.eager, second.alone) == (True, False)
+    assert (first.eager, first.independent) == (True, True)
+    assert (second.eager, second.independent) == (True, False)
     assert (first.epochs, first.seconds) == (None, None)
 
 

@@ -770,7 +770,7 @@ def test_who_repeats_or_cannot_be_read_again_tells_accordingly() -> None:
         ends = once.take_ends()
         assert ends is not None
         assert once.take_ends() is None
-        told.append((ends.begin, ends.upto > 1, ends.alone))
+        told.append((ends.begin, ends.upto > 1, ends.local_only))
     assert sorted(told) == [(0, False, True), (0, True, False)]
 
 

@@ -31,7 +31,7 @@ from timely.dataflow.plan import compile_plan
 COPY = Place(0, 1)
 
 
-@pytest.mark.parametrize("frame", [Frame(3, 7, ends=2, copy=1), Frame(3, 7, told=b"ends", copy=5), Frame(0, 1)])
+@pytest.mark.parametrize("frame", [Frame(3, 7, ends=2, copy=1), Frame(3, 7, recovery=b"ends", copy=5), Frame(0, 1)])
 def test_a_frame_says_which_process_has_sent_it(frame: Frame) -> None:
     data = b"".join(map(bytes, encode_frame(frame)))
     assert decode_frame(memoryview(data)[LENGTH.size :]) == frame

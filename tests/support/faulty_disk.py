@@ -17,9 +17,9 @@ class FaultyDisk(SimulatedDisk):
         for operation in self._waiting.values():
             if operation.writer == writer and not operation.late:
                 operation.applied_at += seconds
-                operation.heard_at += seconds
+                operation.acknowledged_at += seconds
         self._moments = sorted(
-            (operation.heard_at if operation.applied else operation.applied_at, ticket)
+            (operation.acknowledged_at if operation.applied else operation.applied_at, ticket)
             for ticket, operation in self._waiting.items()
         )
 

@@ -31,8 +31,8 @@ def common_type(kinds: Sequence[pl.DataType]) -> pl.DataType:
     try:
         return reduce(_of_both, kinds)
     except TypeError:
-        said = " and ".join(dict.fromkeys(map(str, kinds)))
-        raise TypeError(f"{said}, which do not go together") from None
+        kinds_text = " and ".join(dict.fromkeys(map(str, kinds)))
+        raise TypeError(f"{kinds_text}, which do not go together") from None
 
 
 def widened(column: pl.Series, kind: pl.DataType) -> pl.Series:

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.kernels.series import frame_of, series_of_values
-from timely.errors import shown, told
+from timely.errors import error_text, shown
 
 _NONE = type(None)
 
@@ -259,7 +259,7 @@ _ADVICE = "convert it before, or give the column another type with schema="
 
 
 def _no_column(name: str, values: list[Any], error: Exception) -> TypeError:
-    return TypeError(f"column {name!r}: its values, as {_odd(values)}, make no column: {told(error)}: {_ADVICE}")
+    return TypeError(f"column {name!r}: its values, as {_odd(values)}, make no column: {error_text(error)}: {_ADVICE}")
 
 
 def _odd(values: list[Any]) -> str:

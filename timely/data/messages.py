@@ -60,7 +60,7 @@ class Frame:
 
     Nothing more comes from the sender before that round.
     """
-    told: bytes = b""
+    recovery: bytes = b""
     """Payload from recovery to recovery; then the rest of the frame is empty."""
     copy: int = 0
     """Number of the sending process among those of its worker; 0 is the one at work."""

@@ -102,14 +102,14 @@ def _changes(before: Mapping[str, str], now: Mapping[str, str], leave_out: tuple
         if old.startswith(_CODE) and new.startswith(_CODE):
             lines.append(f"the code of {place} is another one")
         else:
-            lines.append(f"{place} was {_said(old)} and is {_said(new)}")
+            lines.append(f"{place} was {_in_words(old)} and is {_in_words(new)}")
     if not lines and _CODE not in leave_out:  # code that was changed may well look at something else
-        lines += [f"{place} is gone: it was {_said(old)}" for place, old in before.items() if place not in now]
-        lines += [f"{place} is new: it is {_said(new)}" for place, new in now.items() if place not in before]
+        lines += [f"{place} is gone: it was {_in_words(old)}" for place, old in before.items() if place not in now]
+        lines += [f"{place} is new: it is {_in_words(new)}" for place, new in now.items() if place not in before]
     return lines
 
 
-def _said(text: str) -> str:
+def _in_words(text: str) -> str:
     if text.startswith(_EXPRESSION):
         return text.partition(" ")[2]
     return "a function" if text.startswith(_CODE) else text

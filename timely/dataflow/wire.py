@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from timely.data.batch import Batch
 from timely.dataflow.graph import Factory, Graph, Input, Node, Output, Scope
-from timely.errors import FalkirkError, GraphError, OperatorError, shown, told, user_site
+from timely.errors import FalkirkError, GraphError, OperatorError, error_text, shown, user_site
 from timely.io.interface import Sink
 from timely.operators.base import Operator
 from timely.operators.borders import Enter, Feedback, Leave
@@ -144,7 +144,7 @@ def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
         except FalkirkError:
             raise
         except Exception as error:
-            raise OperatorError(f"the factory of {verb} {name!r} ({site}) failed: {told(error)}") from error
+            raise OperatorError(f"the factory of {verb} {name!r} ({site}) failed: {error_text(error)}") from error
         if not isinstance(operator, Operator):
             raise OperatorError(f"the factory of {verb} {name!r} ({site}) made {operator!r}, which is not an Operator")
         if fault := fault_of(type(operator)) or fault_of_state(operator):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, ClassVar
 
-from timely.errors import SourceError, told
+from timely.errors import SourceError, error_text
 from timely.io.arguments import above_zero, function, whole
 from timely.io.counting import EpochEvery, count_of
 from timely.io.interface import Chunk, End, Partition, Position, Wait
@@ -119,7 +119,7 @@ class RatePartition:
         except Exception as error:
             raise SourceError(
                 f"{self.name}: {getattr(self._fn, '__name__', 'fn')}({number}) raised "
-                f"{told(error)}. Correct the function."
+                f"{error_text(error)}. Correct the function."
             ) from error
 
     def seek(self, position: Position) -> None:

@@ -7,7 +7,7 @@ from types import CoroutineType
 from typing import Any
 
 from timely.data.batch import Batch
-from timely.errors import told
+from timely.errors import error_text
 from timely.operators.base import Context, Operator
 from timely.time import Time
 
@@ -61,7 +61,7 @@ class AttemptOperator(Operator):
             try:
                 results.append(self._function(record))
             except Exception as error:
-                failures.append((record, told(error)))
+                failures.append((record, error_text(error)))
         check_result(results[0] if results else None)
         ctx.send(results, 0)
         ctx.send(failures, 1)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from timely.data.batch import FAILURES, Batch, as_polars, head
 from timely.data.kernels.expressions import FEW, Verb, applied, apply
 from timely.data.span import Span
-from timely.errors import CodecError, FalkirkError, OperatorError, Site, shown, told
+from timely.errors import CodecError, FalkirkError, OperatorError, Site, error_text, shown
 from timely.operators.base import Context, Operator
 from timely.operators.obligations import RepeatsOver
 from timely.time import Time, visible
@@ -238,7 +238,7 @@ def operator_error(
     `culprit`: the item of `kind` it is about.
     """
     when = f" at time {visible(time)}" if time else ""
-    lines = [f"{what} ({site}) failed{when}: {told(error)}"]
+    lines = [f"{what} ({site}) failed{when}: {error_text(error)}"]
     if isinstance(error, SystemExit):
         lines = [
             f"{what} ({site}) called sys.exit({error.code!r}){when}, and the job is not done: raise an error to stop it"

@@ -59,14 +59,14 @@ class LineTracker(Pointstamps):
                 self._watched_by[source].append(watch)
         self._frontiers: list[Antichain | None] = [None] * len(topology.watches)
         self._stale: set[int] = set()
-        self._alone = [self._seen_by_alone(place) for place in places]
+        self._isolated = [self._watches_if_isolated(place) for place in places]
         """Watches of each isolated place; None if the place is not isolated.
 
         An isolated place has no arcs, and its watches see no other place, so their frontier is the place's own. The
         inputs of a one-worker program are isolated.
         """
 
-    def _seen_by_alone(self, place: int) -> list[int] | None:
+    def _watches_if_isolated(self, place: int) -> list[int] | None:
         touched = self._before[place] or self._after[place]
         watches = self._watched_by[place]
         return None if touched or any(self._watches[watch] != [place] for watch in watches) else watches
@@ -86,7 +86,7 @@ class LineTracker(Pointstamps):
         del own[before]
         own[after] = 1
         least = self._least[place]
-        watches = self._alone[place]
+        watches = self._isolated[place]
         if watches is not None and len(own) == 1:  # nothing becomes stale, since what is true now is known
             self.touched += 1
             self._least[place] = after[0]

@@ -26,7 +26,7 @@ class Runtime:
     __slots__ = (
         "ctx",
         "follower",
-        "heard",
+        "has_receivers",
         "mail",
         "node",
         "operator",
@@ -53,7 +53,7 @@ class Runtime:
         See `Processor.follower`.
         """
         self.port = 0
-        self.heard = any(processor.routes)
+        self.has_receivers = any(processor.routes)
         """False if no processor receives the output."""
         self.mail: dict[tuple[int, Time], list[Letter]] = {}
         self.spans = False

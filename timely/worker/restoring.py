@@ -16,7 +16,7 @@ from timely.data.batch import Batch
 from timely.data.messages import Frame, Message
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Origins, Processor
-from timely.errors import OperatorError, told
+from timely.errors import OperatorError, error_text
 from timely.operators.base import Operator, give_back
 from timely.progress.line import tracker_for
 from timely.progress.tracker import order_key, reaches
@@ -241,8 +241,8 @@ def load(node: Node, state: State, runs: Iterable[Run]) -> None:
         ValueError,
     ) as error:
         raise OperatorError(
-            f"{node}: what was saved of its state cannot be restored ({told(error)}): it is that of another program. Run the "
-            "program as it was, or choose another store"
+            f"{node}: what was saved of its state cannot be restored ({error_text(error)}): it is that of another program. Run "
+            "the program as it was, or choose another store"
         ) from error
 
 

@@ -117,7 +117,7 @@ class Worker:
         """Driver's callback: True if other workers may be waiting for frames by now."""
         self.telling = False
         """True after `run` returned early for its frames to be sent."""
-        self._heard_bytes = 0
+        self._received_bytes = 0
         self.runtimes = [
             Runtime(
                 processor,
@@ -344,7 +344,7 @@ class Worker:
         Work that waits here may still cause something at a reported time, so it must be visible to the others.
         Notifications with a place are; queued batches are not, but can be handled first (`_queue_first`).
         """
-        if self._heard_bytes <= _MUCH and (self.late is None or not self.late()):
+        if self._received_bytes <= _MUCH and (self.late is None or not self.late()):
             return False
         places = [self.runtimes[op].processor.place for _, port, op, _ in self._ready if port == NOTIFY]
         return len(self._ready) <= _FEW and runtime.processor.place is not None and None not in places
@@ -379,7 +379,7 @@ class Worker:
         except FAILURES as error:
             raise runtime.blame(time, error, None) from error
         if out := ctx.out:
-            if runtime.heard or recorder is not None or len(out) > 1 or out[0][0]:
+            if runtime.has_receivers or recorder is not None or len(out) > 1 or out[0][0]:
                 self._fan_out(runtime)
             else:
                 out.clear()
@@ -642,7 +642,7 @@ class Worker:
         for edge, sender, _, item in waiting:
             if isinstance(item, Message):
                 self.queued_bytes -= item.nbytes
-                self._heard_bytes += item.nbytes
+                self._received_bytes += item.nbytes
                 self._count(self.edge_places[edge], time, -1)
                 if (
                     self._recorder is not None
@@ -786,7 +786,7 @@ class Worker:
         if (quiet or self.telling) and self._deltas:
             progress = [(place, time, diff) for (place, time), diff in self._deltas.items()]
             self._deltas.clear()
-        self.telling, self._heard_bytes = False, 0
+        self.telling, self._received_bytes = False, 0
         return self._outbox.take(self.generation, progress, pressed)
 
     def pending(self) -> list[tuple[int, Time]]:

@@ -85,7 +85,7 @@ class PreAggregate:
         if len(table) < TINY:  # to send them all costs less than to find out which have one key
             return table_of(self._readers.of(table).read(table), self._keys, self._parts)
         rows = as_arrow(table)
-        return rows if self._sparing and mostly_alone(rows, self._keys) else self._partial(rows)
+        return rows if self._sparing and mostly_single(rows, self._keys) else self._partial(rows)
 
     def _partial(self, table: pa.Table) -> pa.Table:
         return partial(table, self._keys, self._parts)
@@ -533,7 +533,7 @@ def by_name(table: pa.Table) -> dict[str, pa.Array]:
     return {name: whole(column) for name, column in zip(table.column_names, table.columns, strict=True)}
 
 
-def mostly_alone(table: pa.Table, keys: Sequence[str]) -> bool:
+def mostly_single(table: pa.Table, keys: Sequence[str]) -> bool:
     """True if most keys are surely unique, so grouping saves little.
 
     Only for rows of numbers with one integer key.

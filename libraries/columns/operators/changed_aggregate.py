@@ -106,15 +106,15 @@ class ChangedAggregate(Grouping):
         ctx.send(result)
 
     def _results(self, time: Time, tables: list[pa.Table]) -> pa.Table:
-        told = np.zeros(0, np.bool_)
+        changed_rows = np.zeros(0, np.bool_)
 
         def differ(before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
-            nonlocal told
-            told = np.logical_or.reduce([each.differs(before, after) for each in self._aggregates.values()])
-            return np.ones(len(told), np.bool_)  # all are wanted, for their values
+            nonlocal changed_rows
+            changed_rows = np.logical_or.reduce([each.differs(before, after) for each in self._aggregates.values()])
+            return np.ones(len(changed_rows), np.bool_)  # all are wanted, for their values
 
         changed = self._totals.add(time, [self._readers.of(table).read(table) for table in tables], differ)
-        told |= changed.ids >= changed.known
+        changed_rows |= changed.ids >= changed.known
         keys = changed.totals.index.keys(changed.ids)
         found: dict[tuple[str, ...], _Found] = {}
         former: dict[str, pa.Array] = {}
@@ -126,15 +126,15 @@ class ChangedAggregate(Grouping):
             found[columns] = self._replace(time, columns, values, leading, tables)
             for which in {_WHICH[each.kind] for each in self._of_values.values() if _ordered(each) == columns}:
                 was, now = before[which], found[columns][which]
-                told |= was != now if len(columns) == 1 else _differ(values, was, now)
+                changed_rows |= was != now if len(columns) == 1 else _differ(values, was, now)
         present = {
             name: array for columns in found for name, array in self._of(columns, found[columns], tables[0]).items()
         }
-        come = self._chosen(keys, changed, present, told)
+        come = self._chosen(keys, changed, present, changed_rows)
         if self._sign is None:
             return come
         before_it = replace(changed, values=list(changed.before))
-        gone = self._chosen(keys, before_it, former, told & (changed.ids < changed.known))
+        gone = self._chosen(keys, before_it, former, changed_rows & (changed.ids < changed.known))
         signs = np.repeat(np.array([-1, 1], np.int8), [len(gone), len(come)])
         return pa.concat_tables([gone, come]).append_column(self._sign, pa.array(signs))
 
@@ -150,10 +150,14 @@ class ChangedAggregate(Grouping):
         return results
 
     def _chosen(
-        self, keys: Sequence[pa.Array], totals: Changed, of_values: Mapping[str, pa.Array], told: npt.NDArray[np.bool_]
+        self,
+        keys: Sequence[pa.Array],
+        totals: Changed,
+        of_values: Mapping[str, pa.Array],
+        changed_rows: npt.NDArray[np.bool_],
     ) -> pa.Table:
         """Results of the keys selected by the mask."""
-        mask = pa.array(told)
+        mask = pa.array(changed_rows)
         sums = totals.columns(set(self._parts))
         results = dict(zip(self._keys, keys, strict=True))
         results |= {name: self._finished(aggregate, sums) for name, aggregate in self._aggregates.items()}

@@ -172,14 +172,14 @@ class RunningTop(_Top):
         order = self._order(owners, names, totals.index.keys(ids))
         owners, was, now, ids = owners[order], was[order], now[order], ids[order]
         first = self._first(owners, now)
-        told = first - self._first(owners, was)
+        growth = first - self._first(owners, was)
         kept = (now if self._signed else first) != 0
         held.remove(time, ids[~kept])
         held.relate(leading, ids[kept])
-        gone, come = np.flatnonzero(told < 0), np.flatnonzero(told > 0)
-        chosen = np.concatenate([gone.repeat(-told[gone]), come.repeat(told[come])])
+        gone, come = np.flatnonzero(growth < 0), np.flatnonzero(growth > 0)
+        chosen = np.concatenate([gone.repeat(-growth[gone]), come.repeat(growth[come])])
         signs = np.ones(len(chosen), np.int8)
-        signs[: -told[gone].sum()] = -1
+        signs[: -growth[gone].sum()] = -1
         return self._changes(names, ids[chosen], signs)
 
     def _changes(self, names: list[str], ids: Ids, signs: Numbers) -> Batch:

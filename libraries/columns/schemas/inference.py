@@ -44,7 +44,7 @@ def after(
     try:
         found: pl.Schema = lazy.collect_schema()
     except pl.exceptions.PolarsError as error:
-        raise GraphError(f"{user_site()}: {kind}: {told(error)}") from error
+        raise GraphError(f"{user_site()}: {kind}: {error_text(error)}") from error
     return found
 
 
@@ -61,7 +61,7 @@ def _no_values(kind: pl.DataType) -> pl.Series:
     return pl.Series([], dtype=kind)
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Message of a Polars error, without the appended query plan."""
     lines = str(error).partition("Resolved plan until failure")[0].partition("This error occurred")[0].splitlines()
     return "; ".join(line.strip() for line in lines if line.strip())
@@ -227,15 +227,15 @@ def _as_key(kind: pl.DataType) -> pl.DataType:
     return pl.Categorical() if isinstance(kind, pl.Enum) else kind
 
 
-def other_side(kind: str, known: pl.Schema | None, said: Mapping[str, Any] | None) -> pl.Schema | None:
+def other_side(kind: str, known: pl.Schema | None, as_declared: Mapping[str, Any] | None) -> pl.Schema | None:
     """Schema of a join's other stream: inferred, or declared by the user (`right=`).
 
     Raises:
         GraphError: with the user's line, if what he says is not so.
     """
-    if said is None:
+    if as_declared is None:
         return known
-    there = pl.DataFrame(schema=dict(said)).schema
+    there = pl.DataFrame(schema=dict(as_declared)).schema
     if known is not None and dict(known) != dict(there):
         raise GraphError(
             f"{user_site()}: {kind}: right= says {_listed(there)}, and the other stream has {_listed(known)}: leave it "

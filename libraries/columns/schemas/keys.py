@@ -67,8 +67,8 @@ def column_of(key: str | pl.Expr) -> str | None:
     """Column selected by a plain key; None if computed or renamed."""
     if isinstance(key, str):
         return key
-    alone = key.meta.is_column_selection() and not key.meta.has_multiple_outputs()
-    return key.meta.output_name() if alone else None
+    selection = key.meta.is_column_selection() and not key.meta.has_multiple_outputs()
+    return key.meta.output_name() if selection else None
 
 
 def output_of(expr: Any, verb: str) -> str:

@@ -50,14 +50,14 @@ def _difference(found: pl.Schema, declared: pl.Schema) -> str:
 
     Empty if only the order is another one.
     """
-    said = [f"column {name!r} is declared, and not there" for name in declared if name not in found]
-    said += [f"column {name!r} is there, and not declared" for name in found if name not in declared]
-    said += [
+    differences = [f"column {name!r} is declared, and not there" for name in declared if name not in found]
+    differences += [f"column {name!r} is there, and not declared" for name in found if name not in declared]
+    differences += [
         f"column {name!r} is {found[name]}, and declared as {kind}"
         for name, kind in declared.items()
         if name in found and found[name] != kind
     ]
-    return "; ".join(said)
+    return "; ".join(differences)
 
 
 def loop_body(schema: pl.Schema, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -66,14 +66,14 @@ def loop_body(schema: pl.Schema, body: Callable[[Any], Any]) -> Callable[[Any], 
     Its result must have that schema, too.
     """
 
-    def told(inside: StatelessVerbs) -> Any:
+    def with_errors(inside: StatelessVerbs) -> Any:
         inside.graph.set_schema(inside.outputs[-1], schema)
         result = body(inside)
         if isinstance(result, tuple) and len(result) == 2:
             return _held(result[0], schema), result[1]
         return _held(result, schema)
 
-    return told
+    return with_errors
 
 
 def _held(again: Any, schema: pl.Schema) -> Any:

@@ -94,10 +94,10 @@ def join_of_pairs(
     of_right = [key for key in pairs.right if isinstance(key, str)]
     if pairs.named and how in ("inner", "left", "lookup", "semi", "anti"):
         there = right.schema if known is None else known
-        alone = how in ("semi", "anti")
-        if len({*of_left}) == len({*of_right}) == len(of_left) and (alone or _free(of_left, of_right, there)):
+        one_sided = how in ("semi", "anti")
+        if len({*of_left}) == len({*of_right}) == len(of_left) and (one_sided or _free(of_left, of_right, there)):
             names = dict(zip(of_right, of_left, strict=True))
-            if alone:
+            if one_sided:
                 renamed = right.select(*(pl.col(key).alias(name) for key, name in names.items()))
             else:
                 renamed = right.rename(names)

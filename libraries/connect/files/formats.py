@@ -194,13 +194,13 @@ class ColumnFormat:
     def _unfit(self, table: pa.Table) -> str:
         """Description of the column rejected by the format."""
         for name in table.column_names:
-            alone = table.select([name])
+            one_column = table.select([name])
             try:
-                writer = self._make_writer(BytesIO(), alone.schema)
-                writer.write_table(alone)
+                writer = self._make_writer(BytesIO(), one_column.schema)
+                writer.write_table(one_column)
                 writer.close()
             except pa.ArrowException:
-                return f"column {name!r}, of type {alone.schema.field(0).type},"
+                return f"column {name!r}, of type {one_column.schema.field(0).type},"
         return "a column"
 
     def _table(self, batch: Batch) -> pa.Table:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from libraries.connect.claim import OwnedSink, Owner
-from libraries.connect.tables.errors import need, said
+from libraries.connect.tables.errors import error_line, need
 from libraries.connect.tables.writer import CommitConflict, TableWriter, partition_columns, same_partitions
 from timely.errors import SinkError
 from timely.io import arguments
@@ -96,7 +96,7 @@ class _DeltaTarget:
             return None
         except Exception as error:
             raise SinkError(
-                f"{self.where}: cannot be opened: {said(error)}. Check the path and storage_options."
+                f"{self.where}: cannot be opened: {error_line(error)}. Check the path and storage_options."
             ) from error
         same_partitions(self._table.metadata().partition_columns, self._partition_by, self.where)
         done: int | None = self._table.transaction_version(self._mark)
@@ -114,7 +114,7 @@ class _DeltaTarget:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        said = {"falkirk.job": self._owner.job, "falkirk.sink": self._owner.sink, "falkirk.epoch": f"{epoch}"}
+        properties = {"falkirk.job": self._owner.job, "falkirk.sink": self._owner.sink, "falkirk.epoch": f"{epoch}"}
         try:
             if self._table is None:
                 self._table = DeltaTable.create(
@@ -128,7 +128,7 @@ class _DeltaTarget:
                 rows,
                 mode="append",
                 commit_properties=CommitProperties(
-                    custom_metadata=said, app_transactions=[Transaction(self._mark, int(epoch))]
+                    custom_metadata=properties, app_transactions=[Transaction(self._mark, int(epoch))]
                 ),
             )
         except CommitFailedError as error:
@@ -144,6 +144,6 @@ class _DeltaTarget:
 
     def _refused(self, epoch: int, error: Exception) -> SinkError:
         return SinkError(
-            f"{self.where}: epoch {epoch} cannot be written: {said(error)}. Nothing of it is there; check the disk, your "
+            f"{self.where}: epoch {epoch} cannot be written: {error_line(error)}. Nothing of it is there; check the disk, your "
             "permissions, and the table's own rules."
         )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from libraries.connect.tables.errors import need, said
+from libraries.connect.tables.errors import error_line, need
 from libraries.connect.tables.source import DataFile, Log, TableSource, choose
 from libraries.connect.validation import check_sound
 from timely.errors import FalkirkError, SourceError
@@ -110,13 +110,13 @@ class _DeltaLog(Log):
         except Exception as error:
             if version is not None:
                 raise SourceError(
-                    f"{self.where}: version {version} cannot be opened: {said(error)}. If the table's log was cleaned, begin "
-                    "with a later version, start=..."
+                    f"{self.where}: version {version} cannot be opened: {error_line(error)}. If the table's log was cleaned, "
+                    "begin with a later version, start=..."
                 ) from error
             if isinstance(error, TableNotFoundError):
                 raise SourceError(f"{self.where}: there is none. Check the path, or write to it first.") from error
             raise SourceError(
-                f"{self.where}: cannot be opened: {said(error)}. Check the path and storage_options."
+                f"{self.where}: cannot be opened: {error_line(error)}. Check the path and storage_options."
             ) from error
 
     def _files(self) -> pafs.FileSystem:
@@ -164,7 +164,7 @@ class _DeltaLog(Log):
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise SourceError(f"{self.where}: {name} cannot be read: {said(error)}.") from error
+            raise SourceError(f"{self.where}: {name} cannot be read: {error_line(error)}.") from error
 
     def state(self, number: int) -> Sequence[DataFile]:
         table = self._table(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from timely.errors import FalkirkError, at_line, told
+from timely.errors import FalkirkError, at_line, error_text
 
 
 def need(package: str, extra: str, what: str, kind: type[FalkirkError]) -> None:
@@ -23,9 +23,9 @@ def need(package: str, extra: str, what: str, kind: type[FalkirkError]) -> None:
         ) from error
 
 
-def said(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Class and first line of a library's error.
 
     Behind the first line come traces and addresses.
     """
-    return told(error).splitlines()[0].rstrip(" .")
+    return error_text(error).splitlines()[0].rstrip(" .")

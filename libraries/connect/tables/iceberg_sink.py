@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from libraries.connect.claim import OwnedSink, Owner
-from libraries.connect.tables.errors import need, said
+from libraries.connect.tables.errors import error_line, need
 from libraries.connect.tables.writer import CommitConflict, TableWriter, partition_columns, same_partitions
 from timely.errors import FalkirkError, SinkError, at_line
 from timely.io import arguments
@@ -124,7 +124,8 @@ def load_catalog(properties: Mapping[str, str], where: str, kind: type[FalkirkEr
             if tried < _OPENINGS and "already exists" in str(error):
                 continue
             raise kind(
-                f"{where}: the catalog {name!r} cannot be opened: {said(error)}. Check its properties, or .pyiceberg.yaml."
+                f"{where}: the catalog {name!r} cannot be opened: {error_line(error)}. Check its properties, or "
+                ".pyiceberg.yaml."
             ) from error
 
 
@@ -163,7 +164,7 @@ class _IcebergTarget:
             return None
         except Exception as error:
             raise SinkError(
-                f"{self.where}: cannot be opened: {said(error)}. Check the catalog and its warehouse."
+                f"{self.where}: cannot be opened: {error_line(error)}. Check the catalog and its warehouse."
             ) from error
         names = [self._table.schema().find_column_name(field.source_id) for field in self._table.spec().fields]
         same_partitions(names, self._partition_by, self.where)
@@ -200,8 +201,8 @@ class _IcebergTarget:
             if "database is locked" in str(error):
                 raise CommitConflict("the catalog's database is locked") from error
             raise SinkError(
-                f"{self.where}: epoch {epoch} cannot be written: {said(error)}. Check the warehouse, your permissions, and the "
-                "table's schema."
+                f"{self.where}: epoch {epoch} cannot be written: {error_line(error)}. Check the warehouse, your permissions "
+                "and the table's schema."
             ) from error
 
     def _make(self, schema: pa.Schema) -> Any:
@@ -242,8 +243,8 @@ class _IcebergTarget:
             kept = {ref.snapshot_id for ref in table.refs().values()}
             old = [each.snapshot_id for each in snapshots[: -int(keep)] if each.snapshot_id not in kept]
             ExpireSnapshots(transaction).by_ids(old).commit()
-        said = {"falkirk.job": self._owner.job, "falkirk.sink": self._owner.sink, "falkirk.epoch": f"{epoch}"}
-        update = transaction.update_snapshot(snapshot_properties=said)
+        properties = {"falkirk.job": self._owner.job, "falkirk.sink": self._owner.sink, "falkirk.epoch": f"{epoch}"}
+        update = transaction.update_snapshot(snapshot_properties=properties)
         merges = properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
         with update.merge_append() if merges else update.fast_append() as snapshot:
             for file in self._files[1]:

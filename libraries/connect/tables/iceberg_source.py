@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from libraries.connect.tables.errors import need, said
+from libraries.connect.tables.errors import error_line, need
 from libraries.connect.tables.iceberg_sink import CatalogProperties, catalog_properties, load_catalog, table_name
 from libraries.connect.tables.source import DataFile, Log, TableSource, choose
 from libraries.connect.validation import check_sound
@@ -71,7 +71,7 @@ class _IcebergLog(Log):
         except NoSuchTableError as error:
             raise SourceError(f"{self.where}: there is none. Check the name, or write to it first.") from error
         except Exception as error:
-            raise SourceError(f"{self.where}: cannot be opened: {said(error)}.") from error
+            raise SourceError(f"{self.where}: cannot be opened: {error_line(error)}.") from error
         if any(snapshot.sequence_number is None or snapshot.sequence_number < 1 for snapshot in self._chain):
             raise SourceError(f"{self.where}: its snapshots have no sequence numbers: upgrade it to format version 2.")
 
@@ -169,7 +169,7 @@ class _IcebergLog(Log):
             tasks = list(scan.plan_files())
         except Exception as error:
             raise SourceError(
-                f"{self.where}: snapshot {snapshot.sequence_number} cannot be read: {said(error)}."
+                f"{self.where}: snapshot {snapshot.sequence_number} cannot be read: {error_line(error)}."
             ) from error
         return [_IcebergFile(self._table, schema.select(*chosen.names), chosen, task, self.where) for task in tasks]
 
@@ -201,5 +201,5 @@ class _IcebergFile:
                 "later start=, and keep snapshots for as long as a job may stand still."
             ) from error
         except Exception as error:
-            raise SourceError(f"{self._where}: {self.name} cannot be read: {said(error)}.") from error
+            raise SourceError(f"{self._where}: {self.name} cannot be read: {error_line(error)}.") from error
         return rows.select(self._columns.names).cast(self._columns)

@@ -240,7 +240,7 @@ class ConnectAccess:
         """Wait for the server and open a first session; its Spark version."""
         where = self._server.url.partition("/;")[0]
         deadline = time.monotonic() + self._server.seconds
-        said = False
+        reported = False
         while True:
             try:
                 session = self.new_session()
@@ -260,8 +260,8 @@ class ConnectAccess:
                 text = f"the Spark Connect server {where} does not answer: {error_text(error)}"
                 if time.monotonic() > deadline:
                     raise SparkError(f"{text}; it was waited for, {self._server.seconds:g} s") from error
-                if not said:
-                    said = True
+                if not reported:
+                    reported = True
                     self._waits(f"{text}; it is waited for")
             time.sleep(_AGAIN_SECONDS)
 

@@ -142,8 +142,8 @@ def raised_in(text: str) -> str:
     'MemoryError'
     """
     _, found, after = text.rpartition(_TRACE)
-    said = [line for line in after.splitlines() if line and not line.startswith(" ")] if found else []
-    named = _RAISED.match(said[0]) if said else None
+    reported = [line for line in after.splitlines() if line and not line.startswith(" ")] if found else []
+    named = _RAISED.match(reported[0]) if reported else None
     return named[1] if named is not None else ""
 
 

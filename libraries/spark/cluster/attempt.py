@@ -108,8 +108,8 @@ class StageAttempt:
 
 def ending_of(error: Exception) -> Ending | None:
     """Spark's reason for a job failure; None if the error is not from Spark."""
-    said = message_of_java(error)
-    return None if said is None else read_ending(said)
+    reported = message_of_java(error)
+    return None if reported is None else read_ending(reported)
 
 
 def read_ending(text: str) -> Ending:

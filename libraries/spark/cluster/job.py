@@ -126,7 +126,7 @@ class BarrierStage:
         self._failed_at = 0.0
         self._connected = False
         """True once a process of this attempt has connected."""
-        self._said: deque[str] = deque()
+        self._messages: deque[str] = deque()
         """Notices of the attempt for the user, until they are passed on."""
         self._raised_at: float | None = None
         """Detection time of a stage failure due to an error in a task; None before."""
@@ -252,7 +252,9 @@ class BarrierStage:
         group = f"falkirk-{secrets.token_hex(4)}"
         orders = TaskOrders(there, tuple(self._first.values()), beat)
         work = partial(begin, stage.driver, stage.token, packed(stage), encode(orders))
-        self._attempt = StageAttempt(self._cluster, work, len(there), group, self._cluster.patience, self._said.append)
+        self._attempt = StageAttempt(
+            self._cluster, work, len(there), group, self._cluster.patience, self._messages.append
+        )
 
     def _meet(self) -> None:
         """Register newly connected tasks and worker processes of this attempt."""
@@ -308,8 +310,8 @@ class BarrierStage:
             return []
         if attempt.over.is_set():
             return self._ended(attempt, now)
-        while self._said:
-            self._note(self._said.popleft())
+        while self._messages:
+            self._note(self._messages.popleft())
         if (
             not self.tasks
             and not self._connected

@@ -142,7 +142,9 @@ class _ProcessRunner:
             files = [self._control.sock, *([] if self._reports is None else [self._reports.sock])]
             ready = select.select(files, [], [])[0]
             if self._reports is not None and self._reports.sock in ready:
-                self._connected = any(isinstance(said, Here) for said in self._reports.read()) or self._connected
+                self._connected = (
+                    any(isinstance(reported, Here) for reported in self._reports.read()) or self._connected
+                )
                 if self._reports.ended and self._end() == 0:
                     return
             for message in self._control.read() if self._control.sock in ready else ():

@@ -107,12 +107,12 @@ class Step:
 
     def _suits(self, then: Step) -> bool:
         """True if `then` can run this step too: as only consumer, configured alike."""
-        alone = len(self.handed.consumers) == 1 and not self.reads
+        separate = len(self.handed.consumers) == 1 and not self.reads
         alike = (self.around, self.calendar, self.options) == (then.around, then.calendar, then.options)
         told = any(each.empty for each in then.handed.consumers)  # of runs, of which there would be more
         # A table has one name in all of a run.
         clash = any(then.given.get(name, given) is not given for name, given in self.whole().given.items())
-        return self.plain and then.plain and alone and alike and not (self.keep or told or clash)
+        return self.plain and then.plain and separate and alike and not (self.keep or told or clash)
 
 
 @dataclass(frozen=True, slots=True)

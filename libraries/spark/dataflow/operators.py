@@ -330,8 +330,8 @@ class Compute(Operator):
         outcome, run = result
         if self._left_out is not None:
             self._left_out.note(time, run if outcome is None else None)
-        for port, told in enumerate(outcome or ()):
-            ctx.send(told, port)
+        for port, message in enumerate(outcome or ()):
+            ctx.send(message, port)
         self._next(ctx)
 
     def _next(self, ctx: Context) -> None:
@@ -378,7 +378,7 @@ class Compute(Operator):
                 return None, run
             files.sweep_inputs(context.folder(f"{self._region}/in"), safe if context.durable else at_once)
             files.sweep_unfinished(context.folder(f"{self._region}/out"), upto)
-            return outcome.told, run
+            return outcome.deliveries, run
 
         capability.start(job, context=True)
 

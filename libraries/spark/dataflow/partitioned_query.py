@@ -91,7 +91,7 @@ class QueryReading:
         self._folder, self._per_epoch, self._workers = folder, per_epoch, workers
         self._thread: threading.Thread | None = None
         self._error: SparkError | None = None
-        self._said: tuple[str, int, int] = "Spark starts", 0, 0
+        self._progress: tuple[str, int, int] = "Spark starts", 0, 0
         self._since = time.monotonic()
 
     def run(self, consumed: int, over: bool) -> None:
@@ -106,7 +106,7 @@ class QueryReading:
         """Progress: epoch 0, the current activity, tasks done and known, seconds in it."""
         if self._thread is None or not self._thread.is_alive():
             return None
-        return 0, *self._said, time.monotonic() - self._since
+        return 0, *self._progress, time.monotonic() - self._since
 
     def stop(self) -> None:
         """Stop the query."""
@@ -122,9 +122,9 @@ class QueryReading:
 
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
         """Note the progress of Spark."""
-        if what != self._said[0]:
+        if what != self._progress[0]:
             self._since = time.monotonic()
-        self._said = what, done, total
+        self._progress = what, done, total
 
     def note(self, text: str) -> None:
         """Send the user a note."""

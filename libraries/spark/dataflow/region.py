@@ -259,13 +259,13 @@ def _calendar(
     return period, Calendar.of_inputs(calendar.every, overs)
 
 
-def _calendar_of(every: Every, over: Over, said: str) -> tuple[float | None, Calendar]:
+def _calendar_of(every: Every, over: Over, named: str) -> tuple[float | None, Calendar]:
     site = user_site()
     if over not in ("new", "all") and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
-        raise GraphError(f'{site}: {said}: must be "new", "all", or a number of epochs from 1 up')
+        raise GraphError(f'{site}: {named}: must be "new", "all", or a number of epochs from 1 up')
     if every == "end":
         if isinstance(over, int):
-            raise GraphError(f'{site}: every="end" is one run over everything: leave {said} away')
+            raise GraphError(f'{site}: every="end" is one run over everything: leave {named} away')
         return None, Calendar(INF, "all")
     chosen = interval(every)
     if chosen.seconds is not None:
@@ -276,7 +276,7 @@ def _calendar_of(every: Every, over: Over, said: str) -> tuple[float | None, Cal
         return chosen.seconds, Calendar(1, over)
     assert chosen.epochs is not None
     if isinstance(over, int) and over < chosen.epochs:
-        raise GraphError(f"{site}: {said} leaves out epochs between two runs, which are {chosen.epochs} epochs apart")
+        raise GraphError(f"{site}: {named} leaves out epochs between two runs, which are {chosen.epochs} epochs apart")
     return None, Calendar(chosen.epochs, over)
 
 

@@ -269,7 +269,7 @@ class _Query:
         self._error: SparkError | None = None
         self._consumed = 0
         self._stopped = False
-        self._said: tuple[int | None, str, int] = None, "Spark starts", 0
+        self._progress: tuple[int | None, str, int] = None, "Spark starts", 0
         self._since = time.monotonic()
 
     def run(self, consumed: int, over: bool) -> None:
@@ -289,13 +289,13 @@ class _Query:
         """Progress: current batch, activity and last batch's input rows, seconds in it."""
         if self._thread is None or not self._thread.is_alive():
             return None
-        batch, what, rows = self._said
+        batch, what, rows = self._progress
         told = f"{what}; the last batch had {rows:,} input rows" if rows else what
         return self._consumed if batch is None else batch, told, 0, 0, time.monotonic() - self._since
 
     def _report(self, what: str, batch: int | None, rows: int) -> None:
-        if self._said != (batch, what, rows):
-            self._said, self._since = (batch, what, rows), time.monotonic()
+        if self._progress != (batch, what, rows):
+            self._progress, self._since = (batch, what, rows), time.monotonic()
 
     def stop(self) -> None:
         """Stop the query and wait for its thread."""

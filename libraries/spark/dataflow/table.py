@@ -92,7 +92,7 @@ def write(
     def spill(consumers: Sequence[Consumer]) -> Spill:
         return PartitionedSpill(consumers, by) if by else Spill(consumers)
 
-    spilled = deliver(stream, consumer, f"{name}-spill", spill, alone=bool(by))
+    spilled = deliver(stream, consumer, f"{name}-spill", spill, separate=bool(by))
     spilled.exchange(lambda _: HOME, f"{name}-gather").to(_TableSink(table, column), name, require)
 
 

@@ -150,7 +150,7 @@ class _Compiler:
             except Refused as why:
                 raise GraphError(f'{node.site}: {_named(node)}: the engine "spark" does not have {why}') from why
             except pl.exceptions.PolarsError as error:
-                raise GraphError(f"{node.site}: {_named(node)}: {schemas.told(error)}") from error
+                raise GraphError(f"{node.site}: {_named(node)}: {schemas.error_text(error)}") from error
             except GraphError as error:  # of columns that were not known when the program was built
                 raise GraphError(f"{node.site}: {_named(node)}: {str(error).partition(': ')[2]}") from error
         shared = _read_often(self._views, self._handed)

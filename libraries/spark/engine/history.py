@@ -132,7 +132,7 @@ class InAStore:
 
     def __init__(self, store: JobStore, graph: Graph) -> None:
         self._store = store
-        self._folder = store.folder.spark_alone
+        self._folder = store.folder.spark_mark
         self._folder.mkdir(0o700, exist_ok=True)
         sync_folder(store.folder.path)
         self._synced: dict[str, int] = {}

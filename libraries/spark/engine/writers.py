@@ -11,7 +11,7 @@ from libraries.spark.engine.types import EPOCH
 from timely.data.batch import Batch
 from timely.data.codec import decode_batch
 from timely.dataflow.graph import Graph, Node
-from timely.errors import FalkirkError, SinkError, told
+from timely.errors import FalkirkError, SinkError, error_text
 from timely.time import Time, visible
 
 
@@ -74,7 +74,7 @@ class Writers:
         try:
             return action()
         except Exception as error:
-            text = error if isinstance(error, FalkirkError | OSError) else told(error)
+            text = error if isinstance(error, FalkirkError | OSError) else error_text(error)
             raise SinkError(f"sink {node.name!r} ({node.site}): {text}") from error
 
 

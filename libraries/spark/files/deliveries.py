@@ -92,32 +92,36 @@ def deliver(
     consumer: Consumer,
     name: str,
     spill: Callable[[Sequence[Consumer]], Operator],
-    alone: bool = False,
+    separate: bool = False,
 ) -> Stream:
     """Stream of manifest entries for the files with the stream's rows.
 
     The files of a region are handed over as they are. Other rows are written by a node with the name `name`, unless another
-    consumer of the same stream has one already. Files for a consumer that is to be `alone` are not those of others.
+    consumer of the same stream has one already. Files for a consumer that is to be `separate` are not those of others.
     """
     graph = stream.graph
     found: list[Output] = []
     written: list[Output] = []
     for output in stream.outputs:
         factory = graph.nodes[output.node].factory
-        if isinstance(factory, Delivering) and not alone:
+        if isinstance(factory, Delivering) and not separate:
             found.append(factory.deliveries.add(graph, consumer))
         else:
             written.append(output)
     if written:
         outputs = tuple(written)
-        found.append(_spilled(graph, outputs, name, spill, alone).add(graph, consumer))
+        found.append(_spilled(graph, outputs, name, spill, separate).add(graph, consumer))
     return Stream(graph, stream.scope, tuple(found))
 
 
 def _spilled(
-    graph: Graph, outputs: tuple[Output, ...], name: str, spill: Callable[[Sequence[Consumer]], Operator], alone: bool
+    graph: Graph,
+    outputs: tuple[Output, ...],
+    name: str,
+    spill: Callable[[Sequence[Consumer]], Operator],
+    separate: bool,
 ) -> Deliveries:
-    for node in () if alone else graph.nodes:
+    for node in () if separate else graph.nodes:
         if isinstance(node.factory, Delivering) and node.factory.outputs == outputs:
             return node.factory.deliveries
     deliveries = Deliveries(len(graph.nodes), 0)
@@ -125,7 +129,7 @@ def _spilled(
         "unary",
         graph.root,
         name,
-        factory=Delivering(lambda: spill(deliveries.consumers), deliveries, () if alone else outputs),
+        factory=Delivering(lambda: spill(deliveries.consumers), deliveries, () if separate else outputs),
         policy=Batch(log_outputs=True),
         notifies=True,
         holds=True,

@@ -35,7 +35,7 @@ class Outcome(msgspec.Struct, frozen=True):
     handed: list[list[ManifestEntry]] = []
 
     @property
-    def told(self) -> list[list[Share] | list[ManifestEntry]]:
+    def deliveries(self) -> list[list[Share] | list[ManifestEntry]]:
         """Messages by output port."""
         return [self.shares, *self.handed]
 
@@ -43,17 +43,17 @@ class Outcome(msgspec.Struct, frozen=True):
 _OUTCOME: Typed[Outcome] = Typed("what came of a run", Outcome)
 
 
-def name_of(epoch: int, run: Manifested, told: Sequence[object]) -> str:
+def name_of(epoch: int, run: Manifested, deliveries: Sequence[object]) -> str:
     """Name of a run at `epoch`, from all that its outcome depends on.
 
-    `told` is what else that is, such as the number of workers.
+    `deliveries` is what else that is, such as the number of workers.
     """
     first, entries, schemas, pinned = run
     inputs = []
     for name, schema in schemas:
         mine = [entry for entry in entries if entry.input == name]
         inputs.append((name, schema, sum(entry.rows for entry in mine), add_up(entry.digest for entry in mine)))
-    content = msgspec.msgpack.encode([first, inputs, pinned, told])
+    content = msgspec.msgpack.encode([first, inputs, pinned, deliveries])
     return f"{named_by(epoch)}-{blake2b(content, digest_size=16).hexdigest()}"
 
 

@@ -27,7 +27,7 @@ from libraries.spark.setup.options import SparkOptions, environment, python_path
 from libraries.spark.setup.sail import VARIABLE, sail_python
 from libraries.spark.versions import check_version, installed
 from runtime.folders.scratch import OWNER, Scratch, for_sockets, job_folder
-from runtime.supervisor.forked import Forked, start_alone
+from runtime.supervisor.forked import Forked, start_detached
 
 DAEMON = "libraries.spark.daemon.daemon"
 
@@ -107,7 +107,7 @@ def _start(options: SparkOptions, folder: Path, address: Path) -> Forked | subpr
 
 def _started(standard: tuple[int, int, int], variables: dict[str, str]) -> Forked | subprocess.Popen[bytes]:
     """Start the daemon: forked from a preloaded process if there is one."""
-    forked = start_alone(DAEMON, standard, variables)
+    forked = start_detached(DAEMON, standard, variables)
     if forked is not None:
         return forked
     orders, log, _ = standard

@@ -121,9 +121,9 @@ def test_a_waiting_region_promises_no_more_than_a_lazy_one() -> None:
 def test_traits_that_need_others_are_refused_without_them() -> None:
     @dataclass(frozen=True, slots=True)
     class Open(Policy):
-        commits_alone = True
+        commits_per_worker = True
 
-    with pytest.raises(GraphError, match=r"Open\(\) of .* commits_alone, which needs logs_inputs and gated"):
+    with pytest.raises(GraphError, match=r"Open\(\) of .* commits_per_worker, which needs logs_inputs and gated"):
         lay_out(compile_plan(program(Open())().graph, 2))
 
 

@@ -22,7 +22,7 @@ from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
 from libraries.columns.verbs.dataflow import Dataflow
 from monitor.coordination import coordinator
-from monitor.coordination.events import Asked, Heard
+from monitor.coordination.events import Asked, FromWorker
 from monitor.coordination.supervision import Lost, ProgramFailed
 from monitor.coordination.workers import JobPhase
 from recovery.checkpoint import checkpoints, pace, processor_checkpoints
@@ -113,9 +113,9 @@ def stall(disk: SimulatedDisk, writer: Writer, seconds: float) -> None:
     for operation in disk._waiting.values():
         if operation.writer == writer and not operation.late:
             operation.applied_at += seconds
-            operation.heard_at += seconds
+            operation.acknowledged_at += seconds
     disk._moments = sorted(
-        (operation.heard_at if operation.applied else operation.applied_at, ticket)
+        (operation.acknowledged_at if operation.applied else operation.applied_at, ticket)
         for ticket, operation in disk._waiting.items()
     )
 
@@ -161,7 +161,7 @@ class TroubledWorld(World):
             self._ends -= 1
             self.met["an end without a monitor"] += 1
             if self.finished:  # what comes then does not matter
-                late = [Heard(joined, joined.incarnation) for joined in self._joins.values()]
+                late = [FromWorker(joined, joined.incarnation) for joined in self._joins.values()]
                 gone = Lost(Place(0), monitor.coordinator.workers[Place(0)].incarnation, "it has ended")
                 monitor.step(self.now, ProgramFailed(Place(0), "a function has failed at last"), gone, *late)
             self._kill_monitor(0.0)
@@ -209,7 +209,7 @@ class TroubledWorld(World):
             if wrong.place == process.place:
                 process.to_monitor.popleft()
                 self._liars.add(process.incarnation)
-            self._tell(Heard(wrong, process.incarnation))
+            self._tell(FromWorker(wrong, process.incarnation))
             if wrong.place == process.place or self._monitor is None:
                 return
         super()._tell_monitor(process)
@@ -220,7 +220,7 @@ class TroubledWorld(World):
             and isinstance(message, Join | Restored | Released)
             and self._happens("told twice", self._twice)
         ):
-            self._tell(Heard(message, process.incarnation))
+            self._tell(FromWorker(message, process.incarnation))
 
     def _nonsense_for(self, message: ToMonitor) -> ToMonitor | None:
         """A message that cannot be true, in place of this one; or beside it, where it names a worker that there is not."""
@@ -350,7 +350,7 @@ class TroubledWorld(World):
         monitor, joined = self._monitor, self._joins.get(process.incarnation)
         if monitor is not None and joined is not None and self._happens("told twice", self._twice):
             late = (
-                Heard(joined, process.incarnation),
-                Heard(Completed(process.place, 0, ()), process.incarnation),
+                FromWorker(joined, process.incarnation),
+                FromWorker(Completed(process.place, 0, ()), process.incarnation),
             )
             self._tell(Lost(process.place, process.incarnation, how), *late)

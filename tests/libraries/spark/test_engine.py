@@ -618,7 +618,7 @@ def test_a_program_over_a_stream_goes_on_where_it_was_wherever_it_ended(full: bo
         assert {name: right[name] for name in there} == there
     run()
     assert files_in(out) == right
-    assert len(list(beside(store).spark_alone.glob("batch-*"))) == 1
+    assert len(list(beside(store).spark_mark.glob("batch-*"))) == 1
     notes: list[str] = []
     run(on_note=notes.append)
     assert files_in(out) == right

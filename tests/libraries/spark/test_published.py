@@ -83,7 +83,7 @@ def test_whoever_comes_first_is_right(tmp_path: Path) -> None:
 
     assert published(path, late) == ONE
     assert published(path, lambda: pytest.fail("it is there")) == ONE
-    assert ONE.told == [[(7, "a.parquet", b"")], [ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]]
+    assert ONE.deliveries == [[(7, "a.parquet", b"")], [ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]]
     assert published(tmp_path / "other.run", lambda: Outcome(False)) == Outcome(False)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["name.run", "other.run"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Effect
-from monitor.coordination.events import Asked, Began, Event, Heard, Stored, Ticked
+from monitor.coordination.events import Asked, Began, Event, FromWorker, Stored, Ticked
 from monitor.coordination.records import SavedJob
 from monitor.coordination.supervision import Lost, ProgramFailed
 from recovery.layout import Layout
@@ -32,7 +32,7 @@ class DrivenCoordinator(Coordinator):
         return given
 
     def hear(self, message: ToMonitor, now: float, incarnation: int | None = None) -> None:
-        self.happens(Heard(message, incarnation), now)
+        self.happens(FromWorker(message, incarnation), now)
 
     def lost(self, worker: int, incarnation: int, now: float, reason: str) -> None:
         self.happens(Lost(Place(worker), incarnation, reason), now)

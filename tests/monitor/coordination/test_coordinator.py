@@ -90,7 +90,7 @@ def test_a_cut_is_announced_persisted_and_raises_w() -> None:
 
 
 def test_commits_of_what_is_alone_are_written_down_together_and_in_time() -> None:
-    plan = layout("read source, count chain", "read>count", 1, GroupInfo(None, None, eager=True, alone=True))
+    plan = layout("read source, count chain", "read>count", 1, GroupInfo(None, None, eager=True, independent=True))
     coordinator = running(plan=plan)
     for epoch in (1, 2, 3):
         coordinator.hear(Durable(Place(0), 1, 0, (epoch,), xis(epoch)), 1.0 + epoch / 1000)
@@ -752,7 +752,7 @@ def test_what_a_worker_tells_the_user_is_on_the_timeline() -> None:
     ("known", "decided"),
     [
         (EpochEnds(0, 0, 0, 2), True),
-        (EpochEnds(0, 0, 0, 2, alone=True), False),
+        (EpochEnds(0, 0, 0, 2, local_only=True), False),
         (EpochEnds(0, 0, 1, 2), False),
     ],
 )

@@ -391,8 +391,8 @@ ALL = tuple(EpochEnds(worker, 0, 0, 6) for worker in range(2))
         (ALL[1:], 3),
         ((ALL[0], msgspec.structs.replace(ALL[1], upto=5)), 5),
         ((msgspec.structs.replace(ALL[0], upto=4), ALL[1]), 4),
-        ((ALL[0], msgspec.structs.replace(ALL[1], alone=True)), 6),
-        ((msgspec.structs.replace(ALL[0], alone=True), ALL[1]), 3),
+        ((ALL[0], msgspec.structs.replace(ALL[1], local_only=True)), 6),
+        ((msgspec.structs.replace(ALL[0], local_only=True), ALL[1]), 3),
         ((ALL[0], msgspec.structs.replace(ALL[1], begin=1)), 3),
     ],
 )

@@ -42,20 +42,20 @@ class Roomy(CountingWorld):
 
 def look(world: World) -> dict[int, Observed]:
     """What each worker says of itself now."""
-    told = {}
+    samples = {}
     for process in world._processes.values():
         assert process is not None
         assert process.recovery is not None
         observer = process.recovery._observer
         observer._measure()
-        told[process.recovery.agent.index] = observer._look(Observe(1.0, 10.0, sampled=True))
-    return told
+        samples[process.recovery.agent.index] = observer._look(Observe(1.0, 10.0, sampled=True))
+    return samples
 
 
-def supposed(world: World, failed: list[int], told: dict[int, Observed]) -> Fate:
+def supposed(world: World, failed: list[int], samples: dict[int, Observed]) -> Fate:
     leads = coordinator(world)
     held = leads.decision.returned() if leads.decision is not None else ()
-    return fate(Reduced(leads.layout), leads.options, failed, told, held)
+    return fate(Reduced(leads.layout), leads.options, failed, samples, held)
 
 
 def running(world: World, workers: int) -> bool:
@@ -85,8 +85,8 @@ def struck(
                 go_on(world)
                 continue
         steps = 0
-        told = look(world)
-        expected = supposed(world, [victim], told)
+        samples = look(world)
+        expected = supposed(world, [victim], samples)
         leads, before = coordinator(world), coordinator(world).generation
         process = world._processes[Place(victim)]
         assert process is not None
@@ -96,7 +96,7 @@ def struck(
         if stand:
             go_on(world)
         if leads is coordinator(world) and not world.finished and leads.decision.failed == (victim,):
-            yield world, [victim], expected, told, before
+            yield world, [victim], expected, samples, before
         victim = (victim + 1) % workers
 
 
@@ -136,13 +136,13 @@ def test_no_more_is_done_again_than_was_expected_if_nothing_was_under_way(
     exact = rounds = 0
     for seed in range(2):
         done.clear()
-        for world, failed, expected, told, _ in struck(program, 2, seed, 150, stand=True):
-            found = danger(failed[0], expected, told, None)
+        for world, failed, expected, samples, _ in struck(program, 2, seed, 150, stand=True):
+            found = danger(failed[0], expected, samples, None)
             assert found.records is not None
             dead = np.array(
                 [[END if w not in failed else each for each in row] for w, row in enumerate(expected.epochs)]
             )
-            of_dead = danger(failed[0], Fate(expected.bounds, dead), told, None).records
+            of_dead = danger(failed[0], Fate(expected.bounds, dead), samples, None).records
             assert of_dead is not None
             for _ in range(200):  # the last of the living hears the decision later
                 world.step()

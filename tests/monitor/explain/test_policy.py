@@ -130,11 +130,11 @@ def test_the_cost_of_a_death_is_that_of_the_program_with_these_policies(name: st
     graph = with_policies(build(LATE, LATE, LATE).graph, dict(zip(("front", "middle", "back"), PAIRS[name])))
     layout = lay_out(compile_plan(graph, workers))
     assert groups(layout) == groups(leads.layout)
-    told, said = look(mine), look(theirs)
-    supposed = Supposed(layout, options.layout, options, told, {})
+    samples, reported = look(mine), look(theirs)
+    supposed = Supposed(layout, options.layout, options, samples, {})
     for worker in range(workers):
-        found = fate(Reduced(leads.layout), leads.options, [worker], said)
-        right = danger(worker, found, said, None)
+        found = fate(Reduced(leads.layout), leads.options, [worker], reported)
+        right = danger(worker, found, reported, None)
         assert supposed.fate(worker, cuts_of(theirs)).bounds == found.bounds, worker
         guessed = supposed.danger(worker, cuts_of(theirs))
         assert (guessed.records, guessed.back) == (right.records, right.back), worker
@@ -249,14 +249,14 @@ def test_a_comparison_has_both_layouts_and_costs_only_if_they_were_measured() ->
     before, after = layout_of(LATE, LATE), layout_of(Batch(log_outputs=True), LATE)
     options = Options(before)
     options.complete(0, tuple((195,) for _ in before.groups))
-    told = {0: observed(before, 20)}
+    samples = {0: observed(before, 20)}
     changes = {"front": "Batch(log_outputs=True)"}
-    unknown = compare(changes, after, options, told, {}, ())
+    unknown = compare(changes, after, options, samples, {}, ())
     assert unknown["workers"] is unknown["bytes"] is unknown["cpu"] is None
     assert unknown["after"]["logs"]
     assert not unknown["before"]["logs"]
     assert "some seconds" in unknown["unknown"][0]
-    found = compare(changes, after, options, told, {0: rates_of(before)}, (Danger(0, 7, 0.5, None),))
+    found = compare(changes, after, options, samples, {0: rates_of(before)}, (Danger(0, 7, 0.5, None),))
     (worker,) = found["workers"]
     assert worker["now"] == {"records": 7, "seconds": 0.5}
     assert worker["before"]["typical"]["records"] >= worker["after"]["typical"]["records"]
@@ -269,13 +269,13 @@ def test_a_failure_leads_to_the_last_cut_of_the_group_that_is_cut_least() -> Non
     before = layout_of(LATE, LATE)
     options = Options(before)
     options.complete(0, tuple((200,) for _ in before.groups))
-    told, rates = {0: observed(before, 20)}, {0: rates_of(before)}
+    samples, rates = {0: observed(before, 20)}, {0: rates_of(before)}
     records = {}
     for name, policy in {"1 s": Lazy(every=1.0), "4 s": Lazy(every=4.0), "10 epochs": Lazy(every=10)}.items():
-        supposed = Supposed(layout_of(policy, policy), before, options, told, rates)
+        supposed = Supposed(layout_of(policy, policy), before, options, samples, rates)
         records[name] = [supposed.exposure(supposed.cuts(share))[0].records for share in (0.5, 1.0)]
     assert records["1 s"] == records["10 epochs"]
     assert 3 < records["4 s"][0] / records["1 s"][0] < 5
     assert all(typical < worst for typical, worst in records.values())
-    logged = Supposed(layout_of(Batch(log_outputs=True), Lazy(every=4.0)), before, options, told, rates)
+    logged = Supposed(layout_of(Batch(log_outputs=True), Lazy(every=4.0)), before, options, samples, rates)
     assert logged.exposure(logged.cuts(0.5))[0].records < records["4 s"][0]

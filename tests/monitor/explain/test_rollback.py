@@ -52,13 +52,13 @@ def test_phases_costs_and_catching_up() -> None:
     account.decided(3, (((2,), None), ((2,), (2,))), (1,), 10.75)
     account.restored(Restored(Place(0), 3, (Resent(0, 1, 7, 70),), (Redone(0, 20, 2, 0.5),)), 11.0)
     account.restored(Restored(Place(1), 3), 11.5)
-    told = account.finish(11.5)
-    assert told["phases"] == {"drain": 0.5, "decide": 0.25, "restore": 0.75}
+    samples = account.finish(11.5)
+    assert samples["phases"] == {"drain": 0.5, "decide": 0.25, "restore": 0.75}
     cause = {"worker": 1, "reason": "was killed by SIGKILL", "words": "a last note", "after": 0.0}
-    assert told["causes"] == [cause | {"output": "its last words"}]
-    assert told["resent"] == [{"edge": 0, "from": 0, "to": 1, "messages": 7, "bytes": 70}]
-    assert told["redone"] == [{"operator": 0, "worker": 0, "records": 20, "epochs": 2, "seconds": 0.5}]
-    assert [(row["from"], row["to"], row["workers"], row["operators"]) for row in told["places"]] == [
+    assert samples["causes"] == [cause | {"output": "its last words"}]
+    assert samples["resent"] == [{"edge": 0, "from": 0, "to": 1, "messages": 7, "bytes": 70}]
+    assert samples["redone"] == [{"operator": 0, "worker": 0, "records": 20, "epochs": 2, "seconds": 0.5}]
+    assert [(row["from"], row["to"], row["workers"], row["operators"]) for row in samples["places"]] == [
         ([5], [2], [0], [[0, 0]]),
         ([5], None, [0], [[1, 1]]),
         ([4], [2], [1], [[0, 1]]),

@@ -305,8 +305,8 @@ class Supposed:
 
 
 def test_memory_is_checked_as_that_of_a_round_is() -> None:
-    (told,) = Supposed().tell_memory(1, "wrong")
-    assert told.answer == "worker 1 does not answer as it should: it is wrong"
+    (samples,) = Supposed().tell_memory(1, "wrong")
+    assert samples.answer == "worker 1 does not answer as it should: it is wrong"
 
 
 def test_when_all_have_told_their_memory_they_are_asked_once_what_the_decision_would_cost() -> None:
@@ -326,8 +326,8 @@ def test_an_answer_is_given_once() -> None:
     job.tell_memory(0)
     job.tell_memory(1)
     assert job.tell_cost(0) == []
-    (told,) = job.tell_cost(1)
-    assert isinstance(told.answer, Answer)
+    (samples,) = job.tell_cost(1)
+    assert isinstance(samples.answer, Answer)
     assert job.tell_cost(1) == job.questions.tick(1e9) == job.questions.give_up("over") == []
 
 
@@ -335,14 +335,14 @@ def test_who_is_silent_is_named_while_memory_and_while_costs_are_asked_for() -> 
     job = Supposed()
     job.tell_memory(0)
     assert job.questions.tick(10.0) == []
-    (told,) = job.questions.tick(10.0 + PATIENCE_SECONDS)
-    assert told.answer.startswith("worker 1 is busy")
+    (samples,) = job.questions.tick(10.0 + PATIENCE_SECONDS)
+    assert samples.answer.startswith("worker 1 is busy")
     job = Supposed()
     job.tell_memory(0)
     job.tell_memory(1)
     job.tell_cost(1)
-    (told,) = job.questions.tick(10.0 + PATIENCE_SECONDS)
-    assert told.answer.startswith("worker 0 is busy")
+    (samples,) = job.questions.tick(10.0 + PATIENCE_SECONDS)
+    assert samples.answer.startswith("worker 0 is busy")
 
 
 def test_operators_may_have_names_that_look_like_something_else() -> None:

@@ -334,7 +334,7 @@ def test_a_search_that_is_given_up_says_that_there_may_be_more(monkeypatch: pyte
     assert "it needs 'first' on worker 0 to keep" in found[5]["text"]
 
 
-def _progress(told: dict[int, list[ObservedHold]], *also: Closely) -> dict[str, Any]:
+def _progress(samples: dict[int, list[ObservedHold]], *also: Closely) -> dict[str, Any]:
     """The reasons for the frontier of `count` on worker 0 of 3, by what workers hold; `also` is what they say of others."""
     source = ProcessorInfo("numbers", "source", "a.py:1", None, "Lazy", 1, True, 0, "source")
     count = ProcessorInfo("count", "count", "a.py:2", None, "Lazy", 1, True, 0, "operator")
@@ -351,7 +351,7 @@ def _progress(told: dict[int, list[ObservedHold]], *also: Closely) -> dict[str, 
             (),
             (*also, Closely(1, tuple(hold.time for hold in holds[:1]), tuple(holds))),
         )
-        for worker, holds in told.items()
+        for worker, holds in samples.items()
     }
     return why_progress(Topology(layout), observed, 3)
 

@@ -32,8 +32,8 @@ def facts() -> bytes:
     events = [KeptEvent("began", START / 1000, {"workers": WORKERS}), KeptEvent("restored", START / 1000 + 0.5)]
     failure = KeptEvent("failure", START / 1000 + 70.2, {"worker": 1, "incarnation": 3, "reason": "killed by SIGKILL"})
     decided = Decided(START / 1000 + 70.5, 0, KeptDecision(2, 1, ((None,) * OPERATORS, ((3,),) * OPERATORS), (1,)))
-    said = [Plan(0, START / 1000, LAYOUT), *(Happening(event) for event in (*events, failure)), decided]
-    return b"".join(framed(FACT, encode(each)) for each in said)
+    reported = [Plan(0, START / 1000, LAYOUT), *(Happening(event) for event in (*events, failure)), decided]
+    return b"".join(framed(FACT, encode(each)) for each in reported)
 
 
 def made(seconds: int = 130) -> tuple[dict[str, bytes], list[Frame], list[tuple[int, OptionsRecord]]]:
@@ -144,16 +144,16 @@ def test_a_ring_is_bounded_and_keeps_the_newest(sizes: list[int], bound: int, ag
 @given(epochs=st.lists(st.integers(0, 1 << 40), min_size=1, max_size=5, unique=True))
 def test_options_are_what_they_were(epochs: list[int]) -> None:
     layout = example_layout("mixed_policies")
-    told = [(at, options_at(layout, epoch)) for at, epoch in enumerate(epochs)]
-    told.append((99, Options(layout).record()))
-    assert unpack_options(pack_options(told)) == told
-    assert Options.of_record(layout, told[0][1]).record() == told[0][1]
+    samples = [(at, options_at(layout, epoch)) for at, epoch in enumerate(epochs)]
+    samples.append((99, Options(layout).record()))
+    assert unpack_options(pack_options(samples)) == samples
+    assert Options.of_record(layout, samples[0][1]).record() == samples[0][1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100), st.integers(0, 100)), max_size=30))
-def test_counters_never_go_back(said: list[tuple[int, int, int]]) -> None:
+def test_counters_never_go_back(reported: list[tuple[int, int, int]]) -> None:
     counted = OfWorker()
-    for incarnation, read, written in said:
+    for incarnation, read, written in reported:
         after = counted.after(incarnation, read, written)
         assert (after.read, after.written) >= (counted.read, counted.written)
         assert after.read >= read

@@ -18,7 +18,7 @@ from tests.monitor.web.standing import StandingJob
 
 
 @dataclass(frozen=True)
-class Said:
+class ReportedProgress:
     """An answer. `parts`: of a stream, as they came."""
 
     status: int
@@ -62,7 +62,7 @@ class Page:
 
     async def get(
         self, path: str, body: bytes = b"", method: str = "GET", parts: int = 1, moves: bool = False, **headers: str
-    ) -> Said:
+    ) -> ReportedProgress:
         """The answer; of a stream the first `parts`, between which the job `moves`. `_` in the name of a header is "-"."""
         route, _, query = path.partition("?")
         given = {"host": "localhost", **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -98,13 +98,17 @@ class Page:
                 self.hub.publish(self.job.step())
 
         await self.app(scope, receive, send)
-        return Said(begun[0]["status"], {n.decode(): v.decode("latin-1") for n, v in begun[0]["headers"]}, found)
+        return ReportedProgress(
+            begun[0]["status"], {n.decode(): v.decode("latin-1") for n, v in begun[0]["headers"]}, found
+        )
 
 
-def ask(page: StandingJob | None, path: str, token: str = "", history: History | None = None, **more: Any) -> Said:
+def ask(
+    page: StandingJob | None, path: str, token: str = "", history: History | None = None, **more: Any
+) -> ReportedProgress:
     """One question to a page of its own."""
 
-    async def run() -> Said:
+    async def run() -> ReportedProgress:
         return await Page(page, token, history).get(path, **more)
 
     return asyncio.run(run())

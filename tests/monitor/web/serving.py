@@ -45,9 +45,9 @@ class MadeUp(JobAtRest):
                 self.hub.publish(self._job.step())
 
     async def _answer(self, question: Question) -> bytes:
-        said: asyncio.Future[bytes | WrongQuestion] = asyncio.get_running_loop().create_future()
-        answer(self._job, question, said.set_result, self.hub.publish)
-        found = await said
+        reported: asyncio.Future[bytes | WrongQuestion] = asyncio.get_running_loop().create_future()
+        answer(self._job, question, reported.set_result, self.hub.publish)
+        found = await reported
         if isinstance(found, WrongQuestion):
             raise found
         return found

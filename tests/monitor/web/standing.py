@@ -32,7 +32,7 @@ class StandingJob:
     def __init__(self, layout: Layout, seed: int = 7) -> None:
         self.layout = layout
         self.options = Options(layout)
-        self.told: dict[int, tuple[float, Observed]] = {}
+        self.samples: dict[int, tuple[float, Observed]] = {}
         self._random = np.random.default_rng(seed)
         self._tables = np.zeros((layout.workers, len(ROWS), len(layout.processors)), dtype=np.int64)
         self.at = 1000.0
@@ -82,15 +82,15 @@ class StandingJob:
     def _tell(self) -> None:
         for worker in range(self.layout.workers):
             numbers = self._tables[worker].tobytes()
-            said = Observed(Place(worker), 1, numbers, self.epoch * 1000, 0, self.epoch, (0.01, 0.02))
-            self.told[worker] = self.at, said
+            reported = Observed(Place(worker), 1, numbers, self.epoch * 1000, 0, self.epoch, (0.01, 0.02))
+            self.samples[worker] = self.at, reported
 
     def observe(self) -> Observation:
         views = tuple(WorkerView("alive", worker, 0) for worker in range(self.layout.workers))
         completed: tuple[Any, ...] = tuple((self.epoch,) * len(self.layout.groups) for _ in range(self.layout.workers))
         verdict = Judge(self.events).verdict(self.live, self.at)
-        said = completed, views, dict(self.told), verdict, self.live, dict(self.read)
-        return Observation(self.at, "running", 1, self.low, *said, exposure=self.exposure)
+        reported = completed, views, dict(self.samples), verdict, self.live, dict(self.read)
+        return Observation(self.at, "running", 1, self.low, *reported, exposure=self.exposure)
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         done(restart(self.options))
@@ -102,5 +102,5 @@ class StandingJob:
         done(found.error or msgspec.msgpack.decode(found.layout, type=Layout))
 
     def compared(self, policies: Mapping[str, str], layout: Layout) -> dict[str, Any]:
-        told = {worker: said for worker, (_, said) in self.told.items()}
-        return compare(policies, layout, self.options, told, self.window.rates(), self.exposure)
+        samples = {worker: reported for worker, (_, reported) in self.samples.items()}
+        return compare(policies, layout, self.options, samples, self.window.rates(), self.exposure)

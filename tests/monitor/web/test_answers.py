@@ -11,7 +11,7 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.web.app import cookie_of
 from monitor.web.hub import Hub
 from monitor.web.view import FIELDS
-from tests.monitor.web.asked import Page, Said, ask
+from tests.monitor.web.asked import Page, ReportedProgress, ask
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.standing import StandingJob
 
@@ -28,16 +28,16 @@ COOKIE = cookie_of("secret")
 )
 def test_only_loopback_names_are_answered_without_a_token(host: str, may: bool) -> None:
     """So that no site can lead a browser here under a name of its own."""
-    said = ask(StandingJob(wide_layout(10)), "/api/charts", host=host)
-    assert said.status == (200 if may else 403)
+    reported = ask(StandingJob(wide_layout(10)), "/api/charts", host=host)
+    assert reported.status == (200 if may else 403)
     if not may:
         name = "[::2]" if host.startswith("[") else host.partition(":")[0]
-        assert said.value == {"error": f"this page is at loopback only, not at {name!r}"}
+        assert reported.value == {"error": f"this page is at loopback only, not at {name!r}"}
 
 
 def test_the_cookies_of_two_jobs_at_one_host_do_not_overwrite_each_other() -> None:
     one, other = (ask(StandingJob(wide_layout(10)), f"/?token={token}", token) for token in ("secret", "other"))
-    names = {said.headers["set-cookie"].partition("=")[0] for said in (one, other)}
+    names = {reported.headers["set-cookie"].partition("=")[0] for reported in (one, other)}
     assert len(names) == 2
     both = f"{COOKIE}=secret; {cookie_of('other')}=other"
     assert {
@@ -58,8 +58,8 @@ def test_the_cookies_of_two_jobs_at_one_host_do_not_overwrite_each_other() -> No
 @pytest.mark.parametrize("token", ["", "secret"])
 def test_another_site_may_not_ask_whoever_looks(origin: str, status: int, token: str) -> None:
     job = StandingJob(wide_layout(10))
-    said = ask(job, "/api/charts", token, host="localhost:80", origin=origin, authorization=f"Bearer {token}")
-    assert said.status == status
+    reported = ask(job, "/api/charts", token, host="localhost:80", origin=origin, authorization=f"Bearer {token}")
+    assert reported.status == status
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_with_a_token_whoever_has_it_may_look_from_anywhere(headers: dict[str, s
 )
 def test_the_token_of_an_address_becomes_a_cookie(asked: str, status: int, leads_to: str | None) -> None:
     """It is not left in the address, nor given to scripts or to other sites."""
-    said = ask(StandingJob(wide_layout(10)), asked, "secret")
-    assert (said.status, said.headers.get("location")) == (status, leads_to)
-    cookie = said.headers.get("set-cookie", "").lower()
+    reported = ask(StandingJob(wide_layout(10)), asked, "secret")
+    assert (reported.status, reported.headers.get("location")) == (status, leads_to)
+    cookie = reported.headers.get("set-cookie", "").lower()
     assert (f"{COOKIE}=secret" in cookie) == ("httponly" in cookie) == ("samesite=strict" in cookie) == (status == 303)
 
 
@@ -129,8 +129,8 @@ def test_who_asks_for_no_operator_and_no_event_in_particular_gets_what_there_is(
 
 @pytest.mark.parametrize("path", ["/api/job", "/api/graph", "/api/events"])
 def test_before_a_worker_has_joined_there_is_nothing_to_show(path: str) -> None:
-    said = ask(None, path)
-    assert (said.status, said.value) == (503, {"error": "no worker has joined yet"})
+    reported = ask(None, path)
+    assert (reported.status, reported.value) == (503, {"error": "no worker has joined yet"})
 
 
 def test_each_operator_stands_in_one_place_of_the_tree_of_groups() -> None:
@@ -172,7 +172,7 @@ def test_half_of_all_connections_may_look_on(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_stream_tells_what_has_changed_and_what_has_happened() -> None:
     """Everything at first; then rows that differ, workers when they do, and each event once."""
 
-    async def run() -> Said:
+    async def run() -> ReportedProgress:
         page = Page(StandingJob(example_layout("flights")))
         page.hub.happened([TimelineEvent("cut", 1.0, {}), TimelineEvent("failure", 2.0, {"worker": 1})])
         return await page.get("/api/events?since=1&bars=lag", parts=3, moves=True)

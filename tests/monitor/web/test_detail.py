@@ -104,13 +104,16 @@ def test_frontiers_are_told_of_what_is_looked_at_closely_and_the_end_is_minus_on
     job._tables[0, ROWS.index("epoch")] = END
     job._tables[1, ROWS.index("inner")] = INF
     job._tell()
-    at, said = job.told[1]
-    job.told[1] = at, replace(said, closely=(Closely(state - 1, ((9, 9),), ()), Closely(state, ((3, 1), (4, INF)), ())))
+    at, reported = job.samples[1]
+    job.samples[1] = (
+        at,
+        replace(reported, closely=(Closely(state - 1, ((9, 9),), ()), Closely(state, ((3, 1), (4, INF)), ()))),
+    )
     assert ask(job, f"/api/processor/{state}/0").value["progress"] == [-1]
     found = ask(job, f"/api/processor/{state}/1").value
     assert found["progress"] == [1000 + 100 * state, -1]
     assert found["frontier"] == [[3, 1], [4, -1]]
-    del job.told[1]
+    del job.samples[1]
     assert ask(job, f"/api/processor/{state}/1").value["progress"] is None
 
 
@@ -119,9 +122,9 @@ def test_frontiers_are_told_of_what_is_looked_at_closely_and_the_end_is_minus_on
     [("/api/processor/4/0", "operator 4 on worker 0"), ("/api/processor/0/2", "operator 0 on worker 2")],
 )
 def test_what_is_not_there_is_named_with_what_is(path: str, says: str) -> None:
-    said = ask(job_of(), path)
-    assert said.status == 404
-    assert said.value == {"error": f"there is no {says}: there are 4 operators, from 0 on, on 2 worker(s)"}
+    reported = ask(job_of(), path)
+    assert reported.status == 404
+    assert reported.value == {"error": f"there is no {says}: there are 4 operators, from 0 on, on 2 worker(s)"}
     assert ask(job_of(), path.replace("4", "3").replace("/2", "/1")).status == 200
 
 
@@ -153,10 +156,10 @@ def test_an_answer_to_a_supposed_failure_tells_where_all_goes_back_to_and_what_t
 
 def test_what_is_done_for_an_operator_is_told_with_it_and_with_its_processor() -> None:
     job = job_of()
-    at, said = job.told[1]
+    at, reported = job.samples[1]
     working = Working(READ, 3, "waits", 1, 4, 2.5), Working(COUNT, 7, "counts", 0, 0, 0.1)
-    job.told[1] = at, replace(said, working=working)
-    told = {"epoch": 3, "what": "waits", "done": 1, "total": 4, "seconds": 2.5}
-    assert [each["working"] for each in ask(job, f"/api/operator/{READ}").value["workers"]] == [[], [told]]
-    assert ask(job, f"/api/processor/{READ}/1").value["working"] == [told]
+    job.samples[1] = at, replace(reported, working=working)
+    samples = {"epoch": 3, "what": "waits", "done": 1, "total": 4, "seconds": 2.5}
+    assert [each["working"] for each in ask(job, f"/api/operator/{READ}").value["workers"]] == [[], [samples]]
+    assert ask(job, f"/api/processor/{READ}/1").value["working"] == [samples]
     assert ask(job, f"/api/processor/{OUT}/1").value["working"] == []

@@ -194,7 +194,7 @@ def ladder(layers: int, width: int = 2) -> list[tuple[int, int]]:
     ]
 
 
-def told(group: FoldGroup) -> list[tuple[str, str, str, list[int]] | int]:
+def samples(group: FoldGroup) -> list[tuple[str, str, str, list[int]] | int]:
     """The children of a group: operators, and key, label, kind and members of groups."""
     return [
         child if isinstance(child, int) else (child.key, child.label, child.kind, child.members())
@@ -205,7 +205,7 @@ def told(group: FoldGroup) -> list[tuple[str, str, str, list[int]] | int]:
 def test_forty_eight_are_left_as_they_are() -> None:
     assert MOST_CHILDREN == 48
     for edges in ([], line(0, 47), ladder(24)):
-        assert told(group_tree(plan_of(48, edges))) == list(range(48))
+        assert samples(group_tree(plan_of(48, edges))) == list(range(48))
     assert len(group_tree(plan_of(49, line(0, 48))).children) == 2, "a chain of 48, and one more"
     assert len(group_tree(plan_of(49, [])).children) == 25
 
@@ -213,7 +213,7 @@ def test_forty_eight_are_left_as_they_are() -> None:
 def test_of_one_operator_no_region_is_made_nor_of_all_of_them() -> None:
     regions = dict.fromkeys(range(10, 40), "many") | {40: "two", 41: "two", 42: "one"}
     root = group_tree(plan_of(60, [], regions))
-    assert told(root) == [
+    assert samples(root) == [
         *range(10),
         (":many", "many", "region", list(range(10, 40))),
         (":two", "two", "region", [40, 41]),
@@ -228,9 +228,9 @@ def test_a_scope_is_divided_by_its_regions_like_all_the_rest() -> None:
     regions = {p: "begin" if p < 52 else "end" for p in range(2, 102)}
     plan = plan_of(104, line(0, 103), regions, scopes)
     root = group_tree(plan)
-    assert told(root) == [0, 1, ("loop", "loop", "scope", list(range(2, 102))), 102, 103]
+    assert samples(root) == [0, 1, ("loop", "loop", "scope", list(range(2, 102))), 102, 103]
     (loop,) = (group for group in root.groups() if group.key == "loop")
-    assert [child[:3] for child in told(loop) if not isinstance(child, int)] == [
+    assert [child[:3] for child in samples(loop) if not isinstance(child, int)] == [
         ("loop:begin", "begin", "region"),
         ("loop:end", "end", "region"),
     ]
@@ -239,7 +239,7 @@ def test_a_scope_is_divided_by_its_regions_like_all_the_rest() -> None:
 def test_scopes_are_within_those_around_them() -> None:
     scopes = {1: ("a",), 2: ("a", "b"), 3: ("a", "b", "c"), 4: ("a", "c")}
     root = group_tree(plan_of(5, line(0, 4), scopes=scopes))
-    inside = {group.key: told(group) for group in (root, *root.groups())}
+    inside = {group.key: samples(group) for group in (root, *root.groups())}
     assert inside == {
         "": [0, ("a", "a", "scope", [1, 2, 3, 4])],
         "a": [1, ("a/b", "b", "scope", [2, 3]), ("a/c", "c", "scope", [4])],
@@ -254,7 +254,7 @@ def test_a_chain_is_what_has_no_fork_beside_scopes_and_across_what_leads_back() 
     scopes = {5: ("inner",), 6: ("inner",)}
     edges = [*line(0, 3), (0, 4), *line(7, 40), *((40, p) for p in range(41, 90))]
     root = group_tree(plan_of(90, edges, scopes=scopes, back=[(30, 20), (3, 0)]))
-    chains = [each for each in told(root) if not isinstance(each, int) and each[2] == "chain"]
+    chains = [each for each in samples(root) if not isinstance(each, int) and each[2] == "chain"]
     found = [group for group in root.groups() if group.kind == "chain"]
     assert [(each.key, each.label, each.children) for each in found] == [
         (":p1..", "p1 … p3", [1, 2, 3]),
@@ -274,7 +274,7 @@ def test_bands_are_of_as_many_layers_each_and_no_more_than_they_must(layers: int
     for band in bands:
         part = f":p{band[0]}+", f"p{band[0]} and {len(band) - 1} more", "part", list(band)
         expected += [part] if len(band) > 2 else list(band)
-    assert told(root) == expected
+    assert samples(root) == expected
 
 
 @pytest.mark.parametrize("count", [49, 96, 97, 100, 2304])
@@ -282,7 +282,7 @@ def test_many_small_things_side_by_side_are_taken_together_in_order(count: int) 
     root = group_tree(plan_of(count, []))
     size = -(-count // MOST_CHILDREN)
     bundles = [list(range(at, min(at + size, count))) for at in range(0, count, size)]
-    assert told(root) == [
+    assert samples(root) == [
         (f":p{each[0]}+", f"p{each[0]} and {len(each) - 1} more", "part", each) if len(each) > 1 else each[0]
         for each in bundles
     ]
@@ -292,7 +292,7 @@ def test_a_part_is_named_after_the_first_operator_in_it() -> None:
     """Of the first thing in it, be that a group."""
     scopes = {p: (f"s{p // 2}",) for p in range(200)}
     root = group_tree(plan_of(200, [(p, p + 1) for p in range(0, 200, 2)], scopes=scopes))
-    assert told(root)[:2] == [
+    assert samples(root)[:2] == [
         (":p0+", "p0 and 2 more", "part", list(range(6))),
         (":p6+", "p6 and 2 more", "part", list(range(6, 12))),
     ]

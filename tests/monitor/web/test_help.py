@@ -78,9 +78,9 @@ def test_a_word_is_opened_and_closed_by_keys(tab: Tab, url: str) -> None:
     tab.key("Enter", "\r")
     tab.wait("document.querySelector('#meaning').matches(':popover-open')")
     phi = next(word for word in WORDS if "φ" in word["names"])
-    said = tab.run(text_of("#meaning"))
-    assert phi["plain"] in said
-    assert phi["meaning"] in said
+    reported = tab.run(text_of("#meaning"))
+    assert phi["plain"] in reported
+    assert phi["meaning"] in reported
     tab.key("Escape")
     tab.wait("!document.querySelector('#meaning').matches(':popover-open')")
     assert "sel=by-carrier" in tab.run("location.hash"), "Escape has closed the word only"

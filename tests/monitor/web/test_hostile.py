@@ -43,7 +43,7 @@ def host(url: str) -> tuple[str, int]:
     return str(parts.hostname), int(parts.port or 0)
 
 
-def said(url: str, request: bytes, seconds: float = 20.0) -> bytes:
+def reported(url: str, request: bytes, seconds: float = 20.0) -> bytes:
     """The answer to these bytes, up to the end of the connection or of the first event."""
     with socket.create_connection(host(url), timeout=seconds) as sock:
         found = b""
@@ -175,7 +175,7 @@ def test_whatever_is_asked_is_answered_in_words(
     lines += [f"{name}: {value}" for name, value in given_headers]
     if method == "POST" and not any(name in ("content-length", "transfer-encoding") for name, _ in given_headers):
         lines.append(f"content-length: {len(body)}")
-    answer = said(page, "\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+    answer = reported(page, "\r\n".join([*lines, "", ""]).encode("latin-1") + body)
     if not answer:
         assert any(name in ("content-length", "transfer-encoding", "expect") for name, _ in given_headers)
         return  # it waited for what did not come

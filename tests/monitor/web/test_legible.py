@@ -271,15 +271,15 @@ def test_numbers_have_units_and_times_dates_and_zones(tab: Tab, made: tuple[int,
         tab.call("Emulation.setTimezoneOverride", timezoneId=zone)
         shown(tab, url, 1440)
         words = {"clock": [0], "seconds": [0.0123, 61.5], "bytes": [2048], "count": [1234567], "dated": [1795847361000]}
-        said = tab.run(
+        reported = tab.run(
             "(async () => { const all = await import('/page/words.js');"
             f"return Object.entries({words}).flatMap(([name, list]) => list.map((value) => all[name](value))) }})()"
         )
         offset = "GMT+5:30" if zone == "Asia/Kolkata" else "GMT-5"
-        assert said[0].startswith("1 Jan, 05:30:00" if zone == "Asia/Kolkata" else "31 Dec, 19:00:00")
-        assert said[1:5] == ["12.3 ms", "61.5 s", "2 KiB", "1,235k"]
-        assert said[5].startswith("28 Nov 2026")
-        assert said[5].endswith(offset)
+        assert reported[0].startswith("1 Jan, 05:30:00" if zone == "Asia/Kolkata" else "31 Dec, 19:00:00")
+        assert reported[1:5] == ["12.3 ms", "61.5 s", "2 KiB", "1,235k"]
+        assert reported[5].startswith("28 Nov 2026")
+        assert reported[5].endswith(offset)
         panel = tab.run("document.querySelector('#panel').textContent")
         assert f"What happened ({offset})" in panel
         title = tab.run("document.querySelector('#panel ul.events [title]').title")

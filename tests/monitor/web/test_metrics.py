@@ -52,11 +52,13 @@ def test_all_that_is_known_of_a_job_is_told() -> None:
         assert found["falkirk_low_watermark_epoch", info.name] == min(bounds[p][0] for bounds in seen.low)
     completed = {key[1:]: value for key, value in found.items() if key[0] == "falkirk_completed_epoch"}
     assert completed == {(str(group), "0"): 9 for group in range(groups)}
-    tables = [np.frombuffer(said.numbers, dtype=np.int64).reshape(len(ROWS), -1) for _, said in seen.told.values()]
+    tables = [
+        np.frombuffer(reported.numbers, dtype=np.int64).reshape(len(ROWS), -1) for _, reported in seen.samples.values()
+    ]
     for name, row in (("state", "bytes"), ("log", "logged_bytes"), ("kept", "kept_bytes")):
         assert found[f"falkirk_{name}_bytes",] == sum(int(table[ROWS.index(row)].sum()) for table in tables)
-    assert found["falkirk_records_read_total",] == sum(said.read for _, said in seen.told.values())
-    assert found["falkirk_records_written_total",] == sum(said.written for _, said in seen.told.values())
+    assert found["falkirk_records_read_total",] == sum(reported.read for _, reported in seen.samples.values())
+    assert found["falkirk_records_written_total",] == sum(reported.written for _, reported in seen.samples.values())
     assert 0 <= found["falkirk_kept_share",] <= 1
     assert found["falkirk_epoch_latency_p50_seconds",] in (0.01, 0.02)
     assert found["falkirk_epoch_latency_p99_seconds",] == 0.02

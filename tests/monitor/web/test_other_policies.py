@@ -36,8 +36,8 @@ def standing(measured: bool = True) -> StandingJob:
     job = StandingJob(lay_out(compile_plan(graph, 1)))
     job.graph = graph
     for at in (10.0, 20.0) if measured else ():
-        job.told[0] = at, observed(job.layout, at)
-        job.window.take(job.told)
+        job.samples[0] = at, observed(job.layout, at)
+        job.window.take(job.samples)
     job.options.complete(0, tuple((195,) for _ in job.layout.groups))
     return job
 

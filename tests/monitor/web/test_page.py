@@ -173,10 +173,10 @@ def test_what_is_done_for_an_operator_is_shown_with_it(tab: Tab) -> None:
     job = StandingJob(layout)
     lines = next(p for p, info in enumerate(layout.processors) if info.name == "lines")
     job.tell(epoch=4)
-    at, said = job.told[1]
+    at, reported = job.samples[1]
     query = "waits for new input; the last batch had 250 input rows"
     working = Working(lines, 12, query, 0, 0, 3.2), Working(lines, 13, "Spark: task", 3, 8, 1.0)
-    job.told[1] = at, replace(said, working=working)
+    job.samples[1] = at, replace(reported, working=working)
     with serving(job, moves=False) as url:
         go(tab, url, "#sel=lines")
         tab.wait("document.querySelectorAll('#panel table.working tr').length === 2")

@@ -97,9 +97,9 @@ def test_a_moment_is_the_last_of_the_frames_up_to_it(seed: int, cuts: list[int],
     for name in ("sent", "pending", "held", "queued", "rows", "logged"):
         assert set(rows[name]) == {None}, "a frame does not have it, so it is unknown"
     assert [row[0] for row in past.workers()] == ["alive" if running else "gone"] * WORKERS
-    said = past.as_json(FOLDING, "busy")
-    assert json.loads(json.dumps(said))["age"] == past.moment.age / 1000
-    assert any("not running" in words for words in said["unknown"]) == (past.moment.age >= NEAR)
+    reported = past.as_json(FOLDING, "busy")
+    assert json.loads(json.dumps(reported))["age"] == past.moment.age / 1000
+    assert any("not running" in words for words in reported["unknown"]) == (past.moment.age >= NEAR)
 
 
 def recorded(job: StandingJob, seconds: int) -> tuple[View, list[Any], Frame]:
@@ -204,10 +204,10 @@ def test_what_held_an_epoch_is_found_from_frames() -> None:
 
 
 def test_a_standstill_holds_from_its_beginning_until_it_moves() -> None:
-    said: list[Any] = [(1.0, "began", {}), (13.0, "stuck", {"seconds": 3.0, "processor": 5}), (14.0, "note", {})]
-    said += [(20.0, "moves", {"seconds": 10.0}), (31.0, "stuck", {"seconds": 1.0, "processor": -1})]
-    said += [(33.0, "stuck", {"seconds": 2.0, "processor": 2})]
-    assert halts([KeptEvent(kind, at, data) for at, kind, data in said]) == [(10.0, 20.0, 5), (31.0, inf, 2)]
+    reported: list[Any] = [(1.0, "began", {}), (13.0, "stuck", {"seconds": 3.0, "processor": 5}), (14.0, "note", {})]
+    reported += [(20.0, "moves", {"seconds": 10.0}), (31.0, "stuck", {"seconds": 1.0, "processor": -1})]
+    reported += [(33.0, "stuck", {"seconds": 2.0, "processor": 2})]
+    assert halts([KeptEvent(kind, at, data) for at, kind, data in reported]) == [(10.0, 20.0, 5), (31.0, inf, 2)]
     events = (KeptEvent("stuck", START / 1000 + 13, {"seconds": 3.0, "processor": 5}),)
     archive = archive_of(
         [frame_at(second, [0] * len(LAYOUT.processors), 8) for second in range(8, 16)], [], events=events

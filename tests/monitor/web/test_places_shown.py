@@ -26,7 +26,7 @@ PLAN = layout(*LOOP)
 assert PLAN.workers == 2
 
 
-def said(place: Place, read: int) -> Observed:
+def reported(place: Place, read: int) -> Observed:
     table = np.zeros((len(ROWS), len(PLAN.processors)), np.int64)
     return Observed(place, 0, table.tobytes(), read, read, 5, incarnation=1)
 
@@ -42,7 +42,7 @@ def watched(**more: Any) -> tuple[WatchedJob, list[tuple[Place, ToWorker]]]:
 def test_a_page_has_a_row_for_each_place_and_counts_a_copy_nowhere() -> None:
     job, sent = watched()
     for place in places(2, copies=2):
-        job.hear(said(place, 5 if place.at_work else 1000))
+        job.hear(reported(place, 5 if place.at_work else 1000))
     job.hear_busy(Busy(Place(0, 1), 61.5, 2, "map", "line 7", 100, 3, True))
     view = View(PLAN)
     view.update(DifferenceReader().next(DifferenceWriter().next(job.observe())))

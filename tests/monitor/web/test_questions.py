@@ -157,7 +157,7 @@ def test_a_question_that_fails_is_answered_too(error: Exception, status: int, te
 
 def test_an_error_in_a_view_of_the_job_reaches_whoever_asked_and_nobody_else() -> None:
     standing = job()
-    standing.told = {0: (1.0, Observed(Place(0), 1, b"torn", 0, 0, None, ()))}
+    standing.samples = {0: (1.0, Observed(Place(0), 1, b"torn", 0, 0, None, ()))}
     standing.options = Options(standing.layout)
     asked = Asked(standing, OfOperator(0))
     assert asked.status == 500

@@ -132,7 +132,7 @@ def test_the_card_of_a_killed_worker_is_there_at_once_and_in_the_store(tab: Tab,
     assert saved.decision is not None
     assert account["generation"] == caught_up.data["generation"] == saved.decision.generation
     back = sum(bound is not None for bounds in saved.decision.bounds for bound in bounds)
-    told = [
+    samples = [
         (worker, operator)
         for row in account["places"]
         if row["to"] is not None
@@ -140,5 +140,5 @@ def test_the_card_of_a_killed_worker_is_there_at_once_and_in_the_store(tab: Tab,
         for first, last in row["operators"]
         for operator in range(first, last + 1)
     ]
-    assert len(told) == back
+    assert len(samples) == back
     assert rolled == f"{back} of {sum(map(len, saved.decision.bounds))}"

@@ -145,11 +145,11 @@ def test_what_is_folded_has_the_least_of_it_and_many_workers_share_lanes() -> No
     assert len(made["lanes"]) == MOST_LANES
     view = View(layout)
     view.update(job.observe())
-    said = view.said()
+    reported = view.reported()
     folding = fold(layout, group_tree(layout))
     for node, _, _, _, _, lanes in made["rows"]:
         for (first, last), index in zip(made["lanes"], lanes):
-            progress = min(said[p][w][0] for p in folding.nodes[node] for w in range(first, last + 1))
+            progress = min(reported[p][w][0] for p in folding.nodes[node] for w in range(first, last + 1))
             assert made["cases"][index]["progress"][0] == max(progress, 7)
 
 
@@ -211,7 +211,7 @@ def test_pages_share_what_the_monitor_is_asked() -> None:
     async def run() -> None:
         page = Counting(job)
         found = [await page.get("/api/spacetime") for _ in range(4)]
-        assert {said.status for said in found} == {200}
+        assert {reported.status for reported in found} == {200}
         assert found[0].value["rows"] == found[3].value["rows"] != []
 
     asyncio.run(run())

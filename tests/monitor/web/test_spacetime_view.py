@@ -80,9 +80,9 @@ def test_a_cell_asks_why_its_epoch_is_not_safe(tab: Tab) -> None:
             tab.key("ArrowDown")
         for _ in range(3):
             tab.key("ArrowRight")
-        said = tab.run(text_of("#spacetime .said"))
+        reported = tab.run(text_of("#spacetime .said"))
         first = row_places(layout, fold(layout, group_tree(layout)))[1].label
-        assert said.startswith(f"{first} on worker 0, epoch 3: complete; kept") or said.startswith(
+        assert reported.startswith(f"{first} on worker 0, epoch 3: complete; kept") or reported.startswith(
             f"{first} on worker 0, epoch 3: complete, "
         )
         tab.key("Enter")

@@ -49,7 +49,7 @@ class State:
 
 
 def _hung(job: StandingJob) -> None:
-    job.told.clear()
+    job.samples.clear()
     job.read = {0: (5700, 54), 1: (0, None)}
     where = "map 'parse' (app.py:36) to return"
     job.happens("stuck", processor=1, worker=0, name="parse", what=where, seconds=61.0)
@@ -176,15 +176,15 @@ def test_what_if_says_of_each_processor_what_the_solver_says(tab: Tab) -> None:
         rows = tab.run(
             "[...document.querySelectorAll('#panel tr.link')].map((r) => [...r.children].map((c) => c.textContent))"
         )
-    said: dict[tuple[str, int], str] = {}
+    reported: dict[tuple[str, int], str] = {}
     name = ""
     for first, workers, where in rows:
         name = first or name
         of = range(3) if workers == "every worker" else map(int, workers.removeprefix("worker ").split(", "))
-        said |= {(name, worker): where for worker in of}
+        reported |= {(name, worker): where for worker in of}
     names = [info.name for info in layout.processors]
     back = [each for each in answer if not each["keeps"]]
-    assert said == {(names[each["operator"]], each["worker"]): f"before {each['to'][0]:,}" for each in back}
+    assert reported == {(names[each["operator"]], each["worker"]): f"before {each['to'][0]:,}" for each in back}
 
 
 def hanging(gate: str, fail: bool) -> Dataflow:

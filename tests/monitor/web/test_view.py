@@ -43,23 +43,25 @@ def test_a_row_is_the_least_frontier_and_the_sum_of_what_it_stands_for(closed: l
         view.update(seen)
         seen = job.step()
     view.update(seen)
-    tables = [np.frombuffer(said.numbers, dtype=np.int64).reshape(len(ROWS), -1) for _, said in seen.told.values()]
+    tables = [
+        np.frombuffer(reported.numbers, dtype=np.int64).reshape(len(ROWS), -1) for _, reported in seen.samples.values()
+    ]
     for row, members in zip(view.rows(folding), folding.nodes):
-        told = dict(zip(FIELDS, row))
-        assert told["progress"] == min(table[ROWS.index("epoch"), p] for table in tables for p in members)
-        assert told["low"] == min(bounds[p][0] for bounds in seen.low for p in members)
-        assert told["pending"] == sum(table[ROWS.index("pending"), p] for table in tables for p in members)
-        assert len(str(told["bars"])) == 3
+        samples = dict(zip(FIELDS, row))
+        assert samples["progress"] == min(table[ROWS.index("epoch"), p] for table in tables for p in members)
+        assert samples["low"] == min(bounds[p][0] for bounds in seen.low for p in members)
+        assert samples["pending"] == sum(table[ROWS.index("pending"), p] for table in tables for p in members)
+        assert len(str(samples["bars"])) == 3
 
 
 def test_rates_are_records_by_seconds_and_survive_a_counter_that_begins_anew() -> None:
     layout = example_layout("wordcount")
     job, view = StandingJob(layout), View(layout)
     view.update(job.step(1.0))
-    before = {worker: said.read for worker, (_, said) in job.told.items()}
+    before = {worker: reported.read for worker, (_, reported) in job.samples.items()}
     for _ in range(30):
         view.update(job.step(1.0))
-    read = {worker: said.read for worker, (_, said) in job.told.items()}
+    read = {worker: reported.read for worker, (_, reported) in job.samples.items()}
     rate = sum(read[worker] - before[worker] for worker in read) / 30
     assert view.totals()["rate"] == pytest.approx(rate, rel=0.1)
     job._tables[:] = 0  # another process has taken over
@@ -75,13 +77,13 @@ def test_what_is_kept_covers_as_much_as_its_least_sender_keeps() -> None:
         view.update(job.step())
     assert view.totals()["covered"] == 1.0
     seen = job.step()
-    at, said = seen.told[1]
-    table = np.frombuffer(said.numbers, dtype=np.int64).reshape(len(ROWS), -1).copy()
+    at, reported = seen.samples[1]
+    table = np.frombuffer(reported.numbers, dtype=np.int64).reshape(len(ROWS), -1).copy()
     behind = int(np.argmax([int(table[ROWS.index("epoch"), p]) - bounds[0] for p, bounds in enumerate(seen.low[1])]))
     low, epoch = seen.low[1][behind][0], int(table[ROWS.index("epoch"), behind])
     assert epoch - low > 1
     table[ROWS.index("kept_from"), behind] = epoch - 1
-    view.update(replace(seen, told={**seen.told, 1: (at + 1, replaced(said, numbers=table.tobytes()))}))
+    view.update(replace(seen, samples={**seen.samples, 1: (at + 1, replaced(reported, numbers=table.tobytes()))}))
     assert view.totals()["covered"] == pytest.approx(1 / (epoch - low), abs=0.01)
 
 
@@ -124,7 +126,9 @@ def test_what_is_done_for_good_says_so() -> None:
 # Numbers, one by one
 
 
-def said(count: int, worker: int = 0, newest: int | None = 0, latencies: Sequence[float] = (), **rows: Any) -> Observed:
+def reported(
+    count: int, worker: int = 0, newest: int | None = 0, latencies: Sequence[float] = (), **rows: Any
+) -> Observed:
     """A report: rows of numbers by name, of all processors or of each."""
     table = np.zeros((len(ROWS), count), dtype=np.int64)
     for name, values in rows.items():
@@ -138,7 +142,7 @@ def said(count: int, worker: int = 0, newest: int | None = 0, latencies: Sequenc
 def seen(
     plan: Layout,
     at: float,
-    *told: Observed,
+    *samples: Observed,
     low: Sequence[Bound] | None = None,
     completed: tuple[tuple[int, ...] | None, ...] | None = None,
 ) -> Observation:
@@ -146,7 +150,7 @@ def seen(
     bounds = tuple(low or (tuple(info.nothing for info in plan.processors)))
     views = tuple(WorkerView("alive", 10 + worker, 20 + worker) for worker in range(plan.workers))
     known = completed or (None,) * plan.workers
-    heard = {each.place.worker: (at, each) for each in told}
+    heard = {each.place.worker: (at, each) for each in samples}
     return Observation(at, "running", 1, (bounds,) * plan.workers, known, views, heard)
 
 
@@ -164,8 +168,8 @@ def test_frontiers_are_the_least_of_all_workers_with_what_follows_the_epoch_in_l
     view = View(PLAN)
     low = [(3,) if depth == 1 else (2, 5, MORE, 4) for depth in DEPTHS]
     low = [bound[: DEPTHS[p]] for p, bound in enumerate(low)]
-    mine = said(COUNT, 0, epoch=[7] * COUNT, inner=[3 + p for p in range(COUNT)])
-    other = said(COUNT, 1, epoch=[7, 6, 8, 7, 7, 7, 9], inner=[0] * COUNT)
+    mine = reported(COUNT, 0, epoch=[7] * COUNT, inner=[3 + p for p in range(COUNT)])
+    other = reported(COUNT, 1, epoch=[7, 6, 8, 7, 7, 7, 9], inner=[0] * COUNT)
     view.update(seen(PLAN, 1.0, mine, other, low=low))
     rows = rows_of(view)
     progress = [(row["progress"], row["progress_inner"]) for row in rows]
@@ -193,7 +197,7 @@ def test_rates_follow_what_was_counted_between_two_reports_half_of_the_way_each_
 
     def at(step: int) -> Observation:
         reports = (
-            said(COUNT, worker, taken=400 * step, sent=40 * step, busy=1_000_000 * step, read=100 * step)
+            reported(COUNT, worker, taken=400 * step, sent=40 * step, busy=1_000_000 * step, read=100 * step)
             for worker in range(2)
         )
         return seen(PLAN, 10.0 + 2 * step, *reports)
@@ -207,9 +211,9 @@ def test_rates_follow_what_was_counted_between_two_reports_half_of_the_way_each_
     view.update(again)
     view.update(again)
     assert {(row["taken"], row["sent"]) for row in rows_of(view)} == {(300.0, 30.0)}, "the same report says nothing new"
-    view.update(seen(PLAN, 16.0, said(COUNT), said(COUNT, 1)))
+    view.update(seen(PLAN, 16.0, reported(COUNT), reported(COUNT, 1)))
     assert {row["taken"] for row in rows_of(view)} == {150.0}, "another process counts from the beginning"
-    busy = seen(PLAN, 18.0, said(COUNT, busy=9_000_000), said(COUNT, 1))
+    busy = seen(PLAN, 18.0, reported(COUNT, busy=9_000_000), reported(COUNT, 1))
     view.update(busy)
     assert max(row["busy"] for row in rows_of(view)) <= 1.0, "nobody works longer than it is"
     assert view.version == 6
@@ -237,34 +241,36 @@ def test_all_iterations_of_an_epoch_are_no_number() -> None:
 def test_two_reports_of_one_moment_have_no_rate_between_them() -> None:
     """Nor has one that was told before the last: clocks are set back."""
     view = View(PLAN)
-    view.update(seen(PLAN, 5.0, said(COUNT)))
-    view.update(seen(PLAN, 5.0, said(COUNT, taken=100, busy=50_000, read=100, epoch=4)))
-    view.update(seen(PLAN, 4.0, said(COUNT, taken=200, busy=90_000, read=200, epoch=5), said(COUNT, 1, epoch=9)))
+    view.update(seen(PLAN, 5.0, reported(COUNT)))
+    view.update(seen(PLAN, 5.0, reported(COUNT, taken=100, busy=50_000, read=100, epoch=4)))
+    view.update(
+        seen(PLAN, 4.0, reported(COUNT, taken=200, busy=90_000, read=200, epoch=5), reported(COUNT, 1, epoch=9))
+    )
     assert {(row["taken"], row["busy"], row["progress"]) for row in rows_of(view)} == {(0.0, 0.0, 5)}
     assert view.totals()["rate"] == 0.0
-    view.update(seen(PLAN, 6.0, said(COUNT, taken=220, busy=90_000, read=240, epoch=5)))
+    view.update(seen(PLAN, 6.0, reported(COUNT, taken=220, busy=90_000, read=240, epoch=5)))
     assert {(row["taken"], row["busy"]) for row in rows_of(view)} == {(5.0, 0.0)}
     assert view.totals()["rate"] == 10.0
 
 
 def test_the_rate_of_reading_is_never_below_nothing() -> None:
     view = View(PLAN)
-    view.update(seen(PLAN, 1.0, said(COUNT, read=1000)))
-    view.update(seen(PLAN, 2.0, said(COUNT, read=10)))
+    view.update(seen(PLAN, 1.0, reported(COUNT, read=1000)))
+    view.update(seen(PLAN, 2.0, reported(COUNT, read=10)))
     assert (view.totals()["rate"], view.workers()[0][4]) == (0.0, 0.0), "another process counts from the beginning"
 
 
 def test_shares_of_time_have_two_digits() -> None:
     view = View(PLAN)
-    view.update(seen(PLAN, 1.0, said(COUNT)))
-    view.update(seen(PLAN, 2.0, said(COUNT, busy=[24_690] * COUNT)))
+    view.update(seen(PLAN, 1.0, reported(COUNT)))
+    view.update(seen(PLAN, 2.0, reported(COUNT, busy=[24_690] * COUNT)))
     assert {row["busy"] for row in rows_of(view)} == {0.01}
     assert view.workers()[0][5] == 0.09
 
 
 def test_reports_of_another_generation_are_not_heard() -> None:
     view = View(PLAN)
-    view.update(replace(seen(PLAN, 1.0, said(COUNT, epoch=5)), generation=2))
+    view.update(replace(seen(PLAN, 1.0, reported(COUNT, epoch=5)), generation=2))
     assert {row["progress"] for row in rows_of(view)} == {UNKNOWN}
 
 
@@ -272,7 +278,7 @@ def test_what_is_held_is_summed_over_workers_and_over_what_is_folded() -> None:
     view = View(PLAN)
     names = ("pending", "held", "queued", "rows", "bytes", "logged_bytes")
     numbers = {name: [10**at + p for p in range(COUNT)] for at, name in enumerate(names)}
-    view.update(seen(PLAN, 1.0, said(COUNT, 0, **numbers), said(COUNT, 1, **numbers)))
+    view.update(seen(PLAN, 1.0, reported(COUNT, 0, **numbers), reported(COUNT, 1, **numbers)))
     fields = ("pending", "held", "queued", "rows", "bytes", "logged")
     rows = rows_of(view)
     for at, name in enumerate(fields):
@@ -283,8 +289,8 @@ def test_totals_say_how_the_job_is_doing() -> None:
     view = View(PLAN)
     kept = {"kept_from": -1, "bytes": 3, "logged_bytes": 5, "kept_bytes": 7}
     times = [0.001 * at for at in range(1, 200)]
-    one = said(COUNT, 0, 9, times[:100], epoch=8, read=11, written=3, **kept)
-    other = said(COUNT, 1, 7, times[100:], epoch=6, read=22, written=4, **kept)
+    one = reported(COUNT, 0, 9, times[:100], epoch=8, read=11, written=3, **kept)
+    other = reported(COUNT, 1, 7, times[100:], epoch=6, read=22, written=4, **kept)
     view.update(seen(PLAN, 5.0, one, other))
     assert view.totals() == {
         "newest": 9,
@@ -316,9 +322,9 @@ def test_latencies_are_told_by_their_ranks_however_they_come(count: int) -> None
     times = [0.100049 + at for at in range(count)]
     mixed = [times[at * 7 % count] if count % 7 else times[-1 - at] for at in range(count)]
     assert sorted(mixed) == times
-    view.update(seen(PLAN, 5.0, said(COUNT, 0, latencies=mixed)))
-    told = view.totals()["p50"], view.totals()["p99"]
-    assert told == (round(times[count // 2], 4), round(times[count * 99 // 100], 4))
+    view.update(seen(PLAN, 5.0, reported(COUNT, 0, latencies=mixed)))
+    samples = view.totals()["p50"], view.totals()["p99"]
+    assert samples == (round(times[count // 2], 4), round(times[count * 99 // 100], 4))
 
 
 @pytest.mark.parametrize(
@@ -345,13 +351,13 @@ def test_what_is_kept_is_a_share_of_the_epochs_since_the_last_cut(
     bounds = [(low,) if depth == 1 else (low, 0) for depth in DEPTHS]
     kept = [-1] * COUNT
     kept[1] = kept_from
-    view.update(seen(PLAN, 1.0, said(COUNT, 0, epoch=epoch, kept_from=kept), low=bounds))
+    view.update(seen(PLAN, 1.0, reported(COUNT, 0, epoch=epoch, kept_from=kept), low=bounds))
     assert view.totals()["covered"] == covered
 
 
 def test_what_begins_with_epoch_0_may_be_kept_from_there_and_lost_from_there() -> None:
     view = View(PLAN)
-    view.update(seen(PLAN, 1.0, said(COUNT, 0, epoch=4, kept_from=0), said(COUNT, 1, epoch=4, kept_from=4)))
+    view.update(seen(PLAN, 1.0, reported(COUNT, 0, epoch=4, kept_from=0), reported(COUNT, 1, epoch=4, kept_from=4)))
     assert view.totals()["covered"] == 0.0
 
 
@@ -362,22 +368,22 @@ def replace_newest(report: Observed) -> Observed:
 def test_how_far_the_job_is_is_how_far_its_outputs_are() -> None:
     view = View(PLAN)
     ends = [5 if info.role == "sink" else 3 for info in PLAN.processors]
-    view.update(seen(PLAN, 1.0, said(COUNT, 0, epoch=ends), said(COUNT, 1, epoch=ends)))
+    view.update(seen(PLAN, 1.0, reported(COUNT, 0, epoch=ends), reported(COUNT, 1, epoch=ends)))
     assert view.totals()["open"] == 5
     inner = layout("read source, map any", "read>map")
     other = View(inner)
-    other.update(seen(inner, 1.0, said(2, 0, epoch=[5, 3]), said(2, 1, epoch=[5, 4])))
+    other.update(seen(inner, 1.0, reported(2, 0, epoch=[5, 3]), reported(2, 1, epoch=[5, 4])))
     assert other.totals()["open"] == 3, "where there is none, how far all are"
-    other.update(seen(inner, 2.0, said(2, 0, epoch=END), said(2, 1, epoch=END), low=[everything(1)] * 2))
+    other.update(seen(inner, 2.0, reported(2, 0, epoch=END), reported(2, 1, epoch=END), low=[everything(1)] * 2))
     assert (other.totals()["open"], other.totals()["low"]) == (-1, -1)
 
 
 def test_of_each_worker_it_is_told_who_it_is_and_how_fast_and_how_busy() -> None:
     view = View(PLAN)
-    view.update(seen(PLAN, 1.0, said(COUNT, 0, 4)))
-    view.update(seen(PLAN, 2.0, said(COUNT, 0, 5, read=100, busy=[100_000] * COUNT)))
+    view.update(seen(PLAN, 1.0, reported(COUNT, 0, 4)))
+    view.update(seen(PLAN, 2.0, reported(COUNT, 0, 5, read=100, busy=[100_000] * COUNT)))
     assert view.workers() == [["alive", 10, 20, 5, 50.0, 0.35, 0], ["alive", 11, 21, None, None, None, None]]
-    view.update(seen(PLAN, 3.0, said(COUNT, 0, 5, read=100, busy=[900_000] * COUNT)))
+    view.update(seen(PLAN, 3.0, reported(COUNT, 0, 5, read=100, busy=[900_000] * COUNT)))
     assert view.workers()[0][5] == 1.0
 
 
@@ -385,14 +391,14 @@ def test_nothing_that_is_unknown_looks_ended() -> None:
     view = View(PLAN)
     view.update(seen(PLAN, 1.0, completed=(None, None)))
     assert (view.newest(), view.totals()["read"], view.totals()["age"]) == (None, None, None)
-    view.update(seen(PLAN, 2.0, said(COUNT, 0, None)))
+    view.update(seen(PLAN, 2.0, reported(COUNT, 0, None)))
     assert view.newest() is None, "of the other worker nobody knows"
-    hung = replace(seen(PLAN, 3.0, said(COUNT, 0, None)), read={1: (5700, 54)})
+    hung = replace(seen(PLAN, 3.0, reported(COUNT, 0, None)), read={1: (5700, 54)})
     view.update(hung)
     assert (view.newest(), view.totals()["read"]) == (54, 5700)
     assert view.workers()[1][3] == 54
-    view.update(replace(seen(PLAN, 3.0 + STALE_SECONDS, said(COUNT, 0, None)), read={1: (5700, 54)}))
-    gone = replace(seen(PLAN, 4.0, said(COUNT, 0, None), said(COUNT, 1, None)), live=False)
+    view.update(replace(seen(PLAN, 3.0 + STALE_SECONDS, reported(COUNT, 0, None)), read={1: (5700, 54)}))
+    gone = replace(seen(PLAN, 4.0, reported(COUNT, 0, None), reported(COUNT, 1, None)), live=False)
     view.update(gone)
     totals = view.totals()
     assert [totals[name] for name in ("newest", "read", "written", "rate", "state", "kept", "covered")] == [None] * 7
@@ -402,13 +408,13 @@ def test_nothing_that_is_unknown_looks_ended() -> None:
 
 def test_what_was_said_long_ago_is_no_rate_of_now() -> None:
     view = View(PLAN)
-    first = said(COUNT, 0, 4), said(COUNT, 1, 4)
+    first = reported(COUNT, 0, 4), reported(COUNT, 1, 4)
     view.update(seen(PLAN, 1.0, *first))
-    later = said(COUNT, 0, 5, read=100), said(COUNT, 1, 5, read=100)
+    later = reported(COUNT, 0, 5, read=100), reported(COUNT, 1, 5, read=100)
     view.update(seen(PLAN, 2.0, *later))
     assert view.totals()["rate"] == 100.0
-    told = {each.place.worker: (2.0, each) for each in later}
-    view.update(replace(seen(PLAN, 2.0 + STALE_SECONDS), told=told))
+    samples = {each.place.worker: (2.0, each) for each in later}
+    view.update(replace(seen(PLAN, 2.0 + STALE_SECONDS), samples=samples))
     assert view.totals()["rate"] is None
     assert view.totals()["age"] == STALE_SECONDS
     assert [row[4:] for row in view.workers()] == [[None, None, int(STALE_SECONDS)]] * 2
@@ -418,9 +424,11 @@ def test_work_is_unsafe_since_its_epoch_was_first_seen() -> None:
     view = View(PLAN)
     for at in range(1, 5):
         low = [(at,) + (0,) * (depth - 1) for depth in DEPTHS]
-        view.update(seen(PLAN, float(at), said(COUNT, 0, 2 * at), said(COUNT, 1, 2 * at), low=low))
+        view.update(seen(PLAN, float(at), reported(COUNT, 0, 2 * at), reported(COUNT, 1, 2 * at), low=low))
     assert set(view.unsafe().tolist()) == {2.0}, "epoch 4 was first seen at 2"
-    view.update(seen(PLAN, 5.0, said(COUNT, 0, 8), said(COUNT, 1, 8), low=[everything(depth) for depth in DEPTHS]))
+    view.update(
+        seen(PLAN, 5.0, reported(COUNT, 0, 8), reported(COUNT, 1, 8), low=[everything(depth) for depth in DEPTHS])
+    )
     assert set(view.unsafe().tolist()) == {float(ENDED)}
     assert {row["unsafe"] for row in rows_of(view)} == {ENDED}
 
@@ -438,7 +446,7 @@ def test_work_is_unsafe_since_its_epoch_was_first_seen() -> None:
 )
 def test_a_bar_is_the_share_of_the_greatest_worker(bars: str, numbers: tuple[Any, Any], letters: str) -> None:
     view = View(PLAN)
-    view.update(seen(PLAN, 1.0, *(said(COUNT, worker, 9, **each) for worker, each in enumerate(numbers))))
+    view.update(seen(PLAN, 1.0, *(reported(COUNT, worker, 9, **each) for worker, each in enumerate(numbers))))
     assert {row["bars"] for row in rows_of(view, bars)} == {letters}
 
 
@@ -446,7 +454,7 @@ def test_who_has_told_nothing_is_not_behind() -> None:
     view = View(PLAN)
     view.update(seen(PLAN, 1.0))
     assert {row["bars"] for row in rows_of(view, "lag")} == {"00"}
-    view.update(seen(PLAN, 2.0, said(COUNT, 0, None, epoch=END), said(COUNT, 1, None)))
+    view.update(seen(PLAN, 2.0, reported(COUNT, 0, None, epoch=END), reported(COUNT, 1, None)))
     assert {row["bars"] for row in rows_of(view, "lag")} == {"00"}, "no source is ahead of it any more"
 
 
@@ -454,7 +462,7 @@ def test_bars_of_work_compare_all_that_is_drawn_and_those_of_records_the_workers
     view = View(PLAN)
     for step in range(2):
         work = [100_000 * step * (10 if p else 1) for p in range(COUNT)]
-        reports = said(COUNT, 0, busy=work, taken=work), said(COUNT, 1, taken=[each // 2 for each in work])
+        reports = reported(COUNT, 0, busy=work, taken=work), reported(COUNT, 1, taken=[each // 2 for each in work])
         view.update(seen(PLAN, 1.0 + step, *reports))
     busy = sorted(row["bars"] for row in rows_of(view))
     assert (busy[0], busy[-1]) == ("40", "z0")

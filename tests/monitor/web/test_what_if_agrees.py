@@ -42,15 +42,15 @@ def answers(draw: st.DrawFn) -> Answer:
 
 @given(answers())
 def test_a_worker_is_said_to_go_back_as_far_as_the_furthest_of_its_operators(answer: Answer) -> None:
-    told = answer_as_json(answer)
+    samples = answer_as_json(answer)
     for worker, bounds in enumerate(answer.bounds):
-        said = told["workers"][worker]
-        mine = [each for each in told["processors"] if each["worker"] == worker]
-        assert said["keeps"] == all(each["keeps"] for each in mine) == (said["to"] is None)
-        assert said["failed"] == all((p, worker) in answer.failed for p in range(len(bounds)))
+        reported = samples["workers"][worker]
+        mine = [each for each in samples["processors"] if each["worker"] == worker]
+        assert reported["keeps"] == all(each["keeps"] for each in mine) == (reported["to"] is None)
+        assert reported["failed"] == all((p, worker) in answer.failed for p in range(len(bounds)))
         back = [(bound, each["to"]) for bound, each in zip(bounds, mine) if bound is not None]
         if back:
-            assert said["to"] == min(back, key=lambda pair: pair[0])[1]
+            assert reported["to"] == min(back, key=lambda pair: pair[0])[1]
 
 
 def _lists() -> st.SearchStrategy[list[str]]:
@@ -62,8 +62,8 @@ def _lists() -> st.SearchStrategy[list[str]]:
 def test_a_worker_has_failed_if_all_of_it_was_named(names: list[str]) -> None:
     layout = wide_layout(12)
     failed = targets(layout, names)
-    told = answer_as_json(Answer(failed, tuple(tuple((0,) for _ in layout.processors) for _ in range(2))))
-    assert [one["failed"] for one in told["workers"]] == [f"worker:{w}" in names for w in range(2)]
+    samples = answer_as_json(Answer(failed, tuple(tuple((0,) for _ in layout.processors) for _ in range(2))))
+    assert [one["failed"] for one in samples["workers"]] == [f"worker:{w}" in names for w in range(2)]
 
 
 class Silent(StandingJob):

@@ -17,7 +17,7 @@ from recovery.agent.effects import Delete, Effect, Halt, Put, Report, Rewind, Ru
 from recovery.agent.events import (
     Connected,
     Event,
-    Heard,
+    FromMonitor,
     PieceDue,
     Received,
     Stored,
@@ -118,7 +118,7 @@ class DrivenAgents:
 
     def hear(self, worker: int, *messages: Any) -> list[Effect]:
         """The monitor says something."""
-        return self.tell(worker, *map(Heard, messages))
+        return self.tell(worker, *map(FromMonitor, messages))
 
     def dies(self, worker: int) -> None:
         """A new process takes the place of a worker. What the old one was writing, and had sent, is lost."""

@@ -14,7 +14,7 @@ from recovery.agent.collection import Collection
 from recovery.agent.completion import Completion, GroupInputs
 from recovery.agent.cuts import WorkerCuts
 from recovery.agent.effects import Acknowledge, Perform, Put, SendFrame
-from recovery.agent.events import Connected, Heard, PieceDue, Received, Stored, TurnEnded
+from recovery.agent.events import Connected, FromMonitor, PieceDue, Received, Stored, TurnEnded
 from recovery.agent.reports import Reports
 from recovery.agent.rounds import Rounds
 from recovery.agent.state import WorkerPhase
@@ -59,7 +59,7 @@ def pause() -> Any:
     assert at is not None
     agent.worker.feed(node, at, list(range(40)))
     generation = agent.worker.generation
-    effects = tell(agent, Heard(Drain(agent.round + 1, (Place(0), Place(1)))))
+    effects = tell(agent, FromMonitor(Drain(agent.round + 1, (Place(0), Place(1)))))
     frames = [effect.frame for effect in effects if isinstance(effect, SendFrame)]
     flushed, marked = frames[0], frames[-1]
     before = (bool(flushed.messages), bool(flushed.progress), marked.ends, agent.running, agent.phase)
@@ -218,7 +218,7 @@ def twice() -> Any:
     """The decision that was applied is heard again."""
     agent = agent_of(job("ordered", 2), 0)
     decision = Decision(agent.worker.generation, ((LIVE,) * 8,) * 2, (), tuple(map(tuple, agent.low)))
-    effects = tell(agent, Heard(decision))
+    effects = tell(agent, FromMonitor(decision))
     return len(effects), agent.reports.waits_for_store(), agent.phase
 
 
@@ -343,11 +343,11 @@ def late_cuts() -> Any:
     """A cut that was announced in an earlier generation, one that comes while links are drained, and one before that."""
     agent = agent_of(job("tight", 2), 0)
     generation = agent.worker.generation
-    tell(agent, Heard(Cut(generation - 1, 0, (100,))))
+    tell(agent, FromMonitor(Cut(generation - 1, 0, (100,))))
     found = [len(agent.cuts.due)]
-    tell(agent, Heard(Cut(generation, 0, (100,))), Heard(Drain(agent.round + 1, (Place(0), Place(1)))))
+    tell(agent, FromMonitor(Cut(generation, 0, (100,))), FromMonitor(Drain(agent.round + 1, (Place(0), Place(1)))))
     found.append(len(agent.cuts.due))
-    tell(agent, Heard(Cut(generation, 0, (100,))))
+    tell(agent, FromMonitor(Cut(generation, 0, (100,))))
     return *found, len(agent.cuts.due), len(agent.reports.gathered)
 
 
@@ -384,10 +384,10 @@ def saved_and_drained() -> Any:
     p = named(agent, "third")
     assert agent.completion.reported is not None
     group = agent.layout.processors[p].group
-    tell(agent, Heard(Cut(agent.worker.generation, group, agent.completion.reported[group])))
+    tell(agent, FromMonitor(Cut(agent.worker.generation, group, agent.completion.reported[group])))
     tell(agent, PieceDue(PIECE_ROWS))
     begun = agent.cuts.pending
-    effects = tell(agent, Heard(Drain(agent.round + 1, (Place(0),))))
+    effects = tell(agent, FromMonitor(Drain(agent.round + 1, (Place(0),))))
     (segment,) = (effect for effect in effects if isinstance(effect, Put))
     said = reports(tell(agent, Stored(segment.name)))
     return begun, len(reports(effects)), [type(message).__name__ for message in said]
@@ -461,7 +461,7 @@ def told_when_noted() -> Any:
     agent = agent_of(job("ordered", 2), 0)
     begun = agent.worker.generation + 1
     bounds = ((LIVE,) * len(agent.layout.processors),) * 2
-    effects = tell(agent, Heard(Decision(begun, bounds, (), tuple(map(tuple, agent.low)))))
+    effects = tell(agent, FromMonitor(Decision(begun, bounds, (), tuple(map(tuple, agent.low)))))
     (name,) = (effect.name for effect in effects if isinstance(effect, Put))
     joined = [message.generation for message in reports(tell(agent, Connected())) if isinstance(message, Join)]
     stored = reports(tell(agent, Stored(name)))
@@ -524,7 +524,7 @@ def test_a_checkpoint_that_is_asked_for_again_is_still_offered_to_a_new_monitor(
     (group,) = {agent.layout.processors[named(agent, name)].group for name in ("in", "down-leave")}
     before = agent.checkpoints.durable()
     last = max(xi.bound for xi in before if xi.processor == named(agent, "down-leave"))
-    tell(agent, Heard(Cut(agent.worker.generation, group, last)))
+    tell(agent, FromMonitor(Cut(agent.worker.generation, group, last)))
     assert not agent.checkpoints.sources(group, last)
     while agent.cuts.pending:
         tell(agent, PieceDue(PIECE_ROWS))

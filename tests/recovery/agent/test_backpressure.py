@@ -31,7 +31,7 @@ def agents_of(most: int = LIMIT) -> tuple[DrivenAgents, Backpressure]:
     agent = agents.of[0]
     part = Backpressure(agent, agent.reports, agent.cuts, most, 10.0)
     at(agent, 0.0)
-    part.heard()
+    part.received()
     return agents, part
 
 
@@ -87,7 +87,7 @@ def test_sources_wait_once_nothing_is_heard_of_the_monitor_and_too_much_waits() 
     assert said(agent, part, 10.9) == []
     assert said(agent, part, 11.0) == [both]
     at(agent, 11.1)
-    part.heard()
+    part.received()
     assert said(agent, part, 11.1) == [none]
     assert said(agent, part, 20.0) == []
     assert said(agent, part, 21.1) == [both]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from recovery.agent.agent import Agent
-from recovery.agent.events import Connected, Heard, Stored
+from recovery.agent.events import Connected, FromMonitor, Stored
 from recovery.agent.invariants import INVARIANTS
 from recovery.agent.state import WorkerPhase
 from recovery.memory.records import LogEntry
@@ -35,12 +35,12 @@ def reports_without_a_segment(agent: Agent) -> None:
 
 
 def keeps_a_cut_while_it_drains(agent: Agent) -> None:
-    tell(agent, Heard(Drain(agent.round + 1, (Place(agent.index), Place(1 - agent.index)))))
+    tell(agent, FromMonitor(Drain(agent.round + 1, (Place(agent.index), Place(1 - agent.index)))))
     agent.cuts.due.append(Cut(agent.worker.generation, 0, (1,)))
 
 
 def cuts_too_late(agent: Agent) -> None:
-    tell(agent, Heard(Cut(agent.worker.generation, 0, (FAR,))))
+    tell(agent, FromMonitor(Cut(agent.worker.generation, 0, (FAR,))))
 
 
 def drains_too_early(agent: Agent) -> None:

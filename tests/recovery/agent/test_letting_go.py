@@ -108,13 +108,13 @@ def test_what_operators_were_told_and_counted_below_w_is_forgotten() -> None:
 # Ends of epochs that a clock has cut
 
 
-def ends(worker: int, upto: int, alone: bool = False, begin: int = 0) -> EpochEnds:
-    return EpochEnds(worker, 0, begin, upto, (("all", tuple((n, 10 * n) for n in range(begin, upto))),), alone)
+def ends(worker: int, upto: int, local_only: bool = False, begin: int = 0) -> EpochEnds:
+    return EpochEnds(worker, 0, begin, upto, (("all", tuple((n, 10 * n) for n in range(begin, upto))),), local_only)
 
 
 def told(agents: DrivenAgents, worker: int) -> list[tuple[int, tuple[EpochEnds, ...]]]:
     frames = of_kind(agents.take()[worker], SendFrame)
-    return [(each.place.worker, decode_ends(each.frame.told)) for each in frames if each.frame.told]
+    return [(each.place.worker, decode_ends(each.frame.recovery)) for each in frames if each.frame.recovery]
 
 
 def known(agents: DrivenAgents, worker: int) -> tuple[EpochEnds, ...]:
@@ -132,15 +132,15 @@ def test_all_others_hear_where_the_epochs_of_a_source_have_ended() -> None:
 
 def test_what_only_this_process_can_read_again_is_of_no_use_to_others() -> None:
     agents = DrivenAgents(counts).begin()
-    agents.tell(0, EpochsEnded((ends(0, 2, alone=True),)))
+    agents.tell(0, EpochsEnded((ends(0, 2, local_only=True),)))
     assert told(agents, 0) == []
-    assert known(agents, 0) == (ends(0, 2, alone=True),)
+    assert known(agents, 0) == (ends(0, 2, local_only=True),)
 
 
 def test_ends_that_were_told_in_another_generation_are_void() -> None:
     """All that was read then is read again, perhaps in other epochs."""
     agents = DrivenAgents(counts).begin()
-    late = Frame(1, 0, told=encode_ends([ends(1, 2)]))
+    late = Frame(1, 0, recovery=encode_ends([ends(1, 2)]))
     agents.tell(0, Received(late))
     assert known(agents, 0) == ()
 
@@ -159,8 +159,8 @@ def test_after_a_decision_those_ends_are_known_that_it_names_and_what_a_survivor
     agents = DrivenAgents(counts).begin()
     agents.epochs(2)
     agents.save(1)
-    agents.tell(0, EpochsEnded((ends(0, 2, alone=True),)))
-    agents.tell(0, Received(Frame(1, 1, told=encode_ends([ends(1, 2)]))))
+    agents.tell(0, EpochsEnded((ends(0, 2, local_only=True),)))
+    agents.tell(0, Received(Frame(1, 1, recovery=encode_ends([ends(1, 2)]))))
     lost = (0,) if failed else ()
     for worker in lost:
         agents.dies(worker)
@@ -172,7 +172,7 @@ def test_after_a_decision_those_ends_are_known_that_it_names_and_what_a_survivor
         agents.hear(worker, agents.decision(2, [back, back], lost, ends=(ends(1, 1),)))
     agents.store_all()
     agents.settle()
-    assert known(agents, 0) == ((ends(1, 1),) if failed else (ends(0, 2, alone=True), ends(1, 1)))
+    assert known(agents, 0) == ((ends(1, 1),) if failed else (ends(0, 2, local_only=True), ends(1, 1)))
 
 
 def test_ends_of_epochs_that_are_read_anew_are_void() -> None:
@@ -180,7 +180,7 @@ def test_ends_of_epochs_that_are_read_anew_are_void() -> None:
     agents = DrivenAgents(counts, 1).begin()
     agents.epochs(3)
     agents.save(1)
-    agents.tell(0, EpochsEnded((ends(0, 3, begin=2, alone=True),)))
+    agents.tell(0, EpochsEnded((ends(0, 3, begin=2, local_only=True),)))
     agents.drain(2)
     agents.hear(0, agents.decision(2, [{info.name: (1,) for info in agents.layout.processors}]))
     agents.store_all()

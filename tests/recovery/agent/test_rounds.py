@@ -349,7 +349,7 @@ def test_frames_for_a_worker_without_memory_wait_for_its_first_decision() -> Non
     [
         (Frame(1, 1), True),
         (Frame(1, 1, ends=2), False),
-        (Frame(1, 1, told=b"x"), False),
+        (Frame(1, 1, recovery=b"x"), False),
         (Frame(1, 2), False),
         (Frame(1, 0), False),
     ],

@@ -16,7 +16,7 @@ import recovery.rollback.orders
 import recovery.rollback.queues
 import recovery.store.reading
 from recovery.agent.agent import Agent
-from recovery.agent.events import Heard
+from recovery.agent.events import FromMonitor
 from recovery.fixed_point.solve import LIVE
 from recovery.memory.recorder import WorkerRecorder
 from recovery.memory.records import LogEntry
@@ -77,7 +77,7 @@ def lower_again() -> Any:
     before = counted(last)
     for generation, bound in ((99, agent.completion.at(count)), (100, last)):
         names = {f"{info.name}_0": bound for info in agent.layout.processors}
-        tell(agent, Heard(msgspec.structs.replace(decision(agent, 1, **names), generation=generation)))
+        tell(agent, FromMonitor(msgspec.structs.replace(decision(agent, 1, **names), generation=generation)))
     return bool(before), counted(last) == before, agent.rounds.memory()[count].since
 
 

@@ -48,7 +48,7 @@ def test_messages_of_all_sizes_come_out_as_they_went_in(seed: int) -> None:
     frame, _ = arrived(Frame(1, 2, messages, [(7, (3,), -1)], True, 3, told))
     assert list(map(content, frame.messages)) == list(map(content, messages))
     assert (frame.sender, frame.generation, frame.progress, frame.pressed) == (1, 2, [(7, (3,), -1)], True)
-    assert (frame.ends, frame.told) == (3, told)
+    assert (frame.ends, frame.recovery) == (3, told)
 
 
 def test_large_columns_are_viewed_where_they_arrived_wherever_they_stand_in_a_frame() -> None:

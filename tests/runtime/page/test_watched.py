@@ -139,6 +139,6 @@ def test_times_of_restoring_are_unknown_until_one_was_measured() -> None:
 def test_an_observation_with_tables_of_other_sizes_is_left_out(wrong: dict[str, Any]) -> None:
     job = watched(PLAN)
     job.hear(replace(said(PLAN, 0, 0, 3), **wrong))
-    assert job.observe().told == {}
+    assert job.observe().samples == {}
     job.hear(said(PLAN, 0, 0, 3))
-    assert set(job.observe().told) == {0}
+    assert set(job.observe().samples) == {0}

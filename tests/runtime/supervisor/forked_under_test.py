@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from runtime.processes import own_server
 from runtime.processes.worker import warm_up
-from runtime.supervisor.forked import start_alone
+from runtime.supervisor.forked import start_detached
 
 
 def main() -> int:
@@ -45,7 +45,9 @@ def ask(file: str) -> None:
     """Has another process forked, alone, that tells a file what it has; it waits for nothing."""
     assert own_server.sock is not None
     with open(os.devnull) as nothing:
-        other = start_alone("tests.runtime.supervisor.alone_under_test", (nothing.fileno(), int(file), 2), os.environ)
+        other = start_detached(
+            "tests.runtime.supervisor.alone_under_test", (nothing.fileno(), int(file), 2), os.environ
+        )
     assert other is not None
     print(other.pid, flush=True)
 

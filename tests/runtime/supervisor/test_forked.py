@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from runtime.supervisor import forked
-from runtime.supervisor.forked import SERVER, UNKNOWN, Forked, environment, start_alone
+from runtime.supervisor.forked import SERVER, UNKNOWN, Forked, environment, start_detached
 from tests.support.processes import children, gone, wait_for, waited_for
 
 MODULE = "tests.runtime.supervisor.forked_under_test"
@@ -107,7 +107,7 @@ def test_a_forked_process_has_another_one_forked_that_is_alone_and_outlives_it()
 
 
 def test_a_process_that_no_server_has_forked_can_have_none_forked_alone() -> None:
-    assert start_alone(MODULE, (0, 1, 2), os.environ) is None
+    assert start_detached(MODULE, (0, 1, 2), os.environ) is None
 
 
 def test_a_server_ends_when_nobody_is_left_who_could_ask(tmp_path: Path) -> None:

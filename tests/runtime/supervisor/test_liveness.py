@@ -124,7 +124,7 @@ def test_each_false_alarm_doubles_the_limit_up_to_a_bound(patience: float) -> No
     for _ in range(6):
         watching = Watching(patience)
         for _ in limits:  # it beats, late, but before it is given up
-            while watching.now - watching.pulse.heard < watching.pulse.limit(10.0) / 2:
+            while watching.now - watching.pulse.last_message < watching.pulse.limit(10.0) / 2:
                 assert not watching.look()
             watching.beat()
         began, given_up = watching.now, False

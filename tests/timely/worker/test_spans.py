@@ -243,10 +243,10 @@ class ByTime:
     logged = shipping = keeping = frozenset[int]()
 
     def __init__(self) -> None:
-        self.heard: dict[tuple[int, Time], list[Any]] = {}
+        self.has_receivers: dict[tuple[int, Time], list[Any]] = {}
 
     def _note(self, processor: int, time: Time, what: str, *more: Any) -> None:
-        self.heard.setdefault((processor, time), []).append((what, *more))
+        self.has_receivers.setdefault((processor, time), []).append((what, *more))
 
     def delivered(self, processor: int, port: int, time: Time, batch: Any) -> None:
         self._note(processor, time, "delivered", port, rows_of(batch))
@@ -277,7 +277,7 @@ def rows_of(batch: Any) -> Any:
 def test_a_recorder_hears_of_each_time_what_it_hears_of_it_by_itself(
     program: Any, left: list[list[Any]], right: list[list[Any]]
 ) -> None:
-    heard = []
+    has_receivers = []
     for epochs in (32, 1):
         cluster = Cluster(flow_of(program, left, right), 1, limits=Limits(epochs=epochs))
         recorder = ByTime()
@@ -286,8 +286,8 @@ def test_a_recorder_hears_of_each_time_what_it_hears_of_it_by_itself(
         for runtime in worker.runtimes:
             runtime.take_spans_back()
         cluster.run()
-        heard.append(recorder.heard)
-    assert heard[0] == heard[1]
+        has_receivers.append(recorder.has_receivers)
+    assert has_receivers[0] == has_receivers[1]
 
 
 POLICIES: list[tuple[falkirk.Policy, bool]] = [

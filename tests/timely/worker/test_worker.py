@@ -154,7 +154,7 @@ def test_what_goes_straight_to_its_follower_comes_in_the_order_of_the_general_wa
         seen: list[tuple[str, Time, Any]] = []
         for runtime in (runtime for session in cluster.sessions for runtime in session.worker.runtimes):
             if not straight:
-                runtime.follower, runtime.heard = None, True
+                runtime.follower, runtime.has_receivers = None, True
             runtime.operator = Watched(runtime.operator, runtime.node.name, seen)
         feed(cluster, seed, epochs=4)
         return seen

@@ -20,7 +20,7 @@ import msgspec
 
 from timely.data.codec import records
 from timely.data.codec.records import Column, ColumnWriter, Pack, read, read_rows, set_packer, understands
-from timely.errors import CodecError, told
+from timely.errors import CodecError, error_text
 
 T = TypeVar("T")
 
@@ -324,7 +324,7 @@ def _by(function: Callable[[Any], Any], values: Sequence[Any], what: str) -> lis
     except CodecError:
         raise
     except Exception as error:
-        raise CodecError(f"{what}, which falkirk.register was given, failed: {told(error)}") from error
+        raise CodecError(f"{what}, which falkirk.register was given, failed: {error_text(error)}") from error
 
 
 understands(OBJECT, _read_objects)

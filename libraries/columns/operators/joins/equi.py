@@ -170,7 +170,7 @@ class ColumnJoin(RunningJoin[RowsState]):
             others = new[1 - side]
             keys = None if others is None else self._new_keys(time, 1 - side, others)
             if keys is not None and (waiting := self._among(side, time, keys, by_row=True)) is not None:
-                found.append(self._alone(time, side, waiting.columns, others, -1))
+                found.append(self._unmatched(time, side, waiting.columns, others, -1))
         before = len(self._kept[RIGHT].rows(time))
         met = self._both(time, mine, theirs)
         found += [signed(pairs, 1) for pairs in self._pairs(mine, theirs, *met)]
@@ -180,11 +180,11 @@ class ColumnJoin(RunningJoin[RowsState]):
         for side in sides:
             rows = new[side]
             if rows is not None and not matched[side].all():
-                alone = rows.take(np.flatnonzero(~matched[side]))
-                found.append(self._alone(time, side, alone, new[1 - side], 1))
+                unmatched = rows.take(np.flatnonzero(~matched[side]))
+                found.append(self._unmatched(time, side, unmatched, new[1 - side], 1))
         return found
 
-    def _alone(self, time: Time, side: int, rows: ColumnList, others: KeyedFrame | None, sign: int) -> pl.DataFrame:
+    def _unmatched(self, time: Time, side: int, rows: ColumnList, others: KeyedFrame | None, sign: int) -> pl.DataFrame:
         """Unmatched rows of a side, with nulls for the other side and a sign."""
         there = others.frame if others is not None else self._kept[1 - side].rows(time).columns()
         holes = self._known(1 - side, there).clear(len(rows[0])).get_columns()

@@ -156,8 +156,8 @@ class Joining(Operator):
         count = len(left[0])
         if met is None:
             return self._beside(left, self._known(RIGHT, there).clear(count).get_columns())
-        alone = np.flatnonzero(~marked(met, count))
-        places = np.concatenate([met.places, alone])
+        unmatched = np.flatnonzero(~marked(met, count))
+        places = np.concatenate([met.places, unmatched])
         order = np.argsort(places, kind="stable")
         rows = np.where(order < len(met.rows), order, -1)
         return self._beside(take(left, places[order]), take_or_null(met.columns, rows))
