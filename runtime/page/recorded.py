@@ -19,7 +19,7 @@ from monitor.explain.what_if import restart
 from monitor.web.questions import OVER_POLICIES, Done, WrongQuestion
 from monitor.web.view import Observation, WorkerView
 from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.checkpoint.records import key_of, record_of
+from recovery.checkpoint.saved_states import current_records
 from recovery.errors import NoSolutionError
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
@@ -156,9 +156,6 @@ def _persisted(store: Store, identity: bytes, layout: Layout, worker: int, recor
     """
     owner = journal_of(worker)
     found = survey(store, owner, identity)
-    read = [(meta, [(record_of(each.head), each.payload) for each in sections]) for meta, sections in found.read()]
-    last = {key_of(record): meta.number for meta, records in read for record, _ in records}
-    current = [each for meta, records in read for each in records if last[key_of(each[0])] == meta.number]
     checkpoints = Checkpoints(layout, recorder, Journal(owner, identity, 0, found.newest, found.fences))
-    checkpoints.load(current, contents=False)
+    checkpoints.load(current_records(found.read()), contents=False)
     return tuple(saved.checkpoint.xi for saved in checkpoints.saved())
