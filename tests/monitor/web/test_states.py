@@ -32,7 +32,7 @@ from runtime.supervisor.supervisor import Job
 from tests.monitor.web import test_page
 from tests.monitor.web.browser import Tab
 from tests.monitor.web.programs import example_layout
-from tests.monitor.web.serving import ask, end_page, running, serving, serving_all, streaming, when_ready
+from tests.monitor.web.serving import MadeUp, ask, end_page, running, serving, serving_all, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
 from tests.monitor.web.test_page import READY, go, text_of
 from timely.io import Rate
@@ -206,6 +206,29 @@ def test_a_store_without_its_job_shows_what_it_has_and_no_more(tab: Tab, tmp_pat
         assert not tab.problems
 
 
+def test_a_monitor_that_is_away_is_told_from_a_page_that_is(tab: Tab) -> None:
+    job = StandingJob(example_layout("mixed_policies"))
+    job.tell(epoch=4)
+    kept: list[MadeUp] = []
+
+    def one() -> list[MadeUp]:
+        kept.append(MadeUp(job, moves=False))
+        return kept
+
+    with serving_all(one) as url:
+        go(tab, url)
+        tab.wait(f"{text_of('#phase')} === 'running'")
+        kept[0].hub.lose(True)
+        tab.wait(f"{text_of('#banner')} === 'The monitor does not answer: what is shown is old. Trying again…'")
+        assert tab.run(text_of("#phase")).startswith("unknown: no answer since ")
+        kept[0].hub.lose(False)
+        tab.wait("document.querySelector('#banner').hidden")
+        tab.wait(f"{text_of('#phase')} === 'running'")
+        kept[0].hub.lose(True)
+        tab.wait(f"{text_of('#banner')}.startsWith('The monitor')")
+    tab.wait(f"{text_of('#banner')}.startsWith('The page does not answer')")
+
+
 def test_a_page_that_is_gone_leaves_an_old_verdict_that_says_so(tab: Tab) -> None:
     job = StandingJob(example_layout("mixed_policies"))
     job.tell(epoch=4)
@@ -216,7 +239,7 @@ def test_a_page_that_is_gone_leaves_an_old_verdict_that_says_so(tab: Tab) -> Non
     assert tab.run(text_of("#phase")).startswith("unknown: no answer since ")
     assert tab.run(text_of("#phase")).endswith("; before that running")
     assert tab.run("document.title").startswith("mixed-policies · unknown")
-    assert "what is shown is old" in tab.run(text_of("#banner"))
+    assert tab.run(text_of("#banner")) == "The page does not answer: what is shown is old. Trying again…"
 
 
 def test_what_is_selected_and_what_is_clicked_survive_updates(tab: Tab) -> None:
