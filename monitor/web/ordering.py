@@ -1,9 +1,9 @@
 """Order of elements within layers: few crossings, no edge through a box.
 
 Layers are ordered by the mean places of neighbours, downwards and upwards in turn, and then by exchanging neighbours as
-long as that helps. This is done from several initial orders, always the same ones, and the result with least crossings is taken. A box stands in several layers. On the way down, what a box stands between stays on its side: an
-element goes where those above it are. An element with neighbours on both sides of a box cannot; it must come after the
-box's end (`Conflict`).
+long as that helps. This is done from several initial orders, always the same ones, and the result with least crossings is
+taken. A box stands in several layers. On the way down, what a box stands between stays on its side: an element goes where
+those above it are. An element with neighbours on both sides of a box cannot; it must come after the box's end (`Conflict`).
 """
 
 from __future__ import annotations
