@@ -105,7 +105,8 @@ def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
                 time.sleep(subject.seconds)
                 if subject.kill:
                     os.kill(worker_of(job.pid, min(1, subject.workers - 1)), signal.SIGKILL)
-                    tab.wait(RESTORED, 120)
+                    while not tab.run(RESTORED):  # a promise, which `wait` would take for true
+                        time.sleep(0.5)
                     time.sleep(subject.seconds)
                 if subject.card:
                     tab.run("document.querySelector('.rollbacks button').click()")

@@ -38,8 +38,6 @@ def run_page(
     """
     with suppress(OSError):
         os.nice(_POLITE)
-        if sys.platform == "linux":  # and takes the processor from nobody when it wakes up
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
     async def run() -> None:
         await serve([*map(FollowedJob, stores), *others()], page, stays)
