@@ -69,7 +69,7 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _KEPT = "private, max-age=31536000, immutable"
-"""Caching of files whose names have a digest of their content."""
+"""Caching of files with a digest in their names."""
 
 _MOST_ASKED = 65_536
 _CHART_SECONDS = 180
@@ -225,7 +225,7 @@ class _Pages:
         self._earlier = Hub()
         """Drawings of the last plan of the past that is not the present one."""
         self._drawing: asyncio.Future[Any] | None = None
-        """Drawing begun for a browser that has just come."""
+        """Drawing begun for a new browser."""
         self._reading = asyncio.Semaphore(_MOST_READING)
         self._asked: dict[type[Question], tuple[float, asyncio.Future[bytes]]] = {}
         """Shared questions of all pages, with their times."""

@@ -32,7 +32,10 @@ _LEAST_PACKED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """File for browsers; `packed` by gzip where that is shorter, `kept` for good under its name."""
+    """File for browsers.
+
+    `packed` by gzip where that is shorter; `kept` for good under its name.
+    """
 
     content: bytes
     type: str
@@ -60,7 +63,9 @@ def names() -> list[str]:
 
 
 def one_script(main: str, sources: dict[str, str]) -> str:
-    """Script with the effect of module `main`; each module it imports is a function, called once.
+    """Script with the effect of module `main`.
+
+    Each module it imports is a function, called once.
 
     Modules have imports by name and exports of functions, classes and constants, in lines of their own. Raises ValueError.
     """

@@ -102,7 +102,7 @@ def _options(options: Options, flat: int) -> list[tuple[Bound, tuple[Bound, ...]
 
 
 def _numbers(samples: Samples, worker: int, operator: int) -> dict[str, Any]:
-    """Numbers observed of the processor, without unknown ones; none if its worker sent none."""
+    """Known numbers of the processor; none if its worker sent none."""
     if worker not in samples:
         return {"progress": None}
     report = samples[worker][1]

@@ -48,7 +48,7 @@ FIELDS = (
 """Fields of a node's row, in order."""
 
 _IN_MEMORY = ("pending", "held", "queued", "rows", "bytes")
-"""Numbers of a row that die with a process."""
+"""Numbers lost with a process, in a row."""
 
 COUNTED = ("taken", "sent", "busy")
 """Growing rows of an observation, counted since the process began."""

@@ -110,7 +110,7 @@ export class Graph {
     const { letter } = policy(node.policy);
     const most = this.far && !node.small ? node.w - 12 : node.w - 26;
     const several = node.count > 1 ? (this.k > 1.1 ? `×${node.count} ${letter}` : `${node.count} operators  ${letter}`) : letter;
-    const beside = node.small ? (parts.figure ?? 0) * 6.4 * this.k + 4 : this.far ? 0 : several.length * 6.6 * this.k + 8;
+    const beside = node.small || this.far ? 0 : several.length * 6.6 * this.k + 8;
     set(parts.name, short(node.name, Math.max(3, Math.floor((most - beside) / (6.8 * this.k)))));
     if (parts.letter) set(parts.letter, several);
   }
@@ -245,12 +245,7 @@ export class Graph {
     const [progress, inner, low, , , , , , , , , , , , bars] = row;
     const behind = lag(progress, this.newest);
     const [first, kept, end] = figures(row, behind, Math.floor((node.w - 23) / (6.1 * this.k)));
-    const figure = node.small ? (this.far ? "" : progress < 0 ? end : epoch(progress, inner)) : end;
-    set(parts.lag, figure);
-    if (node.small && parts.figure !== figure.length) {
-      parts.figure = figure.length; // the name has what room is left
-      this.name(index);
-    }
+    set(parts.lag, node.small ? (this.far ? "" : progress < 0 ? end : epoch(progress, inner)) : end);
     if (parts.far !== behind > 8) parts.group.classList.toggle("behind-others", (parts.far = behind > 8));
     if (parts.told) this.tell(index);
     if (node.small) return;

@@ -81,18 +81,6 @@ def test_the_graph_appears_updates_folds_and_is_found_again_by_its_address(tab: 
         assert all(urlsplit(each).netloc in (place, "") for each in tab.requested), tab.requested
 
 
-def test_names_of_small_nodes_leave_room_for_their_figures(tab: Tab) -> None:
-    job = StandingJob(example_layout("mixed_policies"))
-    job.tell(epoch=123456, inner=10)
-    with serving(job, moves=False) as url:
-        go(tab, url)
-        tab.wait("document.querySelector('.node.small .lag')?.textContent.includes('123,456')")
-        small = "[...document.querySelectorAll('.node.small')]"
-        ends = f"{small}.map((n) => [n.querySelector('.name').getBBox(), n.querySelector('.lag').getBBox()])"
-        assert tab.run(f"{ends}.map(([name, lag]) => lag.x - name.x - name.width).filter((room) => room < 0)") == []
-        assert tab.run(f"{small}.every((n) => n.querySelector('.name').textContent.length > 2)")
-
-
 def test_keys_search_and_colours(tab: Tab) -> None:
     layout = example_layout("flights")
     with serving(StandingJob(layout)) as url:
