@@ -96,6 +96,8 @@ class Outside:
         self.changes = 0
         """Number of publications and acknowledgements."""
         self._partitions: dict[tuple[str, str], _Watched] = {}
+        self._sharing: set[str] = set()
+        """Sources with a share of each epoch for each worker."""
         self._shares: dict[tuple[str, str], Position] = {}
         """Starts of shares for another number of workers, by source and partition."""
 
@@ -234,6 +236,10 @@ class Outside:
             raise Violation(f"source {source!r} is to read {partition} again from {position!r}: more was acknowledged")
         watched.last = there
 
+    def shares(self, source: str) -> None:
+        """Record that each worker reads a share of each epoch of a source."""
+        self._sharing.add(source)
+
     def shared_anew(self, source: str, partition: str, position: Position) -> None:
         """Record the start of a share of epochs for another number of workers."""
         self._shares[source, partition] = position
@@ -244,8 +250,7 @@ class Outside:
 
     def resized(self) -> None:
         """Take over the shares of epochs of the new number of workers."""
-        sources = {source for source, _ in self._shares}
-        for key in [key for key in self._partitions if key[0] in sources]:
+        for key in [key for key in self._partitions if key[0] in self._sharing]:
             del self._partitions[key]
         for key, position in self._shares.items():
             self._partitions[key] = _Watched(known={"null", json.dumps(position)})
@@ -387,6 +392,7 @@ class WatchedPartition:
             self.checksum = partition.checksum
         share: Callable[[int], Position] | None = getattr(partition, "at_epoch", None)
         if share is not None:
+            outside.shares(source)
             self.at_epoch = lambda epoch: self._shared(share(epoch))
 
     @property

@@ -591,7 +591,7 @@ class World:
         there = [process.worker for process in self.processes]
         mortal = self._mortal(*there, *([] if self._monitor is None else [MONITOR]))
         for fault in self.injector.at("step", self.now, self._troubled, there=there, mortal=mortal):
-            process = self._processes[Place(fault.worker)]
+            process = self._processes.get(Place(fault.worker))  # there may be fewer workers now
             if fault.what == "kill" and process is not None:
                 self._kill(process, "killed")
             elif fault.what == "kill monitor":

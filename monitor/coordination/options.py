@@ -412,11 +412,11 @@ class Options:
             for flat in range(self.topology.count)
             for info in (self.topology.info(flat),)
         ]
-        bounds = self._solve([*self.topology.edges, *self.topology.same()], processors, None)
+        bounds = solve([*self.topology.edges, *self.topology.same()], processors)
         found = [bound for bound in bounds[:: self.layout.workers] if bound is not None]
-        for flat in range(self.topology.count):
-            if not within(self._low[flat], found[flat // self.layout.workers]):
-                raise NoSolutionError(f"{self.topology.name(flat)} has promised {self._low[flat]}")
+        for flat, low in enumerate(self._low):
+            if not within(low, found[flat // self.layout.workers]):
+                raise NoSolutionError(f"{self.topology.name(flat)} has persisted more than the others")
         return tuple(found)
 
     def decide(

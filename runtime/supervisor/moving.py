@@ -246,9 +246,7 @@ def _common(store: Store, store_id: bytes, saved: SavedJob, before: Layout, work
     try:
         return options.common()
     except NoSolutionError as error:
-        reason = (
-            f"what is safe is not one epoch on all workers yet ({error}): run it once as it was until an epoch is done"
-        )
+        reason = f"{error}: it ended while a cut was written. With {before.workers} it goes on, and may change after its next cut"
         raise CannotMove(before.workers, workers, [reason]) from error
 
 
