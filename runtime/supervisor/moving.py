@@ -246,7 +246,7 @@ def _common(store: Store, store_id: bytes, saved: SavedJob, before: Layout, work
     try:
         return options.common()
     except NoSolutionError as error:
-        reason = f"{error}: it ended while a cut was written. With {before.workers} it goes on, and may change after its next cut"
+        reason = f"{error}: it ended while a cut was written. After its next cut with {before.workers} it may change"
         raise CannotMove(before.workers, workers, [reason]) from error
 
 

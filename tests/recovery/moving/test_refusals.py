@@ -11,6 +11,7 @@ from libraries.differential.collection import Collection
 from recovery.guarantees.classes import operators_of
 from recovery.layout import lay_out
 from recovery.moving.refusals import CannotMove, refusals
+from recovery.policy.traits import Policy
 from timely.dataflow.plan import compile_plan
 
 
@@ -39,6 +40,18 @@ def pairs(flow: falkirk.Dataflow) -> falkirk.Stream:
     return flow.source("pairs", falkirk.Iterable([("a", 1)]))
 
 
+def under(flow: falkirk.Dataflow, policy: Policy) -> object:
+    with flow.region("counted", policy=policy):
+        counts = pairs(flow).keyed().sum()
+    return counts.records().capture("out")
+
+
+def stateless(flow: falkirk.Dataflow, policy: Policy) -> object:
+    with flow.region("front", policy=policy):
+        front = pairs(flow).map(str)
+    return front.capture("out")
+
+
 BY_KEY = falkirk.Exchange()
 
 MAY: dict[str, Callable[[falkirk.Dataflow], object]] = {
@@ -61,8 +74,15 @@ MAY_NOT: dict[str, tuple[str, Callable[[falkirk.Dataflow], object]]] = {
         "is in a loop or another scope",
         lambda flow: pairs(flow).iterate(lambda inner: inner.filter(lambda _: False)).capture("out"),
     ),
+    "Amnesia": ("nobody knows which of its records were under way", lambda flow: under(flow, falkirk.Amnesia())),
+    "Ephemeral": (
+        "nobody knows which of its records were under way",
+        lambda flow: stateless(flow, falkirk.Ephemeral()),
+    ),
+    "Snapshot": ("is in a region with Snapshot", lambda flow: under(flow, falkirk.Snapshot())),
+    "Eager": ("is Eager", lambda flow: under(flow, falkirk.Eager())),
     "a collection": (
-        "does not say where its entries belong",
+        "keeps values by codes of its own worker",
         lambda flow: Collection(pairs(flow).map(lambda pair: (pair, 1))).distinct().stream.capture("out"),
     ),
 }
