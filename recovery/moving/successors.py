@@ -112,7 +112,10 @@ class Successors:
         checkpoint = worker.checkpoint(p)
         assert checkpoint is not None  # the common bounds are of checkpoints of all workers
         self._discards[p] = list(map(union, self._discards[p], checkpoint.xi.discards))
-        self._positions[p].update((each.partition, each) for each in checkpoint.positions)
+        for each in checkpoint.positions:
+            if each.partition in self._positions[p]:
+                raise OperatorError(f"has a partition {each.partition!r} on several workers: give each a name of its own")
+            self._positions[p][each.partition] = each
         if checkpoint.held:
             raise OperatorError("keeps capabilities for later times, which cannot change workers yet")
         if worker.has_more_than_state(p):

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 RULES = {
     "one bound": "all processors of an operator come back at one bound",
+    "every W": "that bound holds the W of every worker, or nothing moves",
     "divided anew": "messages that were sent ahead go to the owners of their keys now",
     "logs move": "messages that were logged for times that their receivers have not kept are sent again",
     "by key": "state goes to the owner of its key, whatever worker's journal it is in",
@@ -147,13 +148,9 @@ class Job:
                 worker.asked.add(time + 3)
         worker.staged[time] = sorted((key, total(worker.kept, time, key)) for key in told)
 
-    def _safe(self) -> int:
-        """W of the sink: one on all workers, unless that rule is left out."""
-        return min(self.cuts[1])
-
     def _unpublished(self, w: int) -> list[int]:
-        safe = self.cuts[1][w] if "one bound" in self.without else self._safe()
-        upto = min(safe, self.workers[w].second)
+        """Staged epochs within W of this worker's sink, which waits for no other worker."""
+        upto = min(self.cuts[1][w], self.workers[w].second)
         return [time for time in self.workers[w].staged if time < upto and (time, w) not in self.published]
 
     def _publish(self, w: int) -> None:
@@ -167,11 +164,17 @@ class Job:
     # All die, and go on with another number of workers
 
     def restart(self, workers: int) -> None:
-        """Journals are read at the common bounds, and become those of so many workers."""
+        """Journals are read at the common bounds, and become those of so many workers.
+
+        Where one worker has written a cut and another has not, all stay, each at its own.
+        """
         old, count = self.workers, len(self.workers)
+        apart = len(set(self.cuts[1])) > 1
+        if apart and not {"every W", "one bound"} & {*self.without}:
+            workers = count
         self.moves += workers != count
-        one = "one bound" not in self.without
-        bounds = [[min(cuts)] * count if one else cuts for cuts in self.cuts]
+        own = workers == count or "one bound" in self.without
+        bounds = [[min(self.cuts[0])] * count, self.cuts[1] if own else [min(self.cuts[1])] * count]
         new = [Worker() for _ in range(workers)]
         if "before the commit" not in self.without:
             for v, worker in enumerate(old):
@@ -201,7 +204,11 @@ class Job:
                         new[v % workers].ahead.append((to, (event, time, ((key, n),))))
                         add(new[to].totals, time, [(key, n)])
             for receiver, (event, time, rows) in worker.log:
-                if event < first and time >= second and "logs move" not in self.without:
+                if (
+                    event < first
+                    and time >= (bounds[1][receiver] if own else second)
+                    and "logs move" not in self.without
+                ):
                     for key, n in rows:
                         to = owner(key, workers) if "divided anew" not in self.without else receiver % workers
                         new[v % workers].log.append((to, (event, time, ((key, n),))))
