@@ -74,6 +74,7 @@ class Ages(Operator):
     """How often each key was there, three epochs later: state of its own by key, and entries kept for later times."""
 
     moves_by_key = True
+    repeats_over = "time"
 
     def __init__(self) -> None:
         self._seen, self._due = KeyedState(), TimedValues()
