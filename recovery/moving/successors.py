@@ -114,7 +114,9 @@ class Successors:
         self._discards[p] = list(map(union, self._discards[p], checkpoint.xi.discards))
         for each in checkpoint.positions:
             if each.partition in self._positions[p]:
-                raise OperatorError(f"has a partition {each.partition!r} on several workers: give each a name of its own")
+                raise OperatorError(
+                    f"has a partition {each.partition!r} on several workers: give each a name of its own"
+                )
             self._positions[p][each.partition] = each
         if checkpoint.held:
             raise OperatorError("keeps capabilities for later times, which cannot change workers yet")

@@ -116,7 +116,9 @@ class Grouping(Operator):
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
             # One worker gets combined rows too, if they were sent when there were several.
-            if self._combined and (ctx.workers > 1 or self._is_partial(batch)):
+            if self._combined and (
+                ctx.workers > 1 or (type(batch) is pa.Table and batch.column_names == self._partial_names)
+            ):
                 table = as_arrow(batch)
                 if self._is_rows(table):
                     self._add_rows(time, table, self._waits)
@@ -172,10 +174,6 @@ class Grouping(Operator):
             else:
                 found.append(self._of_partial(as_arrow(table)))
         return found
-
-    def _is_partial(self, batch: Batch) -> bool:
-        """True if the columns are those of a partial table."""
-        return isinstance(batch, pa.Table) and batch.column_names == self._partial_names
 
     def _is_rows(self, batch: Batch) -> TypeGuard[Columns]:
         """True for raw rows, False for a partial table."""
