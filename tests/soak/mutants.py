@@ -91,9 +91,19 @@ def functions(file: str) -> Iterator[tuple[str, ast.FunctionDef, ast.Module, str
         alone: ast.stmt = function
         for scope in reversed(outer):
             alone = ast.ClassDef(scope.name, [], [], [alone], [])
-        text = "\n".join(line.strip() for line in lines[function.lineno - 1 : function.end_lineno])
+        text = "\n".join(_code_lines(function, lines))
         tree = ast.fix_missing_locations(ast.Module([_FUTURE, alone], []))
         yield name, function, tree, blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _code_lines(function: ast.FunctionDef, lines: list[str]) -> Iterator[str]:
+    """Lines of a function without its docstring and comments: other words change no mutant's fate."""
+    first, documented = function.body[0], ast.get_docstring(function) is not None
+    words = range(first.lineno, (first.end_lineno or first.lineno) + 1) if documented else range(0)
+    for number in range(function.lineno, (function.end_lineno or function.lineno) + 1):
+        line = lines[number - 1].strip()
+        if line and number not in words and not line.startswith("#"):
+            yield line
 
 
 _FUTURE = ast.parse("from __future__ import annotations").body[0]
@@ -162,7 +172,7 @@ def _variants(node: ast.AST) -> Iterator[ast.AST | None]:
         case ast.Call(ast.Name(name), arguments, keywords) if name in _CALLS:
             yield ast.Call(ast.Name(_CALLS[name], ast.Load()), arguments, keywords)
             if len(arguments) > 1:
-                yield from arguments
+                yield from (each for each in arguments if not isinstance(each, ast.Starred))
         case ast.Call(ast.Name("reversed" | "sorted"), [inner], []):
             yield ast.Call(ast.Name("list", ast.Load()), [inner], [])
         case ast.Constant(bool() as value):

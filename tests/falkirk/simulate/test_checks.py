@@ -45,25 +45,25 @@ def closed_of(plan: Layout, decisions: dict[int, Any]) -> Closed:
 
 def decided(checks: Checks, message: Decision) -> None:
     checks.durable((KeptDecision(message.generation, message.generation - 1, message.bounds, message.failed),))
-    checks.said(message)
+    checks.on_order(message)
 
 
 class TestTheMonitor:
     def test_low_watermarks_never_fall(self) -> None:
         checks = Checks()
         checks.durable((KeptWatermarks((((5,),),)),))
-        checks.said(Watermarks(((0, 0, (5,)),)))
+        checks.on_order(Watermarks(((0, 0, (5,)),)))
         with pytest.raises(Violation, match="falls"):
-            checks.said(Watermarks(((0, 0, (4,)),)))
+            checks.on_order(Watermarks(((0, 0, (4,)),)))
 
     def test_low_watermarks_are_durable_before_they_are_announced(self) -> None:
         with pytest.raises(Violation, match="before that is durable"):
-            Checks().said(Watermarks(((0, 0, (1,)),)))
+            Checks().on_order(Watermarks(((0, 0, (1,)),)))
 
     def test_no_decision_lies_below_the_low_watermark(self) -> None:
         checks = Checks()
         checks.durable((KeptWatermarks((((5,),),)),))
-        checks.said(Watermarks(((0, 0, (5,)),)))
+        checks.on_order(Watermarks(((0, 0, (5,)),)))
         decided(checks, decision(1, None, low=5))
         decided(checks, decision(2, (5,), low=5))
         with pytest.raises(Violation, match="below"):
@@ -71,22 +71,22 @@ class TestTheMonitor:
 
     def test_a_decision_is_durable_before_it_is_sent(self) -> None:
         with pytest.raises(Violation, match="before it is durable"):
-            Checks().said(decision(1, None))
+            Checks().on_order(decision(1, None))
 
     def test_a_decision_is_one_and_the_same_for_all(self) -> None:
         checks = Checks()
         decided(checks, decision(1, (2,)))
-        checks.said(decision(1, (2,)))
+        checks.on_order(decision(1, (2,)))
         with pytest.raises(Violation, match="is now"):
-            checks.said(decision(1, (3,)))
+            checks.on_order(decision(1, (3,)))
 
     def test_generations_rise(self) -> None:
         checks = Checks()
         one, two = decision(1, (2,)), decision(2, (2,))
         checks.durable(tuple(KeptDecision(each.generation, 0, each.bounds, ()) for each in (one, two)))
-        checks.said(two)
+        checks.on_order(two)
         with pytest.raises(Violation, match="comes after"):
-            checks.said(one)
+            checks.on_order(one)
 
     def test_the_journal_contradicts_nothing_that_it_says(self) -> None:
         checks = Checks()
@@ -115,36 +115,36 @@ class TestTheTalkWithAProcess:
         process = Process(Place(0), 1)
         checks = Checks()
         closed = checks._closed[process.owner] = closed_of(layout("a chain, b chain", "a>b", 1), {})
-        closed.heard(Completed(Place(0), 0, ((4,),)))
+        closed.on_message(Completed(Place(0), 0, ((4,),)))
         return checks, process
 
     def test_each_number_is_heard_once(self) -> None:
         checks, process = self.checks()
-        checks.heard(process, decision(1, (2,), (2,)))
+        checks.on_message(process, decision(1, (2,), (2,)))
         with pytest.raises(Violation, match="hears decision 1 after 1"):
-            checks.heard(process, decision(1, (2,), (2,)))
-        checks.heard(process, Drain(2, (Place(0),)))
+            checks.on_message(process, decision(1, (2,), (2,)))
+        checks.on_message(process, Drain(2, (Place(0),)))
         with pytest.raises(Violation, match="hears of round 2 after round 2"):
-            checks.heard(process, Drain(2, (Place(0),)))
-        checks.heard(process, decision(2, None, (2,)))
+            checks.on_message(process, Drain(2, (Place(0),)))
+        checks.on_message(process, decision(2, None, (2,)))
 
     def test_only_memory_is_drained_and_only_a_store_catches_up(self) -> None:
         checks, process = self.checks()
         with pytest.raises(Violation, match="has no memory"):
-            checks.heard(process, Drain(1, (Place(0),)))
-        checks.heard(process, Decision(1, (((2,), (2,)),), (), (), catch_up=True))
-        checks.heard(process, decision(1, (2,), (2,)))
+            checks.on_message(process, Drain(1, (Place(0),)))
+        checks.on_message(process, Decision(1, (((2,), (2,)),), (), (), catch_up=True))
+        checks.on_message(process, decision(1, (2,), (2,)))
         with pytest.raises(Violation, match="has no memory"):
-            checks.heard(process, Drain(2, (Place(1),)))
+            checks.on_message(process, Drain(2, (Place(1),)))
         with pytest.raises(Violation, match="has memory"):
-            checks.heard(process, Decision(2, (((2,), (2,)),), (), (), catch_up=True))
+            checks.on_message(process, Decision(2, (((2,), (2,)),), (), (), catch_up=True))
 
     def test_who_lives_does_not_go_forward(self) -> None:
         checks, process = self.checks()
-        checks.heard(process, decision(1, (9,), (9,)))
-        checks.heard(process, decision(2, (4,), None))
+        checks.on_message(process, decision(1, (9,), (9,)))
+        checks.on_message(process, decision(2, (4,), None))
         with pytest.raises(Violation, match="processor 1 of worker 0 forward to"):
-            checks.heard(process, decision(3, (4,), (5,)))
+            checks.on_message(process, decision(3, (4,), (5,)))
 
     def test_who_has_drained_is_not_given_up_for_that(self) -> None:
         checks, process = self.checks()
@@ -168,7 +168,7 @@ class TestTheTalkWithAProcess:
         )
         for _ in range(2):
             for message in lost:  # delivered, and not taken
-                world.checks.heard(process, message)
+                world.checks.on_message(process, message)
             world.checks.connected_anew(process)
 
     def test_a_cut_is_at_what_is_complete(self) -> None:
@@ -177,10 +177,10 @@ class TestTheTalkWithAProcess:
         assert process is not None
         assert process.recovery is not None
         generation = process.recovery.agent.worker.generation
-        world.checks.heard(process, Cut(generation, 0, (1,)))
-        world.checks.heard(process, Cut(generation + 1, 0, (NEVER,)))
+        world.checks.on_message(process, Cut(generation, 0, (1,)))
+        world.checks.on_message(process, Cut(generation + 1, 0, (NEVER,)))
         with pytest.raises(Violation, match="has not said to be complete"):
-            world.checks.heard(process, Cut(generation, 0, (NEVER,)))
+            world.checks.on_message(process, Cut(generation, 0, (NEVER,)))
 
 
 class TestWhatIsComplete:
@@ -199,16 +199,28 @@ class TestWhatIsComplete:
 
     def test_what_was_said_to_be_complete_stays_so_for_what_stays_as_it_is(self) -> None:
         closed = self.closed({3: [[None, (2, 0)]], 4: [[(1,), None]]})
-        closed.heard(Completed(Place(0), 0, ((4,),)))
-        assert (closed.said(0, (3,)), closed.said(0, (4,)), closed.said(1, (3, 9))) == (True, False, True)
+        closed.on_message(Completed(Place(0), 0, ((4,),)))
+        assert (closed.has_reported(0, (3,)), closed.has_reported(0, (4,)), closed.has_reported(1, (3, 9))) == (
+            True,
+            False,
+            True,
+        )
         closed.at(3)
-        assert (closed.said(0, (3,)), closed.said(1, (2, 0)), closed.said(1, (1, 9))) == (True, False, True)
-        closed.heard(Completed(Place(0), 0, ((9,),)))  # of an earlier generation
+        assert (closed.has_reported(0, (3,)), closed.has_reported(1, (2, 0)), closed.has_reported(1, (1, 9))) == (
+            True,
+            False,
+            True,
+        )
+        closed.on_message(Completed(Place(0), 0, ((9,),)))  # of an earlier generation
         held = [InMemory(upto, upto, (), ()) for upto in ((6,), (5, 0))]
-        closed.heard(Drained(Place(0), 4, tuple(held)))
-        assert (closed.said(0, (5,)), closed.said(1, (4, 9))) == (True, True)
+        closed.on_message(Drained(Place(0), 4, tuple(held)))
+        assert (closed.has_reported(0, (5,)), closed.has_reported(1, (4, 9))) == (True, True)
         closed.at(4)
-        assert (closed.said(0, (0,)), closed.said(0, (1,)), closed.said(1, (4, 9))) == (True, False, True)
+        assert (closed.has_reported(0, (0,)), closed.has_reported(0, (1,)), closed.has_reported(1, (4, 9))) == (
+            True,
+            False,
+            True,
+        )
 
     def test_what_is_taken_back_may_be_notified_again(self) -> None:
         closed = self.closed({2: [[(3,), None]]})
@@ -216,7 +228,7 @@ class TestWhatIsComplete:
         closed.notified(0, (5,))
         closed.at(2)
         assert [closed.was_notified(0, (epoch,)) for epoch in (2, 3, 5)] == [False] * 3
-        assert [closed.said(0, (epoch,)) for epoch in (2, 3, 5)] == [True, False, False]
+        assert [closed.has_reported(0, (epoch,)) for epoch in (2, 3, 5)] == [True, False, False]
 
 
 class TestExactlyOnce:

@@ -296,7 +296,7 @@ class TroubledWorld(World):
         for late in self._late[:]:
             if late[0] is process and self._chance.random() < 0.5:
                 self._late.remove(late)
-                process.heard.append(late[1])
+                process.inbox.append(late[1])
 
     def _send(self, place: Place, message: ToWorker) -> None:
         if place in self._processes:
@@ -306,7 +306,7 @@ class TroubledWorld(World):
         if process.recovery is not None and process.connected and self._monitor is not None:
             agent = process.recovery.agent
             agent.now = self.now
-            agent.backpressure.heard()  # in production a monitor that is there is heard of often
+            agent.backpressure.received()  # in production a monitor that is there is heard of often
         try:
             super()._turn(process)
         except FalkirkError:

@@ -1,0 +1,74 @@
+"""Thousands of simulated jobs with faults, against a run without. `python -m tests.soak.many_seeds --jobs 10000`.
+
+Every program in every kind of world has the same number of seeds. Exit code 1 if an output differs or an invariant breaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import cache
+from itertools import count, islice
+from typing import Any
+
+from falkirk.simulate.simulation import Simulation
+from tests.falkirk.simulate.troubled import large_states, small_histories
+from tests.soak.simulated_coverage import KINDS, programs, world
+
+Job = tuple[str, str, int]
+SETTINGS = {"troubled": small_histories, "often": large_states, "usual": nullcontext}
+
+
+@cache
+def expected(name: str) -> Any:
+    """Outputs of a run without faults."""
+    return Simulation(programs()[name], 1).expected
+
+
+def jobs(first: int) -> Iterator[Job]:
+    """Every program in every kind of world with one seed after the other."""
+    return ((name, kind, seed) for seed in count(first) for kind in KINDS for name in programs())
+
+
+def run(job: Job) -> str:
+    """Message of a failure; empty if all is well."""
+    name, kind, seed = job
+    simulated = world(kind, programs()[name], seed)
+    try:
+        with SETTINGS[kind]():
+            simulated.run(100_000)
+        simulated.outside.compare(expected(name))
+    except Exception as error:
+        return f"{name}, {simulated.workers} workers, seed {seed}, {kind}: {type(error).__name__}: {error}"
+    return ""
+
+
+def main() -> int:
+    """Run and report the jobs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="seed")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    began, done, failures = time.monotonic(), 0, 0
+    with ProcessPoolExecutor(options.processes) as pool:
+        for failure in pool.map(run, islice(jobs(options.first), options.jobs), chunksize=20):
+            done += 1
+            if failure:
+                failures += 1
+                print(failure, flush=True)
+            if done % 500 == 0:
+                print(
+                    f"{done:,} of {options.jobs:,} jobs, {time.monotonic() - began:.0f} s, {failures} failed",
+                    flush=True,
+                )
+    print(f"{done:,} jobs of {len(programs())} programs in {len(KINDS)} kinds of world, {failures} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
