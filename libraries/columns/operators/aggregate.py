@@ -117,7 +117,7 @@ class Grouping(Operator):
         try:
             # One worker gets combined rows too, if they were sent when there were several.
             if self._combined and (
-                ctx.workers > 1 or (type(batch) is pa.Table and batch.column_names == self._partial_names)
+                ctx.workers > 1 or (isinstance(batch, pa.Table) and batch.column_names == self._partial_names)
             ):
                 table = as_arrow(batch)
                 if self._is_rows(table):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from falkirk.simulate.faults import KINDS, kinds_of
+from falkirk.simulate.faults import KINDS, Fault, kinds_of
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
 from recovery.moving import successors
@@ -118,5 +118,18 @@ def test_outputs_published_under_new_names_are_found(monkeypatch: pytest.MonkeyP
 
 
 def test_outputs_that_are_not_published_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All die when each worker has written a cut, and none has heard that it is safe."""
+    written: list[int] = []
+    note = World.note
+
+    def noted(self: World, kind: str, **data: object) -> None:
+        if kind == "checkpoint":
+            written.append(self.steps)
+        note(self, kind, **data)
+
+    with monkeypatch.context() as while_calm:
+        while_calm.setattr(World, "note", noted)
+        World(BY_HAND["by hand"], 2, 0, ("workers",), []).run()
     monkeypatch.setattr(FormerWorker, "outputs", lambda self: [])
-    assert found_in("by hand", SEEDS)
+    simulation = Simulation(BY_HAND["by hand"], 2, ("workers",))
+    assert any(simulation.scripted(0, [Fault("step", at + 2, "workers", other=3)])[0] for at in reversed(written))
