@@ -237,7 +237,7 @@ class Outside:
         watched.last = there
 
     def shares(self, source: str) -> None:
-        """Record that each worker reads a share of each epoch of a source."""
+        """Record a source with a share of each epoch for each worker."""
         self._sharing.add(source)
 
     def shared_anew(self, source: str, partition: str, position: Position) -> None:

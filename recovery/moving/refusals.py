@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from recovery.guarantees.classes import Operators
 from recovery.layout import Layout, ProcessorInfo
+from recovery.policy.chosen import policy_of
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
@@ -65,8 +66,8 @@ def _named(info: ProcessorInfo) -> str:
 def _reasons(plan: Plan, layout: Layout, node: Node, info: ProcessorInfo, operator: Operator | None) -> Iterator[str]:
     if layout.groups[info.group].eager:
         yield "is Eager, so that each worker has committed epochs of its own: there is no one epoch for all"
-    elif info.policy == "Snapshot":
-        yield "is in a region with Snapshot, which cannot change workers yet"
+    elif policy_of(node).saved_together:
+        yield f"is in a region with {info.policy}, which cannot change workers yet"
     elif info.bare:
         yield f"is {info.policy}, and nobody knows which of its records were under way"
     if info.depth > 1:
