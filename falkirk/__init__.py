@@ -23,6 +23,7 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any, TypeAlias  # noqa: E402
 
 if TYPE_CHECKING:
+    from falkirk.saved_state import state
     from libraries import differential, graph, lindi, spark
     from libraries.columns import agg
     from libraries.columns.verbs.changes import Changes
@@ -175,6 +176,7 @@ __all__ = [
     "run",
     "spark",
     "sql",
+    "state",
 ]
 
 _HOMES = {
@@ -263,6 +265,7 @@ _HOMES = {
     "run": "falkirk.run_job",
     "spark": "libraries.spark",
     "sql": "libraries.sql.query",
+    "state": "falkirk.saved_state",
 }
 
 

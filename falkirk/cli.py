@@ -456,6 +456,46 @@ def stacks(
     _guarded(lambda: stacks_command(address, place, as_json), traceback=False)
 
 
+@app.command(epilog="A running job is not disturbed. The newest state is that of the last checkpoint.")
+def state(
+    program: ProgramName,
+    store: StoreName,
+    operator: Annotated[
+        str | None,
+        typer.Argument(metavar="OPERATOR", help="Whose state. [default: list all that have some]", show_default=False),
+    ] = None,
+    at: Annotated[
+        int | None,
+        typer.Option(metavar="EPOCH", help="After this epoch. [default: the newest saved]", show_default=False),
+    ] = None,
+    since: Annotated[
+        int | None, typer.Option(metavar="EPOCH", help="Only what has changed after this epoch.", show_default=False)
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Write a .parquet, .csv or .jsonl file.", show_default=False),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print.")] = 20,
+    arg: Arguments = None,
+    traceback: Traceback = False,
+) -> None:
+    """Print the saved state of an operator as a table, or list the operators with state."""
+    arguments, address = parse_arguments(arg or []), _address(store)
+    if operator is None and (at is not None or since is not None or out is not None):
+        raise typer.BadParameter(
+            "goes with an operator: falkirk state APP.PY STORE OPERATOR", param_hint="--at, --since, -o"
+        )
+
+    def show() -> int:
+        from falkirk.state_view import list_states, show_state
+        from runtime.program import parse_program
+
+        reads = parse_program(program, arguments), address
+        return list_states(*reads) if operator is None else show_state(*reads, operator, at, since, out, rows)
+
+    _guarded(show, traceback)
+
+
 @app.command()
 def whatif(
     target: Annotated[

@@ -7,6 +7,7 @@ Without a name of `SUBJECTS` all are made. Needs Chromium, and the packages of t
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import signal
@@ -20,10 +21,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.monitor.web.browser import browser, find_browser  # noqa: E402
+from tests.monitor.web.browser import Tab, browser, find_browser  # noqa: E402
 from tests.support.processes import descendants  # noqa: E402
 
 WIDE, HIGH = 1440, 900
+RESTORED = (
+    "fetch('api/timeline').then((answer) => answer.json())"
+    ".then(({ events }) => events.some((event) => event.kind === 'restored' && !event.start))"
+)
 FIGURES = "tests/monitor/web/paper_figures"
 OUTPUT = ("folder={folder}/output",)
 PAYMENTS = (*OUTPUT, "payments=1000000", "per_second=1000", "per_epoch=50")
@@ -42,6 +47,8 @@ class Subject:
     card: bool = False
     """True to open the card of the rollback."""
     kill: bool = True
+    phases: bool = False
+    """True for the drawing at each step of the card, below each other."""
     seconds: float = 25.0
     """Time before and after the failure."""
     high: int = HIGH
@@ -53,6 +60,7 @@ SUBJECTS = {
     ),
     "policies": Subject("examples/payments", 2, PAYMENTS, "sel=best&worker=1"),
     "rollback": Subject("examples/payments", 2, PAYMENTS, card=True),
+    "phases": Subject("examples/payments", 2, PAYMENTS, card=True, phases=True),
     "spacetime": Subject("examples/payments", 2, PAYMENTS, "view=spacetime"),
     "figure-3": Subject(FIGURES, 1, ("figure=3",), "view=spacetime", card=True, seconds=4.0, high=520),
     "figure-7b": Subject(
@@ -97,7 +105,8 @@ def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
                 time.sleep(subject.seconds)
                 if subject.kill:
                     os.kill(worker_of(job.pid, min(1, subject.workers - 1)), signal.SIGKILL)
-                    tab.wait("document.querySelector('.rollbacks, .steps')", 60)
+                    while not tab.run(RESTORED):  # a promise, which `wait` would take for true
+                        time.sleep(0.5)
                     time.sleep(subject.seconds)
                 if subject.card:
                     tab.run("document.querySelector('.rollbacks button').click()")
@@ -106,10 +115,47 @@ def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
                 if "ask=" in subject.shown:
                     tab.wait("document.querySelector('#panel .big')", 60)
                 tab.run("document.querySelector('#panel').scrollTop = 0")
-                tab.picture(target)
+                if subject.phases:
+                    take_phases(tab, target)
+                else:
+                    tab.picture(target)
         finally:
             os.killpg(job.pid, signal.SIGTERM)
             job.wait()
+
+
+def take_phases(tab: Tab, target: Path) -> None:
+    """Take the drawing at each step of an open card, and the steps with their times, below each other."""
+    count = tab.run("document.querySelectorAll('.steps button').length")
+    with tempfile.TemporaryDirectory() as folder:
+        parts = []
+        for step in range(count):
+            tab.run(f"document.querySelectorAll('.steps button')[{step}].click()")
+            time.sleep(1.0)
+            tab.run("document.activeElement.blur()")
+            words = tab.run(
+                f"[...document.querySelectorAll('.steps button')[{step}].children, document.querySelector('.meaning')]"
+                ".map((each) => each.textContent).join(' · ')"
+            )
+            place = "document.querySelector('#stage').getBoundingClientRect()"
+            x, y, width, height = tab.run(f"[{place}.x, {place}.y, {place}.width, {place}.height]")
+            top, low = tab.run(
+                "(() => { const all = [...document.querySelectorAll('#camera .node')]"
+                ".map((each) => each.getBoundingClientRect());"
+                "return [Math.min(...all.map((each) => each.top)), Math.max(...all.map((each) => each.bottom))] })()"
+            )
+            top, low = max(y, top - 60), min(y + height, low + 24)
+            clip = {"x": x, "y": top, "width": width, "height": low - top, "scale": 1}
+            (Path(folder) / f"{step}.png").write_bytes(
+                base64.b64decode(tab.call("Page.captureScreenshot", format="png", clip=clip)["data"])
+            )
+            parts.append(f"<p>{step + 1}. {words}</p><img src='{step}.png' width='1000'>")
+        style = "<style>body{margin:8px;font:600 14px system-ui;background:#fff}p{margin:10px 0 4px}img{display:block}</style>"
+        (Path(folder) / "all.html").write_text(f"<meta charset=utf-8>{style}{''.join(parts)}")
+        tab.go(f"file://{folder}/all.html")
+        tab.wait("document.images.length && [...document.images].every((one) => one.complete)")
+        tab.size(1016, int(tab.run("document.documentElement.scrollHeight")) + 8, scale=1.5)
+        tab.picture(target)
 
 
 def worker_of(supervisor: int, number: int) -> int:

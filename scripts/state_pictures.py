@@ -9,8 +9,10 @@ packages of the tests.
 from __future__ import annotations
 
 import base64
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,6 +21,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from falkirk.status_view import status_of  # noqa: E402
+from recovery.store.address import StoreAddress  # noqa: E402
+from runtime.page.followed import FollowedJob  # noqa: E402
+from runtime.supervisor.stop import stop_job  # noqa: E402
 from tests.monitor.web.browser import Tab, browser, find_browser  # noqa: E402
 from tests.monitor.web.programs import example_layout  # noqa: E402
 from tests.monitor.web.serving import MadeUp, serving_all  # noqa: E402
@@ -38,14 +44,6 @@ def made_of(name: str) -> StandingJob:
     for event in job.events:
         if "processor" in event.data:
             event.data["processor"] = parse
-    return job
-
-
-def draining() -> StandingJob:
-    """Job just after a worker's death."""
-    job = StandingJob(example_layout("mixed_policies"))
-    job.tell(epoch=4)
-    job.happens("failure", worker=1, incarnation=2, reason="was killed by SIGKILL")
     return job
 
 
@@ -75,12 +73,15 @@ def main() -> int:
             clip = {"x": 0, "y": 0, "width": WIDE, "height": high, "scale": 1}
             shots.append((name, tab.call("Page.captureScreenshot", format="png", clip=clip)["data"]))
 
-        cases = {name: made_of(name) for name in STATES}
-        cases["rolling back: draining"] = draining()
-        for name, job in cases.items():
-            with serving_all(jobs(job)) as url:
+        for name in STATES:
+            with serving_all(jobs(made_of(name))) as url:
                 opened(tab, url)
                 shoot(name)
+        store = Path(folder) / "store"
+        run_for(store, 12.0)
+        with serving_all(lambda: [FollowedJob(StoreAddress.of(store))]) as url:
+            opened(tab, url)
+            shoot("store only: the page of a job that was stopped, from its store")
         kept: list[MadeUp] = []
         with ExitStack() as page:
 
@@ -115,6 +116,21 @@ def main() -> int:
         tab.picture(ROOT / "docs" / "states.png")
     print(f"wrote {ROOT / 'docs' / 'states.png'}")
     return 0
+
+
+def run_for(store: Path, seconds: float) -> None:
+    """Run an example for some seconds from when it has something to lose, and stop it."""
+    command = [sys.executable, "-m", "falkirk", "run", "examples/mixed_policies.py", "-w", "2", "--store", str(store)]
+    for argument in (f"folder={store.parent}/output", "days=100000", "per_second=4000"):
+        command += ["--arg", argument]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
+        try:
+            while status_of(store).code != 0 or not status_of(store).text.startswith("running"):
+                time.sleep(0.5)
+            time.sleep(seconds)
+            stop_job(store)
+        finally:
+            job.wait(120)
 
 
 def opened(tab: Tab, url: str) -> None:

@@ -69,7 +69,7 @@ def main() -> None:
             safe = tuple(at_epoch(epoch, info.depth) for info in layout.processors)
             low = tuple((*safe,) for _ in range(workers))
             begin = time.process_time()
-            told = {said.worker: (epoch / 4, said) for said in (decode(data) for data in of_all)}
+            told = {said.place.worker: (epoch / 4, said) for said in (decode(data) for data in of_all)}
             view.update(Observation(epoch / 4, "running", 1, low, ((epoch,),) * workers, views, told))
             after = view.rows(folding)
             message = {"rows": changes(rows, after), "totals": view.totals(), "workers": view.workers()}

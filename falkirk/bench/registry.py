@@ -413,6 +413,14 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "page_under_load",
+        "99th percentile of epochs while 2,000 connections attack the page, or 20 tabs read it, by that without",
+        "ratio",
+        5,  # seconds of a period
+        tuple(Variant(part, "page_under_load.py", part, once=True, question=part) for part in ("hostile", "tabs")),
+        higher_is_better=False,
+    ),
+    Bench(
         "layouts",
         "crossings of edges in so many drawings, made-up graphs and dataflows; elkjs and dagre where NODE_PATH leads to them",
         "crossings",

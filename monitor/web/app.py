@@ -15,7 +15,6 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -25,11 +24,12 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.history.archive import Archive, Gone
+from monitor.web.assets import asset
 from monitor.web.bounded import BODY_SECONDS, most_connections
 from monitor.web.graph_page import fits_better_across
 from monitor.web.hub import Hub
@@ -59,7 +59,6 @@ from recovery.layout import Layout
 
 _T = TypeVar("_T")
 
-PAGE = Path(__file__).with_name("page")
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 _HEADERS = {
@@ -69,14 +68,9 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-_TYPES = {
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".css": "text/css",
-    ".svg": "image/svg+xml",
-    ".json": "application/json",
-}
-_FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in _TYPES}
+_KEPT = "private, max-age=31536000, immutable"
+"""Caching of files with a digest in their names."""
+
 _MOST_ASKED = 65_536
 _CHART_SECONDS = 180
 _MOST_READING = 2
@@ -182,7 +176,7 @@ class _Site:
             raise HTTPException(503, "too many have the page open")
 
     async def list(self, request: Request) -> Response:
-        return FileResponse(PAGE / "jobs.html")
+        return _of_asset(request, "jobs.html")
 
     async def metrics(self, request: Request) -> Response:
         reported = metrics_of_all({job.key: job.hub for job in self._jobs}, time.time())
@@ -230,6 +224,8 @@ class _Pages:
         self._processes = ProcessPages(job.hub, job.processes, site.acts)
         self._earlier = Hub()
         """Drawings of the last plan of the past that is not the present one."""
+        self._drawing: asyncio.Future[Any] | None = None
+        """Drawing begun for a new browser."""
         self._reading = asyncio.Semaphore(_MOST_READING)
         self._asked: dict[type[Question], tuple[float, asyncio.Future[bytes]]] = {}
         """Shared questions of all pages, with their times."""
@@ -264,7 +260,9 @@ class _Pages:
     # Files
 
     async def index(self, request: Request) -> Response:
-        return FileResponse(PAGE / "index.html")
+        if self._hub.layout is not None:  # the drawing is asked for next: begin with it
+            self._drawing = asyncio.ensure_future(self._hub.drawn(frozenset(), frozenset()))
+        return _of_asset(request, "index.html")
 
     # The job as a whole
 
@@ -542,10 +540,17 @@ def _bars(query: QueryParams) -> str:
 
 
 async def _file(request: Request) -> Response:
-    path = _FILES.get(request.path_params["name"])
-    if path is None:
+    return _of_asset(request, request.path_params["name"])
+
+
+def _of_asset(request: Request, name: str) -> Response:
+    found = asset(name)
+    if found is None:
         raise HTTPException(404, "there is no such file")
-    return FileResponse(path, media_type=_TYPES[path.suffix])
+    headers = {"cache-control": _KEPT} if found.kept else {}
+    if found.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(found.packed, headers={**headers, "content-encoding": "gzip"}, media_type=found.type)
+    return Response(found.content, headers=headers, media_type=found.type)
 
 
 class _Order(msgspec.Struct):

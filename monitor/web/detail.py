@@ -102,7 +102,7 @@ def _options(options: Options, flat: int) -> list[tuple[Bound, tuple[Bound, ...]
 
 
 def _numbers(samples: Samples, worker: int, operator: int) -> dict[str, Any]:
-    """Numbers observed of the processor; none if its worker sent none."""
+    """Known numbers of the processor; none if its worker sent none."""
     if worker not in samples:
         return {"progress": None}
     report = samples[worker][1]
@@ -113,6 +113,7 @@ def _numbers(samples: Samples, worker: int, operator: int) -> dict[str, Any]:
     closely = next((each for each in report.closely if each.processor == operator), None)
     frontier = None if closely is None else [[plain(at) for at in time] for time in closely.frontier]
     numbers.pop("inner")
+    numbers = {name: number for name, number in numbers.items() if number >= 0 or name == "kept_from"}
     working = [
         {"epoch": each.epoch, "what": each.what, "done": each.done, "total": each.total, "seconds": each.seconds}
         for each in report.working

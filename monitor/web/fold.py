@@ -10,14 +10,11 @@ folded; of the rest as much is opened, from the outside inwards, as is good to l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from recovery.layout import Layout
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 MOST_DRAWN = 150
 """Most nodes on the page at once."""
@@ -152,17 +149,16 @@ def _drawn(group: FoldGroup, is_open: Collection[str]) -> int:
     return count
 
 
-def _plain(layout: Layout) -> nx.DiGraph[int]:
-    """Graph of operators, without feedback edges."""
-    import networkx as nx  # a monitor without a page does not need it
+def _plain(layout: Layout) -> list[list[int]]:
+    """Successors of each operator, without feedback edges."""
+    after: list[dict[int, None]] = [{} for _ in layout.processors]
+    for edge in layout.edges:
+        if not edge.feedback:
+            after[edge.source][edge.target] = None
+    return [list(each) for each in after]
 
-    plain: nx.DiGraph[int] = nx.DiGraph()
-    plain.add_nodes_from(range(len(layout.processors)))
-    plain.add_edges_from((edge.source, edge.target) for edge in layout.edges if not edge.feedback)
-    return plain
 
-
-def _divide(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
+def _divide(group: FoldGroup, layout: Layout, plain: list[list[int]]) -> None:
     """Divide `group` into groups until few enough children are left.
 
     Regions come first, then chains, then bands: ways that say ever less.
@@ -189,12 +185,13 @@ def _by_region(group: FoldGroup, layout: Layout) -> None:
             _gather(group, FoldGroup(f"{group.key}:{name}", name, "region"), members)
 
 
-def _by_chain(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
+def _by_chain(group: FoldGroup, layout: Layout, plain: list[list[int]]) -> None:
     here = {child for child in group.children if isinstance(child, int)}
+    entered = Counter(target for after in plain for target in after)
     follows: dict[int, int] = {}
     for index in sorted(here):
-        after = list(plain.successors(index))
-        if len(after) == 1 and after[0] in here and plain.in_degree(after[0]) == 1:
+        after = plain[index]
+        if len(after) == 1 and after[0] in here and entered[after[0]] == 1:
             follows[index] = after[0]
     later = set(follows.values())
     for first in sorted(follows.keys() - later):
@@ -206,12 +203,12 @@ def _by_chain(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
             _gather(group, FoldGroup(f"{group.key}:{names[0]}..", f"{names[0]} … {names[1]}", "chain"), chain)
 
 
-def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
+def _by_band(group: FoldGroup, layout: Layout, plain: list[list[int]]) -> None:
     """Divide a group into bands of neighbouring layers, and these into components.
 
     Nothing that leaves a band comes back to it.
     """
-    import networkx as nx
+    import networkx as nx  # most programs are not divided so, and to load it takes a page most of its start
 
     unit: dict[int, int] = {}
     for number, child in enumerate(group.children):
@@ -219,7 +216,9 @@ def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
             unit[member] = number
     between: nx.DiGraph[int] = nx.DiGraph()
     between.add_nodes_from(range(len(group.children)))
-    between.add_edges_from((unit[a], unit[b]) for a, b in plain.edges if a in unit and b in unit)
+    between.add_edges_from(
+        (unit[a], unit[b]) for a, after in enumerate(plain) for b in after if a in unit and b in unit
+    )
     acyclic = nx.condensation(between)
     layer: dict[int, int] = {}
     for component in nx.lexicographical_topological_sort(acyclic):

@@ -1,9 +1,9 @@
 """Order of elements within layers: few crossings, no edge through a box.
 
 Layers are ordered by the mean places of neighbours, downwards and upwards in turn, and then by exchanging neighbours as
-long as that helps. A box stands in several layers. On the way down, what a box stands between stays on its side: an
-element goes where those above it are. An element with neighbours on both sides of a box cannot; it must come after the
-box's end (`Conflict`).
+long as that helps. This is done from several initial orders, always the same ones, and the result with least crossings is
+taken. A box stands in several layers. On the way down, what a box stands between stays on its side: an element goes where
+those above it are. An element with neighbours on both sides of a box cannot; it must come after the box's end (`Conflict`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from random import Random
 
 from monitor.web.layers import Layers
 
 _SWEEPS = 10
+_STARTS = 8
+_MOST_ELEMENTS = 4000
+"""Elements of all starts together: a large level has fewer."""
 _EXCHANGES = 6
 
 
@@ -29,20 +33,23 @@ class Conflict:
 
 def order(layers: Layers) -> list[list[int]] | Conflict:
     """Elements of each layer from left to right."""
-    rows = _beginning(layers)
     best: list[list[int]] | None = None
     least = 0
-    for sweep in range(_SWEEPS):
-        if sweep:
-            rows = _upwards(layers, rows)
-        result = _downwards(layers, rows)
-        if isinstance(result, Conflict):
-            return result
-        rows = result
-        _exchange(layers, rows)
-        crossings = count_crossings(layers, rows)
-        if best is None or crossings < least:
-            best, least = [list(row) for row in rows], crossings
+    for start in range(max(1, min(_STARTS, _MOST_ELEMENTS // max(1, len(layers.top))))):
+        rows = _beginning(layers, start)
+        for sweep in range(_SWEEPS):
+            if sweep:
+                rows = _upwards(layers, rows)
+            result = _downwards(layers, rows)
+            if isinstance(result, Conflict):
+                return result
+            rows = result
+            _exchange(layers, rows)
+            crossings = count_crossings(layers, rows)
+            if best is None or crossings < least:
+                best, least = [list(row) for row in rows], crossings
+            if not least:
+                break
         if not least:
             break
     assert best is not None
@@ -71,14 +78,22 @@ def count_crossings(layers: Layers, rows: Sequence[Sequence[int]]) -> int:
     return crossings
 
 
-def _beginning(layers: Layers) -> list[list[int]]:
-    """Initial order: depth first from items without in-edges, back edges last."""
+def _beginning(layers: Layers, start: int) -> list[list[int]]:
+    """Initial order: depth first from items without in-edges, back edges last.
+
+    `start` 0 takes neighbours as given, others in one of many orders.
+    """
+    chance = Random(start)
     rows: list[list[int]] = [[] for _ in range(layers.count)]
     seen: set[int] = set()
     back = {point for point, _ in layers.above.values()}
     starts = [element for element in range(len(layers.top)) if not layers.up[element]]
-    for start in sorted(starts, key=lambda element: (element in back, layers.top[element], element)):
-        stack = [start]
+    starts.sort(key=lambda element: (element in back, layers.top[element], element))
+    if start:
+        chance.shuffle(starts)
+        starts.sort(key=lambda element: element in back)
+    for first in starts:
+        stack = [first]
         while stack:
             element = stack.pop()
             if element in seen:
@@ -86,7 +101,10 @@ def _beginning(layers: Layers) -> list[list[int]]:
             seen.add(element)
             for layer in range(layers.top[element], layers.bottom[element] + 1):
                 rows[layer].append(element)
-            stack += [other for other, _, _ in reversed(layers.down[element])]
+            after = [other for other, _, _ in reversed(layers.down[element])]
+            if start:
+                chance.shuffle(after)
+            stack += after
     return rows
 
 

@@ -47,6 +47,9 @@ FIELDS = (
 )
 """Fields of a node's row, in order."""
 
+_IN_MEMORY = ("pending", "held", "queued", "rows", "bytes")
+"""Numbers lost with a process, in a row."""
+
 COUNTED = ("taken", "sent", "busy")
 """Growing rows of an observation, counted since the process began."""
 
@@ -398,11 +401,12 @@ class View:
             *_lowest(low, least(self._low_inner), single),
             *(_shorten(total(rates[at]).sum(axis=0)) for at in range(2)),
             np.round(total(rates[2]).sum(axis=0), 2),
-            *(
-                total(self._table[:, _AT[name]]).sum(axis=0)
-                for name in ("pending", "held", "queued", "rows", "bytes", "logged_bytes")
-            ),
+            *(total(self._table[:, _AT[name]]).sum(axis=0) for name in _IN_MEMORY),
+            total(self._table[:, _AT["logged_bytes"]]).sum(axis=0),
         ]
+        if self.observation is None or not self.observation.live:  # of what processes held nothing is known
+            unknown = np.full(len(single), None)
+            columns[4 : 7 + len(_IN_MEMORY)] = [unknown] * (3 + len(_IN_MEMORY))
         shown: npt.NDArray[Any]
         if bars == "busy":
             work = total(rates[2])
@@ -415,7 +419,7 @@ class View:
         elif bars == "taken":
             shown = _relative(total(rates[0]))
         else:
-            shown = _relative(total(self._table[:, _AT[bars]]).astype(float))
+            shown = _relative(total(np.maximum(self._table[:, _AT[bars]], 0)).astype(float))
         digits = np.ceil(shown * (len(_DIGITS) - 1)).astype(np.intp).T
         letters = np.frombuffer(_DIGITS.encode(), dtype="S1")[digits]
         texts = [row.tobytes().decode() for row in letters]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.checkpoint.records import key_of, record_of
+from recovery.checkpoint.saved_states import current_records
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.place import journal_of
@@ -23,9 +23,6 @@ def read_checkpoints(
     """
     owner = journal_of(worker, layout.number)
     found = survey(store, owner, store_id)
-    read = [(meta, [(record_of(each.head), each.payload) for each in sections]) for meta, sections in found.read()]
-    last = {key_of(record): meta.number for meta, records in read for record, _ in records}
-    current = [each for meta, records in read for each in records if last[key_of(each[0])] == meta.number]
     checkpoints = Checkpoints(layout, recorder, Journal(owner, store_id, 0, found.newest, found.fences))
-    checkpoints.load(current, contents=False)
+    checkpoints.load(current_records(found.read()), contents=False)
     return checkpoints

@@ -114,9 +114,12 @@ class RecordedJob(KeptJob):
             self.samples[worker] = self.newest, self._numbers(worker, recorder)
 
     def _numbers(self, worker: int, recorder: WorkerRecorder) -> Observed:
-        """Observation of a worker at rest: newest checkpoints, and logs."""
-        table = np.zeros((len(ROWS), len(self.layout.processors)), dtype=np.int64)
-        table[_AT["kept_from"]] = -1  # nobody has memory
+        """Observation of a worker at rest: newest checkpoints, and logs.
+
+        All else is unknown, which is -1; so is `kept_from`, for nobody has memory.
+        """
+        table = np.full((len(ROWS), len(self.layout.processors)), -1, dtype=np.int64)
+        table[[_AT["logged"], _AT["logged_bytes"]]] = 0
         for p in range(len(self.layout.processors)):
             flat = self.options.topology.flat(p, worker)
             chain = self.options.chains[flat]

@@ -3,9 +3,11 @@
 import { magnified } from "./camera.js";
 import { bytes, count, epoch, lag, policy, some, svg } from "./words.js";
 
-const MANY = 60;
+const EACH = 20;
 const SLOW = 1000;
-/** Of so many nodes all are touched at most once in so many milliseconds. */
+/** Nodes are touched at most once in so many milliseconds each, and not less often than once in so many. */
+const SLACK = 150;
+/** A message within so many milliseconds more is waited for: what it changes is laid out and painted with the nodes. */
 
 const ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz";
 
@@ -211,9 +213,9 @@ export class Graph {
     for (const [index, row] of Object.entries(rows)) this.rows[Number(index)] = row;
     for (const index of Object.keys(rows)) this.late.add(Number(index));
     this.shifted = this.shifted || shifted;
-    const wait = this.rows.length > MANY ? this.touched + SLOW - performance.now() : 0;
+    const wait = this.touched + Math.min(SLOW, EACH * this.rows.length) - performance.now();
     if (wait <= 0) this.catchUp();
-    else if (!this.timer) this.timer = setTimeout(() => this.catchUp(), wait);
+    else if (!this.timer) this.timer = setTimeout(() => this.catchUp(), wait + SLACK);
   }
 
   /** Show the rows that have come. */

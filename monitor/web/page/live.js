@@ -40,6 +40,8 @@ export class Stream {
     /** @type {EventSource | null} */
     this.source = null;
     this.isLost = false;
+    /** Who does not answer; null while all do. @type {"monitor" | "page" | null} */
+    this.gone = null;
     /** The page answers, and its monitor does not. */
     this.silent = false;
     this.heard = performance.now();
@@ -87,9 +89,10 @@ export class Stream {
   }
 
   set(lost) {
-    if (lost !== this.isLost) {
-      this.isLost = lost;
-      this.lost(lost);
-    }
+    const gone = lost ? (this.silent ? "monitor" : "page") : null;
+    if (gone === this.gone) return;
+    this.gone = gone;
+    this.isLost = lost;
+    this.lost(lost);
   }
 }

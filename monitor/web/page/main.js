@@ -100,6 +100,7 @@ const camera = new Camera(stage, $("camera"));
 function mark() {
   const replayed = rollbacks.on && !whatif.on;
   graph.verdicts(replayed ? rollbacks.verdicts(page) : (whatif.verdicts(page) ?? moments.verdicts(page)));
+  stage.classList.toggle("replaying", replayed && rollbacks.card !== null); // figures of now are not those of then
   graph.light(replayed ? rollbacks.lit() : new Set());
   spacetime.changed();
 }
@@ -277,7 +278,7 @@ const stream = new Stream(
     panel.show(); // what came last may have come too soon after what came before
     say(true);
     if (verdict?.over) banner(`The job is not there any more: ${verdict.text.split("\n")[0]}. What is shown is its end.`, verdict.state === "ended" || verdict.state === "stopped");
-    else banner("The monitor does not answer: what is shown is old. Trying again…");
+    else banner(`The ${stream.gone} does not answer: what is shown is old. Trying again…`);
   },
 );
 

@@ -5,7 +5,7 @@ import { band, checkpoint, Colours, contour, CONTOURS, hatched, words } from "./
 import { ask } from "./live.js";
 import { each, STEPS } from "./rollback.js";
 import { choose, folds, state } from "./state.js";
-import { bound, html, less, policy, some, wordsOf } from "./words.js";
+import { bound, html, less, policy, some, whole, wordsOf } from "./words.js";
 
 const EVERY_MS = 1000;
 const TABLE_MS = 3000;
@@ -293,7 +293,7 @@ export class SpaceTime {
     let free = NAMES;
     this.cells.forEach((cell, at) => {
       const x = this.x(at, wide);
-      const text = cell.inner === null ? cell.epoch.toLocaleString("en") : `${at && this.cells[at - 1].inner !== null ? "" : `${cell.epoch}:`}${cell.inner}${cell.rest ? "+" : ""}`;
+      const text = cell.inner === null ? whole(cell.epoch) : `${at && this.cells[at - 1].inner !== null ? "" : `${cell.epoch}:`}${cell.inner}${cell.rest ? "+" : ""}`;
       if (x < free) return;
       pen.fillStyle = cell.inner === null ? this.colours.of.text : this.colours.of.accent;
       pen.fillText(text, x + 2, 15);

@@ -1,6 +1,18 @@
 // Numbers, times and frontiers in words that fit.
 
 const units = ["", "k", "M", "G", "T"];
+/** Formats are made once: to make one takes longer than all else that a figure needs. */
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const TENTHS = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const NUMBER = new Intl.NumberFormat("en");
+
+/**
+ * All digits of a whole number.
+ * @param {number} value
+ */
+export function whole(value) {
+  return NUMBER.format(value);
+}
 
 /**
  * 1,234 as it is, 123,456 as 123k.
@@ -15,7 +27,7 @@ export function count(value) {
     at += 1;
   }
   const digits = at === 0 && Number.isInteger(value) ? 0 : left < 10 ? 1 : 0;
-  return (value < 0 ? "−" : "") + left.toLocaleString("en", { maximumFractionDigits: digits }) + units[at];
+  return (value < 0 ? "−" : "") + (digits ? TENTHS : WHOLE).format(left) + units[at];
 }
 
 /**
@@ -30,7 +42,7 @@ export function bytes(value) {
     value /= 1024;
     at += 1;
   }
-  return `${value.toLocaleString("en", { maximumFractionDigits: value < 10 && at ? 1 : 0 })} ${names[at]}`;
+  return `${(value < 10 && at ? TENTHS : WHOLE).format(value)} ${names[at]}`;
 }
 
 /**
@@ -46,13 +58,17 @@ export function seconds(value) {
 }
 
 const FORMAT = /** @type {const} */ ({ day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
+const DATED = new Intl.DateTimeFormat("en-GB", FORMAT);
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const ZONED = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" });
 
 /**
  * A moment with its date and zone.
  * @param {number} at milliseconds since 1970
  */
 export function dated(at) {
-  return new Date(at).toLocaleString("en-GB", FORMAT);
+  return DATED.format(at);
 }
 
 /**
@@ -61,20 +77,20 @@ export function dated(at) {
  */
 export function clock(at) {
   const then = new Date(at * 1000);
-  const time = then.toLocaleTimeString("en-GB");
-  return then.toDateString() === new Date().toDateString() ? time : `${then.toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${time}`;
+  const time = CLOCK.format(then);
+  return then.toDateString() === new Date().toDateString() ? time : `${DAY.format(then)}, ${time}`;
 }
 
 /** The time zone of all times of day. */
 export function zone() {
-  return new Date().toLocaleTimeString("en-GB", { timeZoneName: "short" }).split(" ").slice(1).join(" ");
+  return ZONED.formatToParts(new Date()).find((part) => part.type === "timeZoneName")?.value ?? "";
 }
 
 /** An epoch of a frontier: everything before it is done. -1: all is; -2: nobody knows. */
 export function epoch(value, inner = 0) {
   if (value < -1) return "unknown";
   if (value < 0) return "end";
-  const text = value.toLocaleString("en");
+  const text = NUMBER.format(value);
   return inner ? `${text}.${inner}` : text;
 }
 
@@ -95,7 +111,7 @@ export function bound(value) {
   if (value[0] === -1) return "all";
   if (value.includes(-2)) return steps(value).map(bound).join(" and ");
   if (value.every((at) => at === 0)) return value.length > 1 || value[0] === 0 ? "∅" : "0";
-  const shown = value.map((at) => (at === -1 ? "∞" : at.toLocaleString("en")));
+  const shown = value.map((at) => (at === -1 ? "∞" : NUMBER.format(at)));
   while (shown.length > 1 && shown[shown.length - 1] === "0") shown.pop();
   return shown.length === 1 ? shown[0] : `(${shown.join(", ")})`;
 }

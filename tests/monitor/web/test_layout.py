@@ -189,9 +189,9 @@ def looks(drawing: Drawing) -> tuple[int, float, float, float]:
     ("boxes", "back", "measured"),
     [
         (0, 0.0, (123, 20321, 234304, 59239)),
-        (0, 0.7, (373, 77375, 239380, 59884)),
-        (3, 0.0, (266, 72679, 283559, 165167)),
-        (5, 0.7, (670, 234789, 351233, 268886)),
+        (0, 0.7, (365, 76030, 240368, 60242)),
+        (3, 0.0, (256, 70865, 285782, 164969)),
+        (5, 0.7, (653, 220880, 391553, 278623)),
     ],
 )
 def test_edges_are_as_short_and_straight_and_pictures_as_small_as_when_they_were_last_looked_at(

@@ -87,7 +87,11 @@ def test_the_card_says_who_died_where_all_went_and_what_it_cost(tab: Tab) -> Non
         assert tab.run("document.querySelectorAll('.edge.resent').length") == 0
         tab.click(".steps .step:nth-child(5)")
         tab.wait(f"{kept} === {count}")
+        figures = "getComputedStyle(document.querySelector('.node .figures')).visibility"
+        assert tab.run(figures) == "hidden"  # they are of now, and the steps are of then
+        assert tab.run("document.querySelector('#panel').scrollWidth <= document.querySelector('#panel').clientWidth")
         tab.key("Escape")
+        tab.wait(f"{figures} === 'visible'")
         tab.wait("!document.querySelector('#graph').classList.contains('asking')")
         assert not tab.problems
 

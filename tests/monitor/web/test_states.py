@@ -19,8 +19,11 @@ from monitor.coordination.effects import Answer
 from monitor.explain.what_if import targets
 from monitor.web.questions import Done
 from recovery.metadata import Bound, at_epoch
+from recovery.protocol import END
+from recovery.store.address import StoreAddress
 from recovery.store.local import LocalStore
 from runtime.page.address import open_page
+from runtime.page.followed import FollowedJob
 from runtime.page.recorded import RecordedJob
 from runtime.program import Program
 from runtime.supervisor.starting import JobStopped
@@ -29,7 +32,7 @@ from runtime.supervisor.supervisor import Job
 from tests.monitor.web import test_page
 from tests.monitor.web.browser import Tab
 from tests.monitor.web.programs import example_layout
-from tests.monitor.web.serving import ask, end_page, serving
+from tests.monitor.web.serving import MadeUp, ask, end_page, running, serving, serving_all, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
 from tests.monitor.web.test_page import READY, go, text_of
 from timely.io import Rate
@@ -61,10 +64,22 @@ def _holding(job: StandingJob) -> None:
     job.happens("stuck", processor=1, worker=1, name="parse", what=what, seconds=12.0)
 
 
-def _rolling(job: StandingJob) -> None:
-    job.tell(epoch=4)
-    job.happens("failure", worker=1, incarnation=2, reason="was killed by SIGKILL")
-    job.happens("decided", generation=2, failed=[1], rolled_back=3)
+def _rolling(*phases: str) -> Callable[[StandingJob], None]:
+    """A rollback up to the last of these phases."""
+    happened: dict[str, dict[str, object]] = {
+        "failure": {"worker": 1, "incarnation": 2, "reason": "was killed by SIGKILL"},
+        "round": {"round": 1, "alive": [0]},
+        "decided": {"generation": 2, "failed": [1], "rolled_back": 3},
+        "restored": {"generation": 2, "seconds": 1.5, "start": False},
+        "caught_up": {"generation": 2, "seconds": 0.5},
+    }
+
+    def make(job: StandingJob) -> None:
+        job.tell(epoch=4)
+        for phase in phases:
+            job.happens(phase, **happened[phase])
+
+    return make
 
 
 def _over(kind: str, **data: object) -> Callable[[StandingJob], None]:
@@ -94,8 +109,23 @@ STATES = {
     "stuck capability": State(
         _holding, "stuck for 12 s in parse@1, waiting for it to give up its capability at epoch 4", True, {}, "parse"
     ),
-    "rolling back": State(
-        _rolling, "rolling back: restoring: worker 1 failed (was killed by SIGKILL)", False, {"heard": "now"}
+    "rolling back: failure": State(
+        _rolling("failure"), "rolling back: worker 1 failed (was killed by SIGKILL)", False, {"heard": "now"}
+    ),
+    "rolling back: draining": State(
+        _rolling("failure", "round"), "rolling back: draining: worker 1 failed (was killed by SIGKILL)", False, {}
+    ),
+    "rolling back: restoring": State(
+        _rolling("failure", "round", "decided"),
+        "rolling back: restoring: worker 1 failed (was killed by SIGKILL)",
+        False,
+        {},
+    ),
+    "restored, catching up": State(
+        _rolling("failure", "round", "decided", "restored"), "running", False, {"heard": "now"}
+    ),
+    "caught up": State(
+        _rolling("failure", "round", "decided", "restored", "caught_up"), "running", False, {"heard": "now"}
     ),
     "stopped": State(_over("stopped", by="falkirk stop"), "stopped by falkirk stop", False, GONE),
     "failed": State(
@@ -108,6 +138,16 @@ STATES = {
     "killed": State(_killed, "killed: its processes are gone", True, GONE),
     "ended": State(_over("finished"), "ended: all is done", False, {"newest epoch": "ended"}),
 }
+
+
+HAPPENED = {
+    "failure": "worker 1 failed: was killed by SIGKILL",
+    "round": "round 1 of rollback begins, 1 worker alive",
+    "decided": "generation 2: 3 processors to be restored",
+    "restored": "all is restored, 1.5 s after the failure",
+    "caught_up": "all is as far again as before the failure, 500 ms after that",
+}
+"""Words in the panel, by the event that they are for."""
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -134,7 +174,72 @@ def test_the_page_says_the_state_of_the_job_and_nothing_that_it_does_not_know(ta
         assert marked == ([state.node] if state.node is not None else [])
         if name == "failed":
             tab.wait(f"{text_of('#panel .trace')} === 'Traceback of it'")
+        for kind, words in HAPPENED.items():
+            said = any(event.kind == kind and not event.data.get("start") for event in job.events)
+            assert tab.run(f"{text_of('#panel')}.includes({words!r})") == said, words
         assert not tab.problems
+
+
+def test_a_store_without_its_job_shows_what_it_has_and_no_more(tab: Tab, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with running(tmp_path) as (url, _):
+        when_ready(url, "/api/job")
+        with streaming(url, "/api/events") as messages:
+            next(message for message in messages if (message.get("totals") or {}).get("low", 0) > 3)
+    with LocalStore(store) as opened:
+        job = RecordedJob(opened)
+    names = [info.name for info in job.layout.processors]
+    count = names.index("count")
+    bounds = [job.options.low(job.options.topology.flat(count, worker)) for worker in range(job.layout.workers)]
+    with serving_all(lambda: [FollowedJob(StoreAddress.of(store))]) as url:
+        go(tab, url, "#sel=count")
+        tab.wait(f"{text_of('#phase')} === 'stopped by falkirk stop'")
+        tab.wait("document.querySelectorAll('#panel table.tight tr').length > 1")
+        shown = tab.run("[...document.querySelectorAll('#totals dt')].map((each) => each.textContent)")
+        assert shown == ["newest epoch", "saved", "safe", "logs"]  # rates, latency and state died with the processes
+        rows = tab.run(
+            "[...document.querySelectorAll('#panel table.tight tr')].slice(1)"
+            ".map((row) => [...row.children].map((cell) => cell.textContent))"
+        )
+        assert [row[2] for row in rows] == [f"{bound[0]:,}" if bound[0] < END else "all" for bound in bounds]
+        assert {row[5] for row in rows} == {"–"}
+        assert not tab.problems
+
+
+def test_a_monitor_that_is_away_is_told_from_a_page_that_is(tab: Tab) -> None:
+    job = StandingJob(example_layout("mixed_policies"))
+    job.tell(epoch=4)
+    kept: list[MadeUp] = []
+
+    def one() -> list[MadeUp]:
+        kept.append(MadeUp(job, moves=False))
+        return kept
+
+    with serving_all(one) as url:
+        go(tab, url)
+        tab.wait(f"{text_of('#phase')} === 'running'")
+        kept[0].hub.lose(True)
+        tab.wait(f"{text_of('#banner')} === 'The monitor does not answer: what is shown is old. Trying again…'")
+        assert tab.run(text_of("#phase")).startswith("unknown: no answer since ")
+        kept[0].hub.lose(False)
+        tab.wait("document.querySelector('#banner').hidden")
+        tab.wait(f"{text_of('#phase')} === 'running'")
+        kept[0].hub.lose(True)
+        tab.wait(f"{text_of('#banner')}.startsWith('The monitor')")
+    tab.wait(f"{text_of('#banner')}.startsWith('The page does not answer')")
+
+
+def test_a_page_that_is_gone_leaves_an_old_verdict_that_says_so(tab: Tab) -> None:
+    job = StandingJob(example_layout("mixed_policies"))
+    job.tell(epoch=4)
+    with serving(job, moves=False) as url:
+        go(tab, url)
+        tab.wait(f"{text_of('#phase')} === 'running'")
+    tab.wait("!document.querySelector('#banner').hidden")
+    assert tab.run(text_of("#phase")).startswith("unknown: no answer since ")
+    assert tab.run(text_of("#phase")).endswith("; before that running")
+    assert tab.run("document.title").startswith("mixed-policies · unknown")
+    assert tab.run(text_of("#banner")) == "The page does not answer: what is shown is old. Trying again…"
 
 
 def test_what_is_selected_and_what_is_clicked_survive_updates(tab: Tab) -> None:

@@ -1,0 +1,231 @@
+"""Epochs of a running job while its page is attacked, or has twenty readers, beside the same job at rest.
+
+Two workers with a store, 40 epochs a second of keyed sums. Periods of `--size` seconds with and without load alternate in
+one run, and an epoch is of the period in which its last record is read: its time is from there until the sinks of all
+workers have it. `--part hostile`: 2,000 connections are held open at the page, a quarter each idle, sending a byte now and
+then, asking for the stream and reading nothing, and sending garbage; whichever the page closes is opened anew. In the other
+periods the same is done to a port at which nobody answers: so what the load itself takes of the machine is on both sides, and
+the ratio is the page's part. `--part
+tabs`: twenty readers of the stream of events, as twenty tabs are; beside it how old what they read last is. The load comes
+from a process of its own with a lower priority than the job's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TextIO
+
+from common import arguments, percentile, report
+from history import seconds_of
+from policies import parse, reading
+from tally import Around
+
+from falkirk import Dataflow, Lazy, Rate
+from runtime.page.address import open_page
+from runtime.program import Program
+from runtime.supervisor.starting import JobStopped
+from runtime.supervisor.stop import stop_job
+from runtime.supervisor.supervisor import Job
+from timely.io import Chunk, End, Partition, Wait
+
+WORKERS, PER_SECOND, PER_EPOCH = 2, 2_000, 50
+WARM_UP = 10.0
+ROUNDS = 8
+SETTLING = 1.0
+"""Seconds at the begin of each period that belong to neither."""
+
+
+@dataclass
+class _Notes:
+    """Lines of a process: what, epoch, time of the monotonic clock."""
+
+    folder: str
+    file: TextIO | None = None
+
+    def add(self, what: str, epoch: int) -> None:
+        if self.file is None:
+            self.file = open(Path(self.folder) / f"{what}-{os.getpid()}", "w", buffering=1)  # noqa: SIM115  # as long as the process
+        self.file.write(f"{what} {epoch} {time.monotonic()}\n")
+
+
+@dataclass
+class _Partition(Around):
+    inner: Partition
+    notes: _Notes
+    name: str = "readings"
+
+    def read(self) -> Chunk | Wait | End:
+        chunk = self.inner.read()
+        if isinstance(chunk, Chunk):
+            self.notes.add("read", chunk.epoch)
+        return chunk
+
+
+@dataclass
+class _Source:
+    source: Rate
+    folder: str
+    repeats = True
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        return [_Partition(inner, _Notes(self.folder)) for inner in self.source.partitions(worker, workers)]
+
+
+@dataclass
+class _Sink:
+    folder: str
+    exactly_once: bool = False
+    notes: _Notes | None = None
+
+    def open(self, worker: int, workers: int) -> _Sink:
+        return _Sink(self.folder, notes=_Notes(self.folder))
+
+    def write(self, epoch: int, batch: object) -> None:
+        return
+
+    def commit(self, epoch: int) -> None:
+        assert self.notes is not None
+        self.notes.add("done", epoch)
+
+    def abort(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def build(folder: str) -> Dataflow:
+    """Running totals of paced readings, by key."""
+    flow = Dataflow("paced")
+    source = _Source(Rate(reading, PER_SECOND, 10**9, epoch_every=PER_EPOCH), folder)
+    with flow.region("all", policy=Lazy(every="1s")):
+        totals = flow.source("readings", source).map(parse, name="parse").keyed().sum(name="totals")
+        totals.records().to(_Sink(folder), name="out")
+    return flow
+
+
+def epochs_in(folder: Path) -> list[tuple[float, float]]:
+    """Of each finished epoch when its last record was read, and how long it took from there."""
+    read: dict[int, float] = {}
+    done: dict[int, list[float]] = defaultdict(list)
+    for file in folder.glob("*-*"):
+        for line in file.read_text().splitlines():
+            with suppress(ValueError):  # the last line may be cut off
+                what, epoch, at = line.split()
+                if what == "read":
+                    read[int(epoch)] = max(read.get(int(epoch), 0.0), float(at))
+                else:
+                    done[int(epoch)].append(float(at))
+    return [(read[each], max(at) - read[each]) for each, at in done.items() if len(at) == WORKERS and each in read]
+
+
+def main() -> None:
+    args = arguments()
+    with tempfile.TemporaryDirectory() as there:
+        notes = Path(there) / "notes"
+        notes.mkdir()
+        page = open_page("paced", port=0)
+        program = Program(flow=build, args={"folder": str(notes)})
+        job = Job(program, WORKERS, Path(there) / "store", on_note=lambda _: None, page=page)
+
+        def run() -> None:
+            with suppress(JobStopped):
+                job.run()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        silent = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        periods: list[tuple[bool, float, float]] = []
+        said: list[dict[str, float]] = []
+        spent: dict[bool, float] = defaultdict(float)
+        measured: dict[bool, float] = defaultdict(float)
+        try:
+            while len(epochs_in(notes)) < 200:
+                time.sleep(0.5)
+            time.sleep(WARM_UP)
+            process = page_of(job)
+            for number in range(2 * ROUNDS):
+                loaded = number % 2 == 1
+                begin, cpu = time.monotonic(), seconds_of([process])
+                if loaded:
+                    said.append(load(args.part, page.url, args.size))
+                elif args.part == "hostile":
+                    load(args.part, "http://127.0.0.1:{1}".format(*silent.getsockname()), args.size)
+                else:
+                    time.sleep(args.size)
+                measured[loaded] += time.monotonic() - begin
+                spent[loaded] += seconds_of([process]) - cpu
+                periods.append((loaded, begin + SETTLING, time.monotonic()))
+        finally:
+            stop_job(Path(there) / "store")
+            thread.join()
+            page.close()
+            silent.close()
+        found = epochs_in(notes)
+    times = {
+        each: sorted(
+            took for at, took in found if any(begin <= at < end for loaded, begin, end in periods if loaded is each)
+        )
+        for each in (False, True)
+    }
+    ratios = [
+        percentile(sorted(t for at, t in found if b[1] <= at < b[2]), 0.99)
+        / percentile(sorted(t for at, t in found if a[1] <= at < a[2]), 0.99)
+        for a, b in zip(periods[::2], periods[1::2])
+    ]
+    report(
+        percentile(times[True], 0.99) / percentile(times[False], 0.99),
+        unit="ratio of p99",
+        system=args.part,
+        median_ratio_of_periods=median(ratios),
+        ratio_of_medians=percentile(times[True], 0.5) / percentile(times[False], 0.5),
+        p99_ms=1e3 * percentile(times[False], 0.99),
+        p99_loaded_ms=1e3 * percentile(times[True], 0.99),
+        epochs=[len(times[False]), len(times[True])],
+        page_cpu=[spent[each] / measured[each] for each in (False, True)],
+        load=os.getloadavg()[0],
+        **{name: max(each[name] for each in said) for name in said[0]},
+    )
+
+
+def page_of(job: Job) -> int:
+    """Process of the page of a job, once it runs."""
+    while True:
+        found = getattr(getattr(job, "_lead", None), "page", None)
+        if found is not None and found.pid is not None:
+            return int(found.pid)
+        time.sleep(0.1)
+
+
+def load(part: str, url: str, seconds: float) -> dict[str, float]:
+    """Load the page for a time, from another process."""
+    command = [
+        "nice",
+        "-n",
+        "10",
+        sys.executable,
+        __file__.replace("page_under_load", "page_load"),
+        part,
+        url,
+        str(seconds),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+if __name__ == "__main__":
+    main()
