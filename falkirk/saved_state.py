@@ -76,7 +76,9 @@ class StoreReader:
                     f"there is no job in the store {self._where} yet: it is empty, or no worker has joined"
                 )
             self._layout: Layout = layout
-            self._saved = SavedStates(layout, [_journal(store, identity, w) for w in range(layout.workers)])
+            self._saved = SavedStates(
+                layout, [_journal(store, identity, journal_of(w, layout.number)) for w in range(layout.workers)]
+            )
 
     @cached_property
     def _plan(self) -> Plan:
@@ -202,8 +204,7 @@ def one_table(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     return next(iter(tables.values()), pl.DataFrame())
 
 
-def _journal(store: OpenStore, identity: bytes, worker: int) -> tuple[Journal, list[Any]]:
-    owner = journal_of(worker)
+def _journal(store: OpenStore, identity: bytes, owner: str) -> tuple[Journal, list[Any]]:
     for left in reversed(range(_TRIES)):
         found = survey(store, owner, identity)
         try:

@@ -13,6 +13,7 @@ Rooms, lowest first; each imports from those below:
 - `checkpoint`: what it persists. `fixed_point`: the largest consistent rollback frontiers, and the low-watermarks.
 - `rollback`: how it goes back.
 - `agent`: the worker's half of recovery, a state machine over all of these.
+- `moving`: a stopped job's move to another number of workers.
 
 Enters: what the engine tells its `Recorder`, messages of the monitor, results of writes. Leaves: messages, segments to write,
 orders for the engine. It builds on `timely`, which runs without it. docs/theory.md says how all of this works together.

@@ -192,6 +192,8 @@ class Layout(msgspec.Struct, frozen=True):
 
     None in those of earlier versions, and among workers.
     """
+    number: int = 0
+    """Number among the layouts of a store; each change of workers adds one."""
 
     def outgoing(self) -> list[list[int]]:
         """Indexes in `edges` of each processor's out-edges: the order of `Xi.discards`."""

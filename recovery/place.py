@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+_WORKER = re.compile(r"worker-(\d{3,})(?:\.layout-(\d+))?")
 
 
 class Place(NamedTuple):
@@ -24,16 +27,15 @@ class Place(NamedTuple):
         """True for the process with the worker's journal, reports that count, and outputs."""
         return self.copy == 0
 
-    @property
-    def journal(self) -> str | None:
-        """Owner of its journal, as segments name it; None for a copy.
+    def journal(self, layout: int = 0) -> str | None:
+        """Owner of its journal in the layout of this number; None for a copy.
 
         A copy keeps all in memory.
 
-        >>> Place(3).journal, Place(3, 1).journal
+        >>> Place(3).journal(), Place(3, 1).journal()
         ('worker-003', None)
         """
-        return journal_of(self.worker) if self.at_work else None
+        return journal_of(self.worker, layout) if self.at_work else None
 
     @property
     def fields(self) -> dict[str, int]:
@@ -62,6 +64,20 @@ def places(workers: int, copies: int = 1) -> tuple[Place, ...]:
     return tuple(Place(worker, copy) for copy in range(copies) for worker in range(workers))
 
 
-def journal_of(worker: int) -> str:
-    """Owner of a worker's journal, as segments name it."""
-    return f"worker-{worker:03d}"
+def journal_of(worker: int, layout: int = 0) -> str:
+    """Owner of a worker's journal in the layout of this number, as segments name it.
+
+    >>> journal_of(3), journal_of(3, 2)
+    ('worker-003', 'worker-003.layout-2')
+    """
+    return f"worker-{worker:03d}" + (f".layout-{layout}" if layout else "")
+
+
+def layout_of(owner: str) -> int | None:
+    """Number of the layout of a worker's journal; None for other owners.
+
+    >>> layout_of("worker-003"), layout_of("worker-003.layout-2"), layout_of("monitor")
+    (0, 2, None)
+    """
+    found = _WORKER.fullmatch(owner)
+    return None if found is None else int(found[2] or 0)

@@ -50,7 +50,7 @@ ROOMS = {
             "protocol",
             "memory",
         ),
-        *("checkpoint", "fixed_point", "rollback", "agent"),
+        *("checkpoint", "fixed_point", "rollback", "agent", "moving"),
     ],
     "monitor": ["coordination explain", "history", "web"],
     "runtime": [

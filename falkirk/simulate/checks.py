@@ -198,6 +198,16 @@ class Checks:
         self._published: dict[str, frozenset[_Output]] = {}
         """Published outputs at the time of sealing each segment."""
 
+    def resized(self, bounds: Sequence[Bound]) -> None:
+        """Begin anew after a move to another number of workers, at `bounds`.
+
+        Raises Violation where less is safe than was on any former worker.
+        """
+        for (w, p), low in self.low.items():
+            if not within(low, bounds[p]):
+                raise Violation(f"the move takes processor {p} to {bounds[p]}, and on worker {w} {low} was safe")
+        self.__init__()  # type: ignore[misc]
+
     def begin(self) -> None:
         """Forget recorded output before a restart of the whole job, as nobody has it now."""
         self._sends.clear()

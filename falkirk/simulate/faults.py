@@ -25,6 +25,12 @@ KINDS = {
 }
 """Fault kinds with descriptions."""
 
+CHANGES = {"workers": "the death of all processes at once, and a new start with another number of workers"}
+"""Fault kinds drawn on request only, with descriptions."""
+
+MOST_WORKERS = 4
+"""Most workers after a change of their number."""
+
 
 Moment: TypeAlias = tuple[str, int, tuple[int, ...]]
 """Moment of a run: its kind, its number within the kind, and processes to kill.
@@ -53,6 +59,7 @@ class Fault:
             "kill": f" worker {self.worker}",
             "stall worker": f" {self.worker}",
             "cut off": f" worker {self.worker}",
+            "workers": f": {self.other}",
         }
         where["give up"] = where["zombie"] = where["cut off"]
         where["stall link"] = f" {self.worker} -> {self.other}"
@@ -78,14 +85,17 @@ class Rates:
     in_rounds: float = 1.0
     """Factor for kill probabilities during a round of rollback."""
     disk: bool = False
+    workers: float = 0.0
+    """Probability of a stop of the job, which goes on with another number of workers."""
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
     """The kinds named in a text such as "kill,disk". Raises FalkirkError for others."""
     kinds = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
-    wrong = [each for each in kinds if each not in KINDS]
+    known = KINDS | CHANGES
+    wrong = [each for each in kinds if each not in known]
     if wrong or not kinds:
-        lines = "".join(f"\n  {name}: {what}" for name, what in KINDS.items())
+        lines = "".join(f"\n  {name}: {what}" for name, what in known.items())
         raise FalkirkError(f"there is no kind of fault {', '.join(wrong) or text!r}; there are:{lines}")
     return kinds
 
@@ -109,6 +119,7 @@ def drawn(random: Random, kinds: Collection[str] = tuple(KINDS)) -> Rates:
         give_up=rate("zombie", 0.004),
         in_rounds=random.choice((1.0, 3.0, 10.0)),
         disk=rate("disk", 1.0) > 0.0,
+        workers=random.choice((0.001, 0.004)) if "workers" in kinds else 0.0,
     )
 
 
@@ -155,6 +166,10 @@ class Injector:
         self._counts = {"start": 0, "step": 0, "io": 0, "monitor io": 0, "fence": 0}
         self.moments: list[Moment] = []
         """Moments so far, of a scripted run."""
+
+    def resize(self, workers: int) -> None:
+        """Go on with another number of workers."""
+        self._workers = workers
 
     def at(
         self,
@@ -207,6 +222,8 @@ class Injector:
             found.append(Fault(when, at, "kill monitor"))
         if draw() < rates.job:
             found.append(Fault(when, at, "kill job"))
+        if rates.workers and draw() < rates.workers:
+            found.append(Fault(when, at, "workers", other=self._random.randint(1, MOST_WORKERS)))
         if draw() < rates.stall:
             what = self._random.choice(("stall link", "stall link", "stall worker", "cut off"))
             worker, other = self._random.randrange(self._workers), self._random.randrange(self._workers)

@@ -96,6 +96,10 @@ class Outside:
         self.changes = 0
         """Number of publications and acknowledgements."""
         self._partitions: dict[tuple[str, str], _Watched] = {}
+        self._sharing: set[str] = set()
+        """Sources with a share of each epoch for each worker."""
+        self._shares: dict[tuple[str, str], Position] = {}
+        """Starts of shares for another number of workers, by source and partition."""
 
     def isolated(self, graph: Graph, around: Around) -> Graph:
         """The graph with recording sinks and watched sources.
@@ -232,6 +236,26 @@ class Outside:
             raise Violation(f"source {source!r} is to read {partition} again from {position!r}: more was acknowledged")
         watched.last = there
 
+    def shares(self, source: str) -> None:
+        """Record a source with a share of each epoch for each worker."""
+        self._sharing.add(source)
+
+    def shared_anew(self, source: str, partition: str, position: Position) -> None:
+        """Record the start of a share of epochs for another number of workers."""
+        self._shares[source, partition] = position
+
+    def forget_shares(self) -> None:
+        """Forget the shares of an interrupted move."""
+        self._shares.clear()
+
+    def resized(self) -> None:
+        """Take over the shares of epochs of the new number of workers."""
+        for key in [key for key in self._partitions if key[0] in self._sharing]:
+            del self._partitions[key]
+        for key, position in self._shares.items():
+            self._partitions[key] = _Watched(known={"null", json.dumps(position)})
+        self._shares.clear()
+
     def ended(self, source: str, partition: str) -> None:
         """Record the end of a partition."""
         watched = self._watched(source, partition)
@@ -341,6 +365,7 @@ class WatchedSource:
         self.repeats = source_repeats(source)
         self.deals_epochs = deals_epochs(source)
         self.whole_epochs = whole_epochs(source)
+        self.layout_free = bool(getattr(source, "layout_free", False))
         self._outside = outside
         self._source = source
         self._name = name
@@ -365,11 +390,19 @@ class WatchedPartition:
             self.read_until = lambda position: self._seen(again(position))
         if hasattr(partition, "checksum"):
             self.checksum = partition.checksum
+        share: Callable[[int], Position] | None = getattr(partition, "at_epoch", None)
+        if share is not None:
+            outside.shares(source)
+            self.at_epoch = lambda epoch: self._shared(share(epoch))
 
     @property
     def checksums(self) -> bool:
         """True if the wrapped partition has checksums."""
         return bool(getattr(self._partition, "checksums", False))
+
+    def _shared(self, position: Position) -> Position:
+        self._outside.shared_anew(self._source, self.name, position)
+        return position
 
     def read(self) -> Chunk | Wait | End:
         """The next chunk."""

@@ -196,6 +196,26 @@ class SimulatedStore:
         """Close the store; operations under way go on."""
 
 
+class WritesAtIO:
+    """Store with a possible crash point before and after each write."""
+
+    def __init__(self, disk: SimulatedDisk, at_io: Callable[[], None]) -> None:
+        self._disk = disk
+        self._at_io = at_io
+        self.get, self.names, self.size = disk.get, disk.names, disk.size
+
+    def put(self, name: str, parts: Sequence[Any]) -> None:
+        """Write a blob at once."""
+        self._at_io()
+        self._disk.put(name, parts)
+        self._at_io()
+
+    def delete(self, name: str) -> None:
+        """Remove a blob at once."""
+        self._at_io()
+        self._disk.delete(name)
+
+
 class SimulatedPool:
     """Simulated thread pool for jobs of operators; the world completes them."""
 

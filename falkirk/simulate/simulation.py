@@ -56,6 +56,8 @@ class Tally:
     """Number of workers keeping epochs lost by others."""
     repeated: int = 0
     """Number of outputs published again, unchanged."""
+    moves: int = 0
+    """Number of changes of the number of workers."""
     gaps: int = 0
     """Number of declarations of incomplete times."""
     faults: Counter[str] = field(default_factory=Counter)
@@ -68,6 +70,7 @@ class Tally:
         self.survivors += world.checks.survivors
         self.spared += world.checks.spared
         self.repeated += world.outside.repeated
+        self.moves += world.moves
         self.gaps += sum(map(len, world.outside.gaps.values()))
         self.faults.update(fault.what for fault in world.injector.happened)
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from falkirk.simulate.checks import Checks
 from falkirk.simulate.disk import SimulatedDisk
-from falkirk.simulate.faults import CALM_DISK, KINDS, Fault, Injector, disk_faults
+from falkirk.simulate.faults import CALM_DISK, KINDS, MOST_WORKERS, Fault, Injector, disk_faults
 from falkirk.simulate.in_place import watched
 from falkirk.simulate.monitor_process import MONITOR, SimulatedMonitor
 from falkirk.simulate.outside import Outside, Violation
@@ -31,6 +31,7 @@ from falkirk.simulate.process import (
     SimulatedMonitorLink,
     SimulatedPool,
     SimulatedStore,
+    WritesAtIO,
 )
 from monitor.coordination.coordinator import Settings
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Persist, Send
@@ -40,6 +41,7 @@ from monitor.explain.what_if import PATIENCE_SECONDS, targets
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
 from recovery.memory.channels import KEPT_BYTES
+from recovery.moving.refusals import CannotMove
 from recovery.place import Place, journal_of, places
 from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
@@ -47,12 +49,16 @@ from recovery.store.reading import take_over
 from recovery.store.segments import segment_name
 from runtime.folders.workspace import Workspace
 from runtime.links.frames import decode_frame, encode_frame
+from runtime.page.recorded import read_saved
 from runtime.recovery.driver import ATTEND_SECONDS, TURN, RecoveryDriver
 from runtime.session.session import Session
 from runtime.sources.limits import Limits
+from runtime.supervisor.moving import Around, publish, settle
+from timely.data.messages import Effect as OutputEffect
 from timely.data.messages import Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan
+from timely.worker.worker import Worker
 
 STORE_ID = b"simulated-store!"
 _STEP_SECONDS = 0.002
@@ -86,7 +92,10 @@ class World:
         kinds: Collection[str] = tuple(KINDS),
         script: Sequence[Fault] | None = None,
     ) -> None:
-        self.workers = workers
+        self.workers = self._wanted = workers
+        """Number of workers now, and after the next start of the job."""
+        self.moves = 0
+        """Number of moves to another number of workers."""
         self.now = 0.0
         self.steps = 0
         self.outside = Outside()
@@ -271,7 +280,7 @@ class World:
 
     def _open(self, process: Process) -> None:
         """Start a worker's process: fence and read its journal, and join the job."""
-        owner = journal_of(process.worker)
+        owner = journal_of(process.worker, self.layout.number)
         journal, found, warnings = take_over(self.disk, owner, STORE_ID, process.incarnation)
         for warning in warnings:
             self.note("warning", text=warning)
@@ -280,7 +289,8 @@ class World:
         journal.small, journal.idle_release = self._small, 4 * self._small
         plan = self._plan()
         try:
-            agent = SimulatedAgent(plan, self._layout(plan), process.place, process.incarnation, journal, found.read())
+            layout = replace(self._layout(plan), number=self.layout.number)
+            agent = SimulatedAgent(plan, layout, process.place, process.incarnation, journal, found.read())
             agent.checkpoints.most_events = self._most_events
 
             def recovery(session: Session) -> RecoveryDriver:
@@ -320,14 +330,54 @@ class World:
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []
         self.checks.watch_outputs(process, segment_name(found.owner, numbers[-1]) if numbers else None)
 
-    def _plan(self) -> Plan:
+    def _plan(self, workers: int | None = None) -> Plan:
         graph = self.outside.isolated(self._build().graph, self)
-        return compile_plan(watched(graph) if self._calm else graph, self.workers)
+        return compile_plan(watched(graph) if self._calm else graph, workers or self.workers)
 
     @cached_property
     def layout(self) -> Layout:
         """The layout of the job."""
         return self._layout(self._plan())
+
+    def _move(self, workers: int) -> None:
+        """Move the job at rest to another number of workers; any write may be the last.
+
+        Raises Killed.
+        """
+
+        def publishes(worker: Worker, effects: list[OutputEffect]) -> None:
+            captured = self.outside.captures(worker.index, worker.plan.graph, self)
+            publish(worker, effects, captured, self._files)
+
+        self.outside.forget_shares()
+        plan = self._plan(workers)
+        around = Around(self._layout, self._next_incarnation, publishes, None, self.now)
+        store = WritesAtIO(self.disk, lambda: self.at_io(0))
+        try:
+            settle(store, STORE_ID, plan, self._layout(plan), around, may_move=True)
+        finally:
+            self._adopt(workers)
+
+    def _adopt(self, workers: int) -> None:
+        """Go on with the number of workers in the store, `workers` if nothing is there."""
+        saved = read_saved(self.disk, STORE_ID)
+        if saved.layout is not None:
+            workers = saved.layout.workers
+        if workers == self.workers:
+            return
+        self.moves += 1
+        number = 0 if saved.layout is None else saved.layout.number
+        if saved.watermarks is not None:
+            self.checks.resized(saved.watermarks[0])
+            self.outside.resized()
+        self.note("resized", workers=workers, layout=number)
+        self.workers, self.layout = workers, replace(self._layout(self._plan(workers)), number=number)
+        self._processes = dict.fromkeys(places(workers))
+        self.injector.resize(workers)
+
+    def _next_incarnation(self) -> int:
+        self._incarnations += 1
+        return self._incarnations
 
     def _layout(self, plan: Plan) -> Layout:
         """Layout with shorter checkpoint intervals under some seeds.
@@ -385,6 +435,17 @@ class World:
     # The monitor
 
     def _start_monitor(self) -> None:
+        if self._wanted != self.workers:
+            try:
+                self._move(self._wanted)
+            except CannotMove as error:
+                self.note("stays", workers=self._wanted, why=str(error))
+                self._wanted = self.workers
+            except Killed:
+                self.note("killed while it moved", workers=self._wanted)
+                self._wanted = self._random.randint(1, MOST_WORKERS)
+                self._monitor_at = self.now + self._random.random() * 0.5
+                return
         self._incarnations += 1
         there = {process.place for process in self.processes}
         patience = self._patience
@@ -530,13 +591,16 @@ class World:
         there = [process.worker for process in self.processes]
         mortal = self._mortal(*there, *([] if self._monitor is None else [MONITOR]))
         for fault in self.injector.at("step", self.now, self._troubled, there=there, mortal=mortal):
-            process = self._processes[Place(fault.worker)]
+            process = self._processes.get(Place(fault.worker))  # there may be fewer workers now
             if fault.what == "kill" and process is not None:
                 self._kill(process, "killed")
             elif fault.what == "kill monitor":
                 self._kill_monitor(self._random.random())
             elif fault.what == "kill job":
                 self._stop_job(self.now)
+            elif fault.what == "workers":
+                self._stop_job(self.now)
+                self._wanted = fault.other
             elif fault.what == "give up" and process is not None:
                 self._give_up(process, fault.seconds)
             elif fault.seconds and fault.what != "give up":

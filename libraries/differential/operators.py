@@ -168,11 +168,15 @@ _COLLECT = 4096
 The store must also have twice the size that it had after the last time.
 """
 
+STAYS = "is of a collection, which keeps values by codes of its own worker, and cannot change workers yet"
+"""Reason against another number of workers."""
+
 
 class KeyedOperator(Operator):
     """Operator with traces, a store of their values, and keys pending at later times."""
 
     repeats_over = "time"
+    stays = STAYS
 
     traces: tuple[Trace | SharedTrace, ...]
     transient: Collection[str] = ("_collect",)
@@ -590,6 +594,7 @@ class Consolidate(Operator):
     """
 
     repeats_over = "time"
+    stays = STAYS
 
     def __init__(self, loop: str | None = None, limit: int | None = None) -> None:
         self._values = Values()

@@ -42,6 +42,11 @@ def refusal(join: Join, layout: Layout, decision: KeptDecision | None) -> str | 
             f"{who} was started as one of {join.layout.workers} worker(s), and the monitor for {layout.workers}: "
             "start all with the same number"
         )
+    if join.layout.number != layout.number:
+        return (
+            f"{who} has the journal of layout {join.layout.number} of the store, and the job is at layout "
+            f"{layout.number}: it went on with another number of workers meanwhile. Start all anew"
+        )
     try:
         changes = layout_changes(layout, join.layout)
     except ProtocolError as error:
@@ -110,8 +115,8 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
     lines = []
     if before.workers != after.workers:
         lines.append(
-            f"it was run by {before.workers} worker(s) and is now by {after.workers}: another -w is "
-            f"not possible, because state is where its keys were; run it with -w {before.workers}"
+            f"it was run by {before.workers} worker(s) and is now by {after.workers}: its state moves to another number only "
+            f"where its workers are processes of this host; run it with {before.workers}"
         )
     lines += differences(read_outline(before.outline), read_outline(after.outline))
     old = {info.name: info for info in before.processors}

@@ -400,6 +400,25 @@ class Options:
             self._low[flat] = bound
         return bool(risen)
 
+    def common(self) -> tuple[Bound, ...]:
+        """Largest consistent bound of each operator, one for all workers, none alive.
+
+        The W of every worker lies within it, so what was promised is never needed again.
+
+        Raises NoSolutionError where there is none: one worker has promised what another has not persisted.
+        """
+        processors = [
+            CheckpointChain(self._options(flat), info.depth) if info.chain else AnyFrontier(self._completed[flat])
+            for flat in range(self.topology.count)
+            for info in (self.topology.info(flat),)
+        ]
+        bounds = solve([*self.topology.edges, *self.topology.same()], processors)
+        found = [bound for bound in bounds[:: self.layout.workers] if bound is not None]
+        for flat, low in enumerate(self._low):
+            if not within(low, found[flat // self.layout.workers]):
+                raise NoSolutionError(f"{self.topology.name(flat)} has persisted more than the others")
+        return tuple(found)
+
     def decide(
         self,
         memory: Mapping[int, Sequence[InMemory]],

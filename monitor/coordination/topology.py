@@ -5,7 +5,7 @@ Processor p of worker w has the flat index p * workers + w.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
@@ -14,6 +14,7 @@ from recovery.fixed_point.solve import PhysicalEdge
 from recovery.layout import Layout, ProcessorInfo
 from recovery.metadata import Bound
 from recovery.reachability import behind
+from timely.time import Summary
 
 T = TypeVar("T")
 
@@ -62,6 +63,17 @@ class Topology:
         self.renewed = [replace(edge, anew=True) if self.info(edge.source).anew else edge for edge in self.edges]
         after = sorted(behind(((edge.source, edge.target) for edge in layout.edges), anew))
         self.after_anew = [self.flat(p, w) for p in after for w in range(self.workers)]
+
+    def same(self) -> Iterable[PhysicalEdge]:
+        """Edges both ways between the processors of each operator.
+
+        With them all workers come back to one bound, as they must where state changes workers.
+        """
+        for processor, info in enumerate(self.layout.processors):
+            first, summary = self.flat(processor, 0), Summary.identity(info.depth)
+            for other in range(first + 1, first + self.workers):
+                yield PhysicalEdge(first, other, summary, same=True)
+                yield PhysicalEdge(other, first, summary, same=True)
 
     @cached_property
     def leaving(self) -> list[list[int]]:

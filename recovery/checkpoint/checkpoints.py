@@ -224,7 +224,7 @@ class Checkpoints:
             draft.next_run = None
             if run is None:
                 break
-            if runs and not _alike(runs[0].batch, run.batch):
+            if runs and not alike(runs[0].batch, run.batch):
                 draft.next_run = run
                 break
             runs.append(run)
@@ -462,7 +462,7 @@ class Checkpoints:
             self._of[p].unwieldy = True
 
 
-def _alike(one: Batch, other: Batch) -> bool:
+def alike(one: Batch, other: Batch) -> bool:
     """True if two batches can be saved as one and separated again."""
     if isinstance(one, list):
         return isinstance(other, list)

@@ -16,6 +16,9 @@ Where survivors keep what they have, two constraints are weaker. A living sender
 memory (`Live.kept`). And f(q) may be ahead of φ(d)(f(src)) on an edge that is `suppressed`, as far as what src does again is
 the same as before: `repeats`. Then f_n(p) ⊆ f(p) ∪ repeats(p), and is another bound than f(p).
 
+Where an operator's state changes workers, all its processors come back to one bound: edges both ways, with the identity, on
+which nothing is sent (`PhysicalEdge.same`), make f_n(p) equal on all workers.
+
 Where what is done again is sent `anew`, at times that its receivers have not completed, φ of the edge is ⊤ at every bound:
 only D̄ binds both ends, so that nothing is lost. On a `lossy` edge φ binds them, and D̄ only a living sender.
 """
@@ -73,6 +76,11 @@ class PhysicalEdge:
     """True if the source sends redone work at times new to the target.
 
     So the target keeps whatever it has.
+    """
+    same: bool = False
+    """True between processors of one operator, restored to one bound.
+
+    It carries no messages, so nothing is discarded on it. An edge leads the other way as well.
     """
     lossy: bool = False
     """True if D̄ = ∅ on it: a failed source makes nothing again for the target.
@@ -287,6 +295,8 @@ class _Descent:
                 self._lower(q, fixed, Step(p, edge.summary, backwards=False))
         for index in self._incoming[p]:
             edge = self._edges[index]
+            if edge.same:
+                continue
             r = edge.source
             sender = processors[r]
             if live:

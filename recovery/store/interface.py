@@ -136,8 +136,9 @@ def whose(name: str) -> str:
         return "what says which store this is"
     if owner == "monitor":
         return "part of the monitor's journal, which says what was decided and what is safe"
-    if owner.startswith("worker-") and owner.removeprefix("worker-").isdigit():
-        return f"part of the journal of worker {int(owner.removeprefix('worker-'))}, which has its checkpoints and logs"
+    worker = owner.removeprefix("worker-").partition(".layout-")[0]
+    if owner.startswith("worker-") and worker.isdigit():
+        return f"part of the journal of worker {int(worker)}, which has its checkpoints and logs"
     return f"part of the journal of {owner}"
 
 

@@ -18,17 +18,15 @@ from monitor.explain.verdict import Judge, Verdict
 from monitor.explain.what_if import restart
 from monitor.web.questions import OVER_POLICIES, Done, WrongQuestion
 from monitor.web.view import Observation, WorkerView
-from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.checkpoint.saved_states import current_records
+from recovery.checkpoint.reading import read_checkpoints
 from recovery.errors import NoSolutionError
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
-from recovery.metadata import NEVER, Xi
-from recovery.place import Place, journal_of, places
+from recovery.metadata import NEVER
+from recovery.place import Place, places
 from recovery.protocol import END, ROWS, Observed
 from recovery.store.identity import store_id
 from recovery.store.interface import Store
-from recovery.store.journal import Journal
 from recovery.store.reading import survey
 from timely.errors import FalkirkError
 
@@ -108,7 +106,8 @@ class RecordedJob(KeptJob):
         self.identity = identity
         for worker in range(self.layout.workers):
             recorder = WorkerRecorder(self.layout, worker)
-            xis = _persisted(store, identity, self.layout, worker, recorder)
+            checkpoints = read_checkpoints(store, identity, self.layout, worker, recorder)
+            xis = tuple(saved.checkpoint.xi for saved in checkpoints.saved())
             wrong = self.options.join(worker, xis)
             if wrong is not None:
                 raise FalkirkError(wrong)
@@ -150,15 +149,3 @@ def read_saved(store: Store, identity: bytes) -> SavedJob:
         for place, section in enumerate(sections):
             newest[number, place] = decode_record(section.head)
     return SavedJob.of(newest.values())
-
-
-def _persisted(store: Store, identity: bytes, layout: Layout, worker: int, recorder: WorkerRecorder) -> tuple[Xi, ...]:
-    """All Ξ in a worker's journal; its logs are loaded into `recorder`.
-
-    As `recovery.agent.Agent.open` reads them.
-    """
-    owner = journal_of(worker)
-    found = survey(store, owner, identity)
-    checkpoints = Checkpoints(layout, recorder, Journal(owner, identity, 0, found.newest, found.fences))
-    checkpoints.load(current_records(found.read()), contents=False)
-    return tuple(saved.checkpoint.xi for saved in checkpoints.saved())

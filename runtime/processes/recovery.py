@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from msgspec.structs import replace
+
 from monitor.coordination.supervision import Note
 from recovery.agent.agent import Agent
 from recovery.layout import lay_out
@@ -25,7 +27,7 @@ class PreparedRecovery:
 
     def __init__(self, plan: Plan, where: StoreTask, limits: Limits) -> None:
         self._plan, self._where, self._limits = plan, where, limits
-        self._layout = lay_out(plan)
+        self._layout = replace(lay_out(plan), number=where.layout)
 
     def open(
         self,
@@ -39,7 +41,8 @@ class PreparedRecovery:
         What earlier incarnations left half done is removed. `obey` gets the supervisor's messages, before the worker
         acts on those the monitor has sent meanwhile. Raises StoreGone.
         """
-        where, owner = self._where, begin.place.journal
+        where = self._where
+        owner = begin.place.journal(where.layout)
         assert owner is not None, f"{begin.place} has no journal to take over"
         store, _ = opened_again(where.address, where.id)
         journal, found, warnings = take_over(store, owner, where.id, begin.incarnation)

@@ -29,6 +29,8 @@ class StoreTask:
     token: bytes = b""
     copies: int = 1
     """Processes of each worker."""
+    layout: int = 0
+    """Number of the layout of the workers' journals."""
 
 
 @dataclass(frozen=True, slots=True)

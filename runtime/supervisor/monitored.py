@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 from msgspec.msgpack import encode
@@ -30,7 +31,19 @@ from recovery.guarantees.notes import notes_of
 from recovery.layout import lay_out
 from recovery.place import Place
 from recovery.store.address import StoreAddress, Where
-from runtime.control import FROM_CHILD, PAGE_SOCKET, Beat, Control, FromChild, Over, Propose, Stats, Unable, Watch
+from runtime.control import (
+    FROM_CHILD,
+    PAGE_SOCKET,
+    Beat,
+    CapturedBatch,
+    Control,
+    FromChild,
+    Over,
+    Propose,
+    Stats,
+    Unable,
+    Watch,
+)
 from runtime.folders.scratch import Scratch, for_sockets
 from runtime.folders.workspace import Workspace
 from runtime.page.address import UNIX, PageSocket, open_door
@@ -38,14 +51,18 @@ from runtime.page.launched import LaunchedPage
 from runtime.processes.standalone_monitor import NoMonitor, connect, socket_of
 from runtime.program import Program
 from runtime.sources.limits import Limits
+from runtime.supervisor.moving import Around, publish, settle
 from runtime.supervisor.other_policies import proposed
-from runtime.supervisor.placement import Open, Task
+from runtime.supervisor.placement import LocalWorkers, Open, Task
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import error_of
 from runtime.supervisor.store import JobStore, address_file
+from timely.data.batch import Batch
+from timely.data.codec import encode_batch
 from timely.dataflow.functions import functions_of
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError, WorkerLost
+from timely.time import Time
 
 _TICK_SECONDS = 0.25
 
@@ -84,6 +101,7 @@ class Monitored:
         page: PageSocket | None,
         place: Open,
         accept: Collection[str],
+        on_capture: Callable[[int, CapturedBatch], None],
     ) -> None:
         self.over: Over | None = None
         self.error: FalkirkError | None = None
@@ -106,13 +124,31 @@ class Monitored:
         self._busy: set[Place] = set()
         """Places of processes in a long turn, as last reported to the monitor."""
         self._stats: dict[Place, Stats] = {}
-        self._store = JobStore(resources, StoreAddress.of(store), plan.workers, note)
+        self._store = JobStore(resources, StoreAddress.of(store), note)
         private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
         self.children = resources.enter_context(
             Children(plan.workers, heartbeat_timeout, private, self._store.folder.logs)
         )
         files = self._store.folder.files
         Workspace(files).begin()
+        around = Around(
+            lambda plan: replace(lay_out(plan), functions=functions_of(plan.graph)),
+            self._store.incarnation,
+            lambda worker, effects: publish(
+                worker,
+                effects,
+                partial(_captured, on_capture, worker.index),
+                Workspace(files, note=note),
+                self._store.id.hex(),
+            ),
+            Workspace(files, durable=True, note=note),
+            time.time(),
+            self._accept,
+            note,
+        )
+        may_move = place is LocalWorkers
+        self._layout = settle(self._store.blobs, self._store.id, plan, self._layout, around, may_move)
+        self._store.layout = self._layout.number
         self._task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)
         self.place = place(self.children, self._task, note)
         resources.callback(self.place.close)
@@ -312,3 +348,8 @@ class Monitored:
             instead,
         )
         monitor.tell(watch, [self.place.listener, self._door])
+
+
+def _captured(on_capture: Callable[[int, CapturedBatch], None], worker: int, node: int, at: Time, batch: Batch) -> None:
+    header, payload = encode_batch(batch)
+    on_capture(worker, CapturedBatch(node, at, header, b"".join(payload)))

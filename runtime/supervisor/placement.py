@@ -61,7 +61,9 @@ class Task:
         """Task to be sent to workers, with the address of the monitor."""
         store = None
         if self.store is not None:
-            store = StoreTask(self.store.address, self.store.id, monitor, patience, token, self.copies)
+            store = StoreTask(
+                self.store.address, self.store.id, monitor, patience, token, self.copies, self.store.layout
+            )
         return WorkerTask(self.program, self.workers, self.limits, self.job, self.files, self.drive, store)
 
     def incarnation(self) -> int:

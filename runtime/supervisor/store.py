@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from monitor.coordination.records import OWNER
-from recovery.place import journal_of
 from recovery.store.address import StoreAddress
 from recovery.store.identity import NAME, make_store_id
 from recovery.store.interface import StoreError
@@ -33,12 +32,14 @@ class JobStore:
         self,
         resources: ExitStack,
         address: StoreAddress,
-        workers: int,
         on_note: Callable[[str], None],
         spark_only: bool = False,
     ) -> None:
         self.address, self.folder = address, StoreFolder(address)
-        store = resources.enter_context(address.open(make=True))
+        self.blobs = store = resources.enter_context(address.open(make=True))
+        """The store, opened and locked."""
+        self.layout = 0
+        """Number of the layout of the workers' journals."""
         note = store.make_private()
         if note is not None:
             on_note(note)
@@ -51,7 +52,8 @@ class JobStore:
             raise StoreError(
                 f"the store {address} has a job that runs on {kinds[not spark_only]}: run it so, or choose another store"
             )
-        surveys = [survey(store, owner, self.id) for owner in (OWNER, *map(journal_of, range(workers)))]
+        owners = {name.partition("/")[0] for name in store.names("worker-")}
+        surveys = [survey(store, owner, self.id) for owner in (OWNER, *sorted(owners))]
         self._incarnation = max((found.newest.incarnation for found in surveys if found.newest is not None), default=0)
         self._stop_request = self.folder.stop_request
         self._stop_request.unlink(missing_ok=True)

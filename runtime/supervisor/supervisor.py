@@ -121,7 +121,7 @@ class Job:
 
                 self._lead = Monitored(
                     *(resources, program, plan, store, limits or Limits(), on_event, self.note),
-                    *(heartbeat_timeout, monitor, page, place, accept),
+                    *(heartbeat_timeout, monitor, page, place, accept, self._gathered.capture),
                 )
             self._resources = resources.pop_all()
         self.children = self._lead.children

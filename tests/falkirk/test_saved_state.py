@@ -163,3 +163,12 @@ def test_the_command_lists_prints_and_writes(store: Path, tmp_path: Path) -> Non
     refused = CliRunner().invoke(app, ["state", program, str(store), "counts", "-o", str(tmp_path / "counts.xls")])
     assert refused.exit_code != 0
     assert CliRunner().invoke(app, ["state", program, str(store), "--at", "3"]).exit_code == 2
+
+
+def test_state_is_read_after_a_change_of_workers(tmp_path: Path) -> None:
+    """The journals are those of the new layout."""
+    falkirk.run(build(), workers=2, store=tmp_path)
+    falkirk.run(build(), workers=3, store=tmp_path)
+    table = falkirk.state(build(), tmp_path, "counts")
+    assert counts_of(table) == Counter(n % 7 for n in prefix(None))
+    assert max(table["worker"]) == 2

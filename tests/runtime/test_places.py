@@ -135,4 +135,4 @@ def test_an_agent_waits_for_the_marker_of_each_process_and_tells_all_of_them() -
 
 
 def test_a_copy_takes_over_no_journal() -> None:
-    assert [place.journal for place in places(1, copies=3)] == ["worker-000", None, None]
+    assert [place.journal() for place in places(1, copies=3)] == ["worker-000", None, None]

@@ -89,6 +89,12 @@ class BatchesPartition:
         """Go to a batch by number."""
         self._next = self._first if position is None else count_of(position, self.name)
 
+    def at_epoch(self, epoch: int) -> Position:
+        """Position of the first batch of this share from `epoch` on."""
+        first = (epoch > 0) * len(self._batches) if self._n is None else epoch * self._n
+        first = min(first, len(self._batches))
+        return first + (self._first - first) % self._step
+
     def ack(self, position: Position) -> None:
         """No-op: the user keeps the batches."""
 

@@ -97,6 +97,13 @@ class TellingPartition(Partition, Protocol):
         """Progress report: epoch, activity, amount done, total (0: unknown), seconds."""
 
 
+class SharePartition(Partition, Protocol):
+    """Partition with a worker's share of each epoch, for any number of workers."""
+
+    def at_epoch(self, epoch: int) -> Position:
+        """Position of the first record of this share from `epoch` on."""
+
+
 class ChecksummedPartition(Partition, Protocol):
     """Partition with checksums of its input between two positions.
 
@@ -135,7 +142,9 @@ class Source(Protocol):
 
     One that says `repeats = True` puts the same records into the same epochs whenever it is read. One that says
     `deals_epochs = True` as well reads all of epoch e at worker e modulo their number, one with `whole_epochs = True` reads an
-    epoch at each worker in one chunk. With `one_epoch = True` all of it is one epoch.
+    epoch at each worker in one chunk. With `one_epoch = True` all of it is one epoch. One with `layout_free =
+    True` has the same partitions, of the same names, for every number of workers, which share them out: then its job can go on
+    with another number.
 
     >>> class Countdown:
     ...     # A source of two partitions; the position is the number that comes next.

@@ -31,6 +31,7 @@ class Iterable:
 
     rereadable: ClassVar[bool] = True
     repeats: ClassVar[bool] = True
+    layout_free: ClassVar[bool] = True
 
     def __init__(
         self,

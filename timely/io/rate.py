@@ -33,6 +33,7 @@ class Rate:
     """
 
     rereadable: ClassVar[bool] = True
+    layout_free: ClassVar[bool] = True
     repeats: ClassVar[bool] = True
 
     def __init__(

@@ -71,6 +71,7 @@ class Scripted:
     """
 
     rereadable: ClassVar[bool] = True
+    layout_free: ClassVar[bool] = True
     repeats: ClassVar[bool] = True
 
     def __init__(self, script: Sequence[Any], *, batch: int = 1, epoch_every: int | None = 1) -> None:

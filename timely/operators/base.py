@@ -77,6 +77,14 @@ class Operator:
     """
     one_batch: bool = False
     """True if each time gives at most one batch, in an order set by its records."""
+    moves_by_key: bool = False
+    """True if state is kept by the key of the exchange in front.
+
+    Then its state goes with the keys when a job has another number of workers. It may be notified of a time that other
+    keys asked for.
+    """
+    stays: str = ""
+    """Reason against another number of workers, as the end of a sentence; "" for none."""
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         """Handle a batch at `time` on input `port`."""

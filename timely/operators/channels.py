@@ -92,6 +92,10 @@ class Exchange(Channel):
             batch = self.prepare(batch)
         if self.combine is not None:
             batch = self.combine(batch)
+        return self.route(batch, workers)
+
+    def route(self, batch: Batch, workers: int) -> list[Batch | None]:
+        """Parts of a prepared and combined batch, one for each worker."""
         if not is_columns(batch):
             assert isinstance(batch, list)
             return list(partition_records(batch, self.key, workers))
@@ -123,6 +127,10 @@ class Gather(Exchange):
 
     def split(self, batch: Batch, workers: int) -> list[Batch | None]:
         """Parts of `batch`: all of it for one worker, None for the others."""
+        return self.route(batch, workers)
+
+    def route(self, batch: Batch, workers: int) -> list[Batch | None]:
+        """See `split`."""
         parts: list[Batch | None] = [None] * workers
         parts[worker_of_shard(shard_of(stable_hash(self.name)), workers)] = batch
         return parts

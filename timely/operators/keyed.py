@@ -217,6 +217,7 @@ def differs(before: Any, after: Any) -> bool:
 class _Totals(Operator):
     """Base of totals by key, for each time by itself or running."""
 
+    moves_by_key = True
     repeats_over = "time"
 
     def __init__(self, combine: Combine, running: bool) -> None:
@@ -338,6 +339,7 @@ class Fold(Operator):
     in that of their content: the order in which they come is another when the time is done again.
     """
 
+    moves_by_key = True
     repeats_over = "time"
 
     def __init__(
@@ -372,6 +374,8 @@ class Fold(Operator):
 class Distinct(Operator):
     """Removes duplicate records within a time, or within a scope."""
 
+    moves_by_key = True
+
     def __init__(self, running: bool) -> None:
         self.repeats_over = "record" if running else "time"
         self._now = TimedValues()
@@ -404,6 +408,8 @@ class KeyedJoin(Operator):
 
     Running, the values of a time meet all values of the other side up to that time.
     """
+
+    moves_by_key = True
 
     def __init__(self, running: bool) -> None:
         self.repeats_over = "record" if running else "time"

@@ -236,6 +236,7 @@ class KeyedProcess(Operator):
     """
 
     repeats_over = "time"
+    moves_by_key = True
     one_batch = True
 
     def __init__(

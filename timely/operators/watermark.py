@@ -25,6 +25,7 @@ from timely.operators.keyed import pairs_of
 from timely.operators.stateless import operator_error
 from timely.operators.window_shapes import LagOf, marked
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
+from timely.state.moving import everywhere
 from timely.time import Time
 
 _MARK = "mark"
@@ -133,7 +134,7 @@ class Lateness(Operator):
         self._allowed = allowed
         self._records = TimedBatches()
         self._greatest = TimedValues()
-        self._watermark = KeyedState()
+        self._watermark = everywhere(KeyedState())
         self.state = Parts(self._records, self._greatest, self._watermark)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:

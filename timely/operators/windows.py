@@ -33,6 +33,7 @@ from timely.operators.keyed import PLUS, Combine, grouped, pairs_of, stepped
 from timely.operators.window_shapes import Aligned, Bounds, Epochs, Session, Sliding, Tumbling, Window, moved
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.state.interface import Rows, Run
+from timely.state.moving import everywhere
 from timely.time import INF, Frontier, Time
 
 Slot = tuple[Hashable, Any]
@@ -323,6 +324,7 @@ class EventWindows(Operator):
     """
 
     repeats_over = "time"
+    moves_by_key = True
 
     def __init__(self, shape: Tumbling | Sliding | Session, aggregate: WindowAggregate) -> None:
         self._aggregate = aggregate
@@ -332,7 +334,7 @@ class EventWindows(Operator):
         self._now = TimedBatches()
         self._watermarks = TimedValues()
         self._open = OpenWindows()
-        self._passed = KeyedState()
+        self._passed = everywhere(KeyedState())
         self._parts_windows = isinstance(shape, Sliding)
         self.state = Parts(self._now, self._watermarks, self._open, self._passed)
 
@@ -482,6 +484,7 @@ class EpochWindows(Operator):
     """
 
     repeats_over = "time"
+    moves_by_key = True
 
     def __init__(self, shape: Epochs, aggregate: WindowAggregate) -> None:
         self._shape = shape

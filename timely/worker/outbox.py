@@ -19,7 +19,7 @@ from timely.operators.stateless import exchange_error
 from timely.time import Time
 from timely.worker.recorder import Recorder
 
-_GENERATION_BITS = 40
+GENERATION_BITS = 40
 """Bits of a message number below its generation.
 
 Numbers of logged messages must never be reused, so each generation counts from its own start.
@@ -119,7 +119,7 @@ class Outbox:
         self._again.clear()
         self._pressed = False
         self._numbers.clear()
-        self._first = generation << _GENERATION_BITS
+        self._first = generation << GENERATION_BITS
 
     def again(self, worker: int, message: Message) -> None:
         """Queue a logged message for resending, ahead of others, under its old number."""

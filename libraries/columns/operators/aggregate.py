@@ -95,6 +95,7 @@ class Grouping(Operator):
     """Base of aggregations over columns: partial tables of a time, and their results."""
 
     repeats_over = "time"
+    moves_by_key = True
 
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], combined: bool) -> None:
         check_aggregate(keys, aggregates)
@@ -102,6 +103,7 @@ class Grouping(Operator):
         self._aggregates = dict(aggregates)
         self._reading = Reading(keys, aggregates)
         self._parts = self._reading.parts
+        self._partial_names = [*self._reading.grouping, *(part.name for part in self._reading.carried)]
         self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
         self._combined = combined
         self._waits = False
@@ -113,7 +115,10 @@ class Grouping(Operator):
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
-            if self._combined and ctx.workers > 1:
+            # One worker gets combined rows too, if they were sent when there were several.
+            if self._combined and (
+                ctx.workers > 1 or (isinstance(batch, pa.Table) and batch.column_names == self._partial_names)
+            ):
                 table = as_arrow(batch)
                 if self._is_rows(table):
                     self._add_rows(time, table, self._waits)

@@ -7,7 +7,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from timely.data.batch import Columns
 from timely.state import KeyedState
+from timely.state.interface import Run
+from timely.state.moving import Division, with_batch
 from timely.time import Time
 
 _ROOT: Time = (0,)
@@ -57,6 +60,22 @@ class OpenTables(KeyedState):
             new[start, there[-1] + 1 if there else 0] = part
         self.remove(time, [slot for slot in joined if slot not in new])
         self.write(time, new)
+
+    def divided(self, run: Run, former: Division) -> list[Run | None]:
+        """Parts of a run for the new workers: tables divided by their keys.
+
+        Tables of one window come from several former workers, so they get other numbers.
+        """
+        parts: list[list[tuple[int, tuple[int, int], Columns]]] = [[] for _ in range(former.workers)]
+        assert isinstance(run.batch, list)
+        for record in run.batch:
+            if len(record) == 2:  # taken out
+                continue
+            shard, (start, number), table = record
+            for worker, part in enumerate(former.columns(table)):
+                if part is not None and len(part):
+                    parts[worker].append((shard, (start, number * former.former + former.index), part))
+        return [with_batch(run, [*part]) if part else None for part in parts]
 
     def take(self, time: Time, starts: Collection[int]) -> list[pa.Table]:
         """Take out the partial tables of these windows, now closed."""

@@ -133,6 +133,8 @@ class RunningTop(_Top):
         signed: whether rows that come have such a column, too, and are taken back by -1.
     """
 
+    moves_by_key = True
+
     def __init__(self, keys: Sequence[str], k: int, by: Sequence[str], least: Sequence[bool], signed: bool) -> None:
         super().__init__(keys, k, by, least)
         self._signed = signed

@@ -115,6 +115,11 @@ class Parquet(FileSource):
         self._settled: tuple[Path, pa.Schema] | None = None
 
     @property
+    def layout_free(self) -> bool:
+        """True if each file is read whole by one worker."""
+        return self.split == "files"
+
+    @property
     def deals_epochs(self) -> bool:
         """True if an epoch is an unshared file, or epochs are dealt out whole."""
         return self.split == "epochs" or (self.split == "files" and super().deals_epochs)

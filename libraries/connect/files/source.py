@@ -67,6 +67,11 @@ class FileSource(ABC):
         self.as_records = as_records
 
     @property
+    def layout_free(self) -> bool:
+        """True if each file is read whole by one worker."""
+        return True
+
+    @property
     def deals_epochs(self) -> bool:
         """True if an epoch is a file, read by one worker.
 

@@ -84,7 +84,7 @@ def run_stream(
     """
     kept = None
     if store is not None:
-        kept = InAStore(JobStore(resources, StoreAddress.of(store), 0, note, spark_only=True), flow.graph)
+        kept = InAStore(JobStore(resources, StoreAddress.of(store), note, spark_only=True), flow.graph)
         if kept.last == INF:
             note(
                 f"the job in {store} has ended: all that was there has been read. For what has come since, name another store"

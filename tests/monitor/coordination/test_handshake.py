@@ -26,7 +26,7 @@ def test_where_an_operator_stands_and_how_often_it_is_saved_may_change() -> None
 
 def test_another_number_of_workers_is_named() -> None:
     (line,) = layout_changes(layout(*LINE, 2), layout(*LINE, 3))
-    assert "another -w is not possible" in line
+    assert "its state moves to another number only" in line
 
 
 def test_another_policy_operator_or_log_is_named() -> None:
@@ -153,3 +153,11 @@ def test_changed_functions_are_refused_unless_all_of_them_are_accepted() -> None
     assert another_program(before, before) is another_program(None, after) is None
     assert another_program(layout(*LINE), after) is another_program(before, layout(*LINE)) is None
     assert refusal(Join(Place(1), 1, 0, False, after, ()), before, None) is None  # it is the program of the job
+
+
+def test_a_journal_of_another_layout_of_the_store_is_refused() -> None:
+    plan = layout("a source, b chain", "a=>b")
+    joined = Join(Place(1), 4, 0, False, msgspec.structs.replace(plan, number=2), ())
+    assert refusal(joined, plan, None) is not None
+    assert "has the journal of layout 2 of the store, and the job is at layout 0" in str(refusal(joined, plan, None))
+    assert refusal(joined, msgspec.structs.replace(plan, number=2), None) is None

@@ -63,7 +63,7 @@ def port_depths(g: Graph, p: int) -> list[int]:
     """The depth of the times that leave p by each port."""
     found = [1] * PORTS
     for edge in g.edges:
-        if edge.source == p:
+        if edge.source == p and not edge.same:
             found[edge.port] = edge.summary.result_depth
     return found
 
@@ -109,7 +109,7 @@ def restorable(random: Random, g: Graph, p: int, live: bool) -> Restorable:
     # What is discarded grows with the frontier: at ⊤ at least what it is at the largest from memory, ↓σ(upto).
     discards = [bound(random, at) for at in port_depths(g, p)]
     for edge in g.edges:
-        if edge.source == p:
+        if edge.source == p and not edge.same:
             discards[edge.port] = max(discards[edge.port], image(edge.summary, upto))
     return Live(
         upto,
@@ -133,6 +133,21 @@ def sending_anew(random: Random, g: Graph) -> Graph:
     """The same graph, where some processors send anew what they do again."""
     anew = {p for p in range(len(g.depths)) if random.random() < 0.4}
     return Graph(g.depths, [replace(e, anew=e.source in anew and e.source != e.target) for e in g.edges])
+
+
+def changing_owners(random: Random, g: Graph) -> Graph:
+    """The same graph, where some processors are those of one operator on several workers, and come back to one bound."""
+    edges = list(g.edges)
+    for depth in (1, 2):
+        of_depth = [p for p, each in enumerate(g.depths) if each == depth]
+        random.shuffle(of_depth)
+        while len(of_depth) > 1 and random.random() < 0.8:
+            first, *others = (of_depth.pop() for _ in range(random.randrange(2, len(of_depth) + 1)))
+            for other in others:
+                edges += [
+                    PhysicalEdge(a, b, Summary.identity(depth), same=True) for a, b in ((first, other), (other, first))
+                ]
+    return Graph(g.depths, edges)
 
 
 def losing(random: Random, g: Graph, part: float = 0.5) -> Graph:
@@ -209,7 +224,7 @@ def _with_sets(random: Random, g: Graph, p: int, live: bool) -> Restorable:
     logs = tuple(random.random() < 0.4 for _ in range(PORTS))
     discards = [random_set(random, at, 2) for at in port_depths(g, p)]
     for edge in g.edges:
-        if edge.source == p:
+        if edge.source == p and not edge.same:
             discards[edge.port] = union(discards[edge.port], image(edge.summary, upto))
     return Live(
         upto,
@@ -256,7 +271,7 @@ def literal_system(
     for p, processor in enumerate(processors):
         depth = g.depths[p]
         incoming = [d for d, edge in enumerate(g.edges) if edge.target == p]
-        outgoing = [(e, edge) for e, edge in enumerate(g.edges) if edge.source == p]
+        outgoing = [(e, edge) for e, edge in enumerate(g.edges) if edge.source == p and not edge.same]
 
         def option(at: Bound, discarded: dict[int, literal.Met], incoming: list[int] = incoming) -> literal.Option:
             f = to_frontier(at)

@@ -49,7 +49,7 @@ def opened(
     with ExitStack() as resources:
         (tmp_path / "private").mkdir()
         children = resources.enter_context(Started(tmp_path / "private"))
-        store = JobStore(resources, StoreAddress.of(tmp_path / "store"), 2, lambda text: None)
+        store = JobStore(resources, StoreAddress.of(tmp_path / "store"), lambda text: None)
         task = Task(Program(flow=Dataflow("job")), 2, Limits(), "job", tmp_path, store=store, copies=copies)
         local = LocalWorkers(children, task, lambda text: None)
         resources.callback(local.close)

@@ -48,6 +48,7 @@ class Joining(Operator):
     """
 
     repeats_over: Declared = "time"
+    moves_by_key = True
 
     verb = "join"
 
