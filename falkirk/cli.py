@@ -479,7 +479,7 @@ def state(
     arg: Arguments = None,
     traceback: Traceback = False,
 ) -> None:
-    """Print the saved state of an operator as a table, or list the operators with state."""
+    """Print an operator's saved state as a table, or list operators with state."""
     arguments, address = parse_arguments(arg or []), _address(store)
     if operator is None and (at is not None or since is not None or out is not None):
         raise typer.BadParameter(

@@ -39,7 +39,7 @@ from timely.time import Frontier
 from timely.worker.processor import build_operator
 
 _TRIES = 5
-"""Most readings of a journal that its worker writes to meanwhile."""
+"""Most readings of a journal being written."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class SavedOperator:
 
 
 class StoreReader:
-    """States in the store at `where`, read with the `program` that wrote it.
+    """Reader of the states in a store, by means of its program.
 
     Raises FalkirkError if there is no job in the store, or its files are damaged.
     """
@@ -197,7 +197,7 @@ def state(
 
 
 def one_table(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
-    """Tables of several parts below one another, with a column `part`; a single one as it is."""
+    """Tables of parts in one, with a column `part` if there are several."""
     if len(tables) > 1:
         parts = [frame.select(pl.lit(part).alias("part"), pl.all()) for part, frame in tables.items()]
         return pl.concat(parts, how="diagonal_relaxed")
@@ -253,7 +253,7 @@ def _records(state: State, records: list[Any]) -> pl.DataFrame:
 
 
 def _series(name: str, values: list[Any]) -> pl.Series:
-    """Column of values; of their texts where they are not of one type."""
+    """Column of values, or of their texts if they have several types."""
     try:
         found = pl.Series(name, values)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
@@ -276,7 +276,7 @@ def _as_text(frame: pl.DataFrame, name: str) -> pl.Series:
 
 
 def _differences(before: pl.DataFrame | None, now: pl.DataFrame | None) -> pl.DataFrame:
-    """Rows of two tables that are not in both, with 1 for new and -1 for gone."""
+    """Differences between two tables: 1 for a new row, -1 for one gone."""
     signed = [
         frame.with_columns(pl.lit(sign, pl.Int64).alias("change"))
         for frame, sign in ((before, -1), (now, 1))

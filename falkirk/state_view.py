@@ -49,7 +49,10 @@ def show_state(
     out: str | None,
     rows: int,
 ) -> int:
-    """Print the state of an operator, or write it to `out`; exit code 0. Raises FalkirkError."""
+    """Print the state of an operator, or write it to `out`; exit code 0.
+
+    Raises FalkirkError.
+    """
     path = Path(out) if out is not None else None
     if path is not None and path.suffix not in _WRITERS:
         raise FalkirkError(f"{path}: the name of the file must end in {', '.join(_WRITERS)}")
