@@ -21,6 +21,7 @@ from falkirk.simulate.checks import Checks
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.faults import CALM_DISK, KINDS, Fault, Injector, disk_faults
 from falkirk.simulate.in_place import watched
+from falkirk.simulate.mates import SimulatedMate, SimulatedMates
 from falkirk.simulate.monitor_process import MONITOR, SimulatedMonitor
 from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.process import (
@@ -76,6 +77,7 @@ class World:
         seed: of all chance.
         kinds: of faults that may be drawn; none for a run without failures.
         script: exactly these faults in place of drawn ones.
+        mates: 1 for a mate of each worker, which may die as well.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class World:
         seed: int,
         kinds: Collection[str] = tuple(KINDS),
         script: Sequence[Fault] | None = None,
+        mates: int = 0,
     ) -> None:
         self.workers = workers
+        self.mates = SimulatedMates(self._mate, workers, seed) if mates else None
         self.now = 0.0
         self.steps = 0
         self.outside = Outside()
@@ -190,6 +194,8 @@ class World:
                 actions.append(partial(self._deliver, pair))
         if self._monitor is not None:
             actions.append(self._tick)
+        if self.mates is not None:
+            actions.append(self.mates.turn)
         return actions
 
     def _mortal(self, *who: int) -> list[int]:
@@ -244,6 +250,8 @@ class World:
             session.step()
             session.worker.check()
             self.checks.turned(process)
+            if self.mates is not None:
+                self.mates.turned(process)
         except Killed:
             self._kill(process, "killed at I/O")
             return
@@ -278,9 +286,13 @@ class World:
         for name in found.leftovers:
             self.disk.begin_delete(process.owner, name)
         journal.small, journal.idle_release = self._small, 4 * self._small
-        plan = self._plan()
+        mate = self.mates.take(process.worker) if self.mates is not None else None
+        plan = self._plan() if mate is None else mate.plan
+        known, ahead = ({}, {}) if mate is None else mate.following.take_over()
         try:
-            agent = SimulatedAgent(plan, self._layout(plan), process.place, process.incarnation, journal, found.read())
+            of = self._layout(plan), process.place, process.incarnation
+            agent = SimulatedAgent(plan, *of, journal, found.read(known))
+            agent.checkpoints.ahead = ahead
             agent.checkpoints.most_events = self._most_events
 
             def recovery(session: Session) -> RecoveryDriver:
@@ -319,6 +331,10 @@ class World:
         self.checks.watch(process, process.recovery)
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []
         self.checks.watch_outputs(process, segment_name(found.owner, numbers[-1]) if numbers else None)
+
+    def _mate(self, worker: int, kept: int) -> SimulatedMate:
+        plan = self._plan()
+        return SimulatedMate(self.disk, plan, self._layout(plan), worker, STORE_ID, kept)
 
     def _plan(self) -> Plan:
         graph = self.outside.isolated(self._build().graph, self)
@@ -588,6 +604,8 @@ class World:
         self.checks.begin()
         for process in self.processes + self._zombies:
             self._bury(process)
+        if self.mates is not None:
+            self.mates.die()
         self._starts.clear()
         self._flights.clear()
         self._kill_monitor(0.0)

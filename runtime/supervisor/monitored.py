@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from monitor.coordination.supervision import (
     Busy,
     Fence,
+    Happened,
     Lost,
     Note,
     Noted,
@@ -30,7 +31,19 @@ from recovery.guarantees.notes import notes_of
 from recovery.layout import lay_out
 from recovery.place import Place
 from recovery.store.address import StoreAddress, Where
-from runtime.control import FROM_CHILD, PAGE_SOCKET, Beat, Control, FromChild, Over, Propose, Stats, Unable, Watch
+from runtime.control import (
+    FROM_CHILD,
+    PAGE_SOCKET,
+    Beat,
+    CaughtUp,
+    Control,
+    FromChild,
+    Over,
+    Propose,
+    Stats,
+    Unable,
+    Watch,
+)
 from runtime.folders.scratch import Scratch, for_sockets
 from runtime.folders.workspace import Workspace
 from runtime.page.address import UNIX, PageSocket, open_door
@@ -84,6 +97,7 @@ class Monitored:
         page: PageSocket | None,
         place: Open,
         accept: Collection[str],
+        mates: int,
     ) -> None:
         self.over: Over | None = None
         self.error: FalkirkError | None = None
@@ -113,7 +127,7 @@ class Monitored:
         )
         files = self._store.folder.files
         Workspace(files).begin()
-        self._task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)
+        self._task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store, mates=mates)
         self.place = place(self.children, self._task, note)
         resources.callback(self.place.close)
         self._door = resources.enter_context(closing(open_door(os.path.join(private, PAGE_SOCKET))))
@@ -140,7 +154,8 @@ class Monitored:
         """Handle decisions of the monitor, and failures of any process."""
         match message:
             case Respawn(place):
-                self.place.needed(place)
+                if self.place.needed(place) and self._monitor is not None:
+                    self._monitor.tell(Happened("takeover", place.fields))
                 self._tell_processes()
             case Fence(place, incarnation, reason) if self.over is None:
                 self._lose(self.place.fenced(place, incarnation, reason))
@@ -149,6 +164,10 @@ class Monitored:
                     self.place.restored()
                 if self._on_event is not None:
                     self._on_event(kind, at, data)
+            case CaughtUp(place, seconds):
+                self.place.caught_up(child)
+                if self._monitor is not None:
+                    self._monitor.tell(Happened("mate", {"worker": place.worker, "seconds": round(seconds, 3)}))
             case Beat(busy, doing, processor, name) if child.place is not None:
                 self._tell_busy(child.place, busy, processor, name, doing)
             case Stats() if child.place is not None:
@@ -161,6 +180,8 @@ class Monitored:
                 self._monitor.tell(Noted(child.place, text))
             case Unable() if child is self._monitor and not message.known:
                 self._note_failure(message)
+            case Unable(_, text) if child.place is None and child.mate_of is not None:
+                self._note(f"the mate of worker {child.mate_of} fails: {text}")
             case Unable() if self.error is None:
                 self._fail(child, message)
 
