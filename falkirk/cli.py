@@ -208,6 +208,16 @@ def run(
             show_default=False,
         ),
     ] = None,
+    mates: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="N",
+            help="With --store, keep a second process of each worker that has its durable state in memory, and takes its place "
+            "when it dies.",
+        ),
+    ] = 0,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -243,6 +253,12 @@ def run(
     if monitor is not None and store is None:
         raise typer.BadParameter("--monitor goes with --store: without a store there is nothing to monitor")
     on_spark = engine == "spark"
+    if mates and (on_spark or on is not None or hosts is not None):
+        raise typer.BadParameter(
+            "--mates goes without --hosts, --on and --engine: a mate is a process of this host yet; leave it away"
+        )
+    if mates and store is None and not ui:
+        raise typer.BadParameter("--mates goes with --store: a mate holds what its worker has saved there")
     if accept and (store is None or on_spark):
         raise typer.BadParameter("--accept goes with --store: it is about the functions that wrote the store")
     if on_spark and (workers != 1 or ui or any(each is not None for each in (hosts, monitor, events))):
@@ -298,6 +314,7 @@ def run(
             else spark_options(on or "local[*]", spark_conf or [], start_limit),
             engine=engine,
             accept=[name for names in accept or [] for name in names.split(",")],
+            mates=mates,
         )
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")

@@ -41,6 +41,7 @@ def run(
     on: Any = None,
     engine: Literal["falkirk", "spark"] = "falkirk",
     accept: str | Collection[str] = (),
+    mates: int = 0,
 ) -> Result:
     """Run `program` until all its sources have ended.
 
@@ -69,6 +70,8 @@ def run(
             programs that can be. Over a `spark.Stream` it goes on where it was when it is run again with its store.
         accept: with a store, names of operators ("clean,parse", or a list) whose functions were changed on purpose, so that the
             job goes on. Others that are not those that wrote the store are refused. It need not be said again.
+        mates: with a store, how many further processes (0 or 1) hold the durable state of each worker in memory, to take its
+            place when it dies: a restart does not wait for state then (docs/recovery.md). Twice the memory for state.
 
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
@@ -83,6 +86,7 @@ def run(
     accepted = accept.split(",") if isinstance(accept, str) and accept else accept
     if accepted and (store is None or engine == "spark"):
         raise FalkirkError(at_line("accept= goes with store=: it is about the functions that wrote the store"))
+    _check_mates(mates, store, on, engine, bool(ui))
     if engine == "spark":
         if workers != 1 or ui or any(each is not None for each in (drive, monitor, events)):
             raise FalkirkError(
@@ -111,7 +115,18 @@ def run(
             folder = scratch.path
             note(f"the page needs a store: this run uses {folder}, which is removed at its end; give one with store=")
             return run(
-                program, workers, limits, drive, on_stats, folder, on_note, heartbeat_timeout, monitor, ui, events
+                program,
+                workers,
+                limits,
+                drive,
+                on_stats,
+                folder,
+                on_note,
+                heartbeat_timeout,
+                monitor,
+                ui,
+                events,
+                mates=mates,
             )
     if store is None:
         if monitor is not None or events is not None:
@@ -151,8 +166,23 @@ def run(
             return cluster_job(
                 program, workers, store, on, limits, log, on_note, heartbeat_timeout, page, accepted
             ).run(on_stats)
-        job = Job(program, workers, store, limits, log, on_note, heartbeat_timeout, monitor, page, accept=accepted)
+        how = log, on_note, heartbeat_timeout, monitor, page
+        job = Job(program, workers, store, limits, *how, accept=accepted, mates=mates)
         return job.run(on_stats)
+
+
+def _check_mates(mates: int, store: Where | None, on: Any, engine: str, ui: bool) -> None:
+    """Refuse mates without a store, and on a cluster."""
+    if type(mates) is not int or mates not in (0, 1):
+        raise FalkirkError(at_line(f"mates is 0 or 1, the number of mates of each worker, not {mates!r}"))
+    if mates and (on is not None or engine == "spark"):
+        raise FalkirkError(
+            at_line(
+                "mates= goes without on= and engine=: a mate is a process of this host yet, none of a Spark cluster"
+            )
+        )
+    if mates and store is None and not ui:
+        raise FalkirkError(at_line("mates= goes with store=: a mate holds what its worker has saved there"))
 
 
 def _page_of(program: Program, ui: bool | str) -> PageSocket:

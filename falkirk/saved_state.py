@@ -7,6 +7,7 @@ own code. Journals are read beside the running job, and stay as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,15 +15,15 @@ from typing import Any
 import polars as pl
 
 from libraries.columns.state.rows import SHARD
-from recovery.checkpoint.saved_states import SavedStates, current_records
+from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.reading import read_checkpoints
+from recovery.checkpoint.saved_states import SavedStates
 from recovery.layout import Layout, ProcessorInfo
+from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import NEVER, Bound, depth_of, to_frontier
-from recovery.place import journal_of
 from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
 from recovery.store.interface import OpenStore, StoreBusy
-from recovery.store.journal import Journal
-from recovery.store.reading import survey
 from runtime.page.recorded import read_saved
 from runtime.program import Program
 from timely.data.batch import as_polars
@@ -76,9 +77,7 @@ class StoreReader:
                     f"there is no job in the store {self._where} yet: it is empty, or no worker has joined"
                 )
             self._layout: Layout = layout
-            self._saved = SavedStates(
-                layout, [_journal(store, identity, journal_of(w, layout.number)) for w in range(layout.workers)]
-            )
+            self._saved = SavedStates([_read(store, identity, layout, worker) for worker in range(layout.workers)])
 
     @cached_property
     def _plan(self) -> Plan:
@@ -204,17 +203,11 @@ def one_table(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     return next(iter(tables.values()), pl.DataFrame())
 
 
-def _journal(store: OpenStore, identity: bytes, owner: str) -> tuple[Journal, list[Any]]:
-    for left in reversed(range(_TRIES)):
-        found = survey(store, owner, identity)
-        try:
-            records = current_records(found.read())
-        except StoreBusy:
-            if not left:
-                raise
-        else:
-            return Journal(owner, identity, 0, found.newest, found.fences), records
-    raise AssertionError
+def _read(store: OpenStore, identity: bytes, layout: Layout, worker: int) -> Checkpoints:
+    for _ in range(_TRIES - 1):
+        with suppress(StoreBusy):
+            return read_checkpoints(store, identity, layout, worker, WorkerRecorder(layout, worker))
+    return read_checkpoints(store, identity, layout, worker, WorkerRecorder(layout, worker))
 
 
 def _frames(state: State, bound: Bound, worker: int) -> Iterator[tuple[str, pl.DataFrame]]:

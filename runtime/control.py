@@ -27,6 +27,7 @@ import msgspec
 from monitor.coordination.supervision import (
     Busy,
     Fence,
+    Happened,
     Lost,
     Note,
     Noted,
@@ -56,6 +57,19 @@ class Begin(msgspec.Struct, tag=True, frozen=True):
     place: Place
     incarnation: int
     peers: tuple[Place, ...]
+
+
+class Follow(msgspec.Struct, tag=True, frozen=True):
+    """To a prepared process: follow a worker as its mate until `Begin`."""
+
+    place: Place
+
+
+class CaughtUp(msgspec.Struct, tag=True, frozen=True):
+    """From a mate: it has caught up with its worker's durable state, in `seconds`."""
+
+    place: Place
+    seconds: float
 
 
 class Go(msgspec.Struct, tag=True, frozen=True):
@@ -112,7 +126,9 @@ class Propose(msgspec.Struct, tag=True, frozen=True):
     policies: dict[str, str]
 
 
-ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed | Stopping | Busy | Proposed
+ToChild: TypeAlias = (
+    Begin | Follow | Happened | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed | Stopping | Busy | Proposed
+)
 
 
 class Built(msgspec.Struct, tag=True, frozen=True):
@@ -221,6 +237,7 @@ class Beat(msgspec.Struct, tag=True, frozen=True):
 FromChild: TypeAlias = (
     Beat
     | Here
+    | CaughtUp
     | Respawn
     | Fence
     | TimelineEvent

@@ -363,6 +363,17 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "takeover",
+        "from kill -9 of one of two workers to the first new output, with mates and without; sums of so many keys",
+        "ms",
+        3_000_000,  # keys
+        (
+            Variant("lazy", "takeover.py", "lazy", workers=(2,)),
+            Variant("lazy_mates", "takeover.py", "lazy_mates", workers=(2,)),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
         "survivors",
         "records handled again after kill -9 of a worker, of those since the last cut; so many an epoch and worker; no logs",
         "share",

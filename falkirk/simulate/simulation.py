@@ -60,6 +60,10 @@ class Tally:
     """Number of changes of the number of workers."""
     gaps: int = 0
     """Number of declarations of incomplete times."""
+    takeovers: int = 0
+    """Number of take-overs by mates."""
+    ahead: int = 0
+    """Number of operators restored from a mate's memory."""
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World) -> None:
@@ -71,6 +75,9 @@ class Tally:
         self.spared += world.checks.spared
         self.repeated += world.outside.repeated
         self.moves += world.moves
+        if world.mates is not None:
+            self.takeovers += world.mates.took_over
+            self.ahead += world.mates.ahead
         self.gaps += sum(map(len, world.outside.gaps.values()))
         self.faults.update(fault.what for fault in world.injector.happened)
 
@@ -88,6 +95,7 @@ class Simulation:
         kinds: of faults.
         elsewhere: the same program, if it is to be run in another process too: what it gives without failures must not depend
             on that.
+        mates: of each worker, 0 or 1.
     """
 
     def __init__(
@@ -96,8 +104,10 @@ class Simulation:
         workers: int = 2,
         kinds: Collection[str] = tuple(KINDS),
         elsewhere: Program | None = None,
+        mates: int = 0,
     ) -> None:
         self.workers = workers
+        self._mates = mates
         self._elsewhere = elsewhere
         self.tally = Tally()
         self._build = build
@@ -194,7 +204,7 @@ class Simulation:
 
     def _once(self, seed: int, script: Sequence[Fault] | None) -> tuple[World, FalkirkError | None]:
         expected = self.expected
-        world = World(self._build, self.workers, seed, self._kinds, script)
+        world = World(self._build, self.workers, seed, self._kinds, script, self._mates)
         try:
             world.run()
             try:
@@ -236,7 +246,7 @@ class Simulation:
             progress: is told after each run the shortest failure so far, and how many runs are left.
         """
         for fewer in range(1, self.workers):
-            smaller = Simulation(self._build, fewer, self._kinds)
+            smaller = Simulation(self._build, fewer, self._kinds, mates=self._mates)
             try:
                 found = smaller.run(failure.seed)
             except FalkirkError:

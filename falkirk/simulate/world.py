@@ -21,6 +21,7 @@ from falkirk.simulate.checks import Checks
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.faults import CALM_DISK, KINDS, MOST_WORKERS, Fault, Injector, disk_faults
 from falkirk.simulate.in_place import watched
+from falkirk.simulate.mates import SimulatedMate, SimulatedMates
 from falkirk.simulate.monitor_process import MONITOR, SimulatedMonitor
 from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.process import (
@@ -82,6 +83,7 @@ class World:
         seed: of all chance.
         kinds: of faults that may be drawn; none for a run without failures.
         script: exactly these faults in place of drawn ones.
+        mates: 1 for a mate of each worker, which may die as well.
     """
 
     def __init__(
@@ -91,11 +93,13 @@ class World:
         seed: int,
         kinds: Collection[str] = tuple(KINDS),
         script: Sequence[Fault] | None = None,
+        mates: int = 0,
     ) -> None:
         self.workers = self._wanted = workers
         """Number of workers now, and after the next start of the job."""
         self.moves = 0
         """Number of moves to another number of workers."""
+        self.mates = SimulatedMates(self._mate, workers, seed) if mates else None
         self.now = 0.0
         self.steps = 0
         self.outside = Outside()
@@ -199,6 +203,8 @@ class World:
                 actions.append(partial(self._deliver, pair))
         if self._monitor is not None:
             actions.append(self._tick)
+        if self.mates is not None:
+            actions.append(self.mates.turn)
         return actions
 
     def _mortal(self, *who: int) -> list[int]:
@@ -253,6 +259,8 @@ class World:
             session.step()
             session.worker.check()
             self.checks.turned(process)
+            if self.mates is not None:
+                self.mates.turned(process)
         except Killed:
             self._kill(process, "killed at I/O")
             return
@@ -287,10 +295,13 @@ class World:
         for name in found.leftovers:
             self.disk.begin_delete(process.owner, name)
         journal.small, journal.idle_release = self._small, 4 * self._small
-        plan = self._plan()
+        mate = self.mates.take(process.worker) if self.mates is not None else None
+        plan = self._plan() if mate is None else mate.plan
+        known, ahead = ({}, {}) if mate is None else mate.following.take_over()
         try:
-            layout = replace(self._layout(plan), number=self.layout.number)
-            agent = SimulatedAgent(plan, layout, process.place, process.incarnation, journal, found.read())
+            of = replace(self._layout(plan), number=self.layout.number), process.place, process.incarnation
+            agent = SimulatedAgent(plan, *of, journal, found.read(known))
+            agent.checkpoints.ahead = ahead
             agent.checkpoints.most_events = self._most_events
 
             def recovery(session: Session) -> RecoveryDriver:
@@ -329,6 +340,11 @@ class World:
         self.checks.watch(process, process.recovery)
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []
         self.checks.watch_outputs(process, segment_name(found.owner, numbers[-1]) if numbers else None)
+
+    def _mate(self, worker: int, kept: int) -> SimulatedMate:
+        plan = self._plan()
+        layout = replace(self._layout(plan), number=self.layout.number)
+        return SimulatedMate(self.disk, plan, layout, worker, STORE_ID, kept)
 
     def _plan(self, workers: int | None = None) -> Plan:
         graph = self.outside.isolated(self._build().graph, self)
@@ -374,6 +390,8 @@ class World:
         self.workers, self.layout = workers, replace(self._layout(self._plan(workers)), number=number)
         self._processes = dict.fromkeys(places(workers))
         self.injector.resize(workers)
+        if self.mates is not None:
+            self.mates.die(workers)
 
     def _next_incarnation(self) -> int:
         self._incarnations += 1
@@ -652,6 +670,8 @@ class World:
         self.checks.begin()
         for process in self.processes + self._zombies:
             self._bury(process)
+        if self.mates is not None:
+            self.mates.die(self.workers)
         self._starts.clear()
         self._flights.clear()
         self._kill_monitor(0.0)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from recovery.checkpoint import processor_checkpoints
 from recovery.checkpoint.applied import AppliedDecisions
-from recovery.checkpoint.processor_checkpoints import Key, ProcessorCheckpoints, SavedCheckpoint
+from recovery.checkpoint.processor_checkpoints import Key, Loaded, ProcessorCheckpoints, SavedCheckpoint
 from recovery.checkpoint.published import PublishedBounds
 from recovery.checkpoint.records import (
     PUBLISHED,
@@ -41,7 +41,7 @@ from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound, Xi, at_cut, holds, nothing, within
 from recovery.store.journal import Journal, cost
-from recovery.store.segments import Section
+from recovery.store.segments import Section, size_of
 from timely.data.batch import Batch, concat
 from timely.errors import OperatorError
 from timely.state.interface import Run, Runs, State
@@ -104,6 +104,10 @@ class Checkpoints:
         """Rows wanted in the next piece of a cut, set by the driver, which has a clock."""
         self.most_events = MOST_EVENTS
         """Limit of events in a full history; the simulator sets a smaller one."""
+        self.ahead: Mapping[int, Loaded] = {}
+        """State loaded ahead of the first restore, by processor: see `following`."""
+        self.used_ahead = 0
+        """Number of processors restored from state loaded ahead."""
         self.saved_rows = 0
         """Rows of state saved so far."""
         heads, state, checkpoints = ([0] * len(layout.processors) for _ in range(3))
@@ -316,7 +320,7 @@ class Checkpoints:
                     not self.published.holds(record.processor, time) for time, _, _ in record.runs
                 ):
                     current[key].runs.append((record, payload))
-                    current[key].size += memoryview(payload).nbytes
+                    current[key].size += size_of(payload)
                     current[key].rows += sum(rows for _, _, rows in record.runs)
                 case Logged() if self._applied.keeps(self._sender[record.edge], record.generation, record.event):
                     self._events.load_log(record, payload)
@@ -371,12 +375,25 @@ class Checkpoints:
         none = self._layout.processors[p].nothing
         return next((saved.bound for saved in reversed(self._of[p].saved) if within(saved.bound, bound)), none)
 
-    def runs(self, p: int, bound: Bound, last: bool = False) -> Runs:
+    def runs(self, p: int, bound: Bound, last: bool = False, loaded: Loaded | None = None) -> Runs:
         """Runs of S(p, `bound`) from the store, in order of time.
+
+        Those of `loaded` are left out.
 
         With `last` this is the last read, so each piece is dropped once it is read.
         """
-        return self._of[p].runs(bound, lambda time: not self.published.holds(p, time), last)
+        return self._of[p].runs(bound, lambda time: not self.published.holds(p, time), last, loaded)
+
+    def of(self, p: int) -> ProcessorCheckpoints:
+        """Checkpoints of processor `p`."""
+        return self._of[p]
+
+    def loaded(self, p: int, bound: Bound) -> Loaded | None:
+        """State loaded ahead on the way to S(p, `bound`); None if there is none."""
+        found = self.ahead.get(p)
+        if found is None or (found.at is None and found.within is None):
+            return None
+        return None if found.rest(self._of[p].chain(bound)) is None else found
 
     def came_back(self, p: int, bound: Bound) -> None:
         """Record a restore of processor `p` from the store at `bound`."""
@@ -384,6 +401,7 @@ class Checkpoints:
 
     def forget_payloads(self) -> None:
         """Drop restored payloads, except for processors possibly going below them."""
+        self.ahead = {}
         for history in self._of:
             if history.since is None:
                 history.forget_payloads()

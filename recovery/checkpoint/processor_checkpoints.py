@@ -6,17 +6,18 @@ of the state is saved anew: at once if it is small, and a little with each cut (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, TypeAlias
 
 from recovery.checkpoint.records import Checkpoint, Piece
 from recovery.metadata import Bound, to_frontier, within
-from recovery.store.segments import Section
+from recovery.store.segments import Section, content_of
 from timely.data.batch import slice_
 from timely.data.codec import decode_batch
 from timely.errors import ProtocolError
+from timely.operators.base import Operator
 from timely.state.interface import Run, Runs, Scan, Scannable, State
 from timely.time import Time
 
@@ -53,6 +54,43 @@ class SavedCheckpoint:
     def bound(self) -> Bound:
         return self.checkpoint.xi.bound
 
+    @property
+    def identity(self) -> tuple[Bound, int]:
+        """Bound and generation."""
+        return self.bound, self.checkpoint.generation
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Operator with the state of some checkpoints, loaded ahead of need.
+
+    Checkpoints are told apart by bound and generation: no two of both exist.
+    """
+
+    operator: Operator
+    at: tuple[Bound, int] | None = None
+    """Last checkpoint loaded whole."""
+    within: tuple[Bound, int] | None = None
+    """Partly loaded checkpoint; `pieces` of it are loaded."""
+    pieces: int = 0
+
+    def rest(self, chain: Sequence[SavedCheckpoint]) -> list[tuple[SavedCheckpoint, int]] | None:
+        """Unloaded checkpoints of a chain, each with its number of loaded pieces.
+
+        None: what is loaded does not lead to the end of the chain.
+        """
+        left = list(chain)
+        if self.at is not None:
+            ends = [place for place, saved in enumerate(left, 1) if saved.identity == self.at]
+            if not ends:
+                return None
+            del left[: ends[0]]
+        if self.within is None:
+            return [(saved, 0) for saved in left]
+        if not left or left[0].identity != self.within:
+            return None
+        return [(saved, self.pieces if saved is left[0] else 0) for saved in left]
+
 
 @dataclass(slots=True)
 class ProcessorCheckpoints:
@@ -82,24 +120,35 @@ class ProcessorCheckpoints:
         """Newest full checkpoint within `bound`."""
         return next((s.bound for s in reversed(self.saved) if s.checkpoint.whole and within(s.bound, bound)), None)
 
-    def runs(self, bound: Bound, wanted: Callable[[Time], bool], last: bool) -> Runs:
+    def chain(self, bound: Bound) -> list[SavedCheckpoint]:
+        """Checkpoints with the pieces of S(p, `bound`), in order."""
+        found = self.at(bound)
+        since = bound if found is None else found.checkpoint.since
+        return [saved for saved in self.saved if within(since, saved.bound) and within(saved.bound, bound)]
+
+    def runs(self, bound: Bound, wanted: Callable[[Time], bool], last: bool, loaded: Loaded | None = None) -> Runs:
         """Runs of S(p, `bound`) from the store, at `wanted` times.
+
+        Those of `loaded` are left out.
 
         Each piece is decoded when it is asked for, and forgotten then if this is the `last` time.
         """
-        found = self.at(bound)
-        since = bound if found is None else found.checkpoint.since
-        chosen = [saved for saved in self.saved if within(since, saved.bound) and within(saved.bound, bound)]
+        chosen = self.chain(bound)
+        left = {saved.key: saved.runs for saved in chosen}
+        if loaded is not None:
+            rest = loaded.rest(chosen)
+            assert rest is not None
+            left = {saved.key: saved.runs[skipped:] for saved, skipped in rest}
 
         def read() -> Iterator[Run]:
             for saved in chosen:
-                left = saved.runs[::-1]
+                pieces = left.pop(saved.key, [])[::-1]
                 if last:
                     saved.runs = []
-                while left:
-                    yield from (run for run in _runs_of(*left.pop()) if wanted(run.time))
+                while pieces:
+                    yield from (run for run in runs_of(*pieces.pop()) if wanted(run.time))
 
-        return Runs(sum(saved.rows for saved in chosen if saved.runs), read)
+        return Runs(sum(saved.rows for saved in chosen if left.get(saved.key)), read)
 
     # What the next checkpoint saves
 
@@ -173,8 +222,9 @@ class ProcessorCheckpoints:
             saved.runs = []
 
 
-def _runs_of(piece: Piece, payload: Any) -> Iterator[Run]:
-    batch = decode_batch(piece.header, payload)
+def runs_of(piece: Piece, payload: Any) -> Iterator[Run]:
+    """Runs of a piece, decoded; raises ProtocolError if it is damaged."""
+    batch = decode_batch(piece.header, content_of(payload))
     if sum(rows for _, _, rows in piece.runs) != len(batch) or any(rows < 0 for _, _, rows in piece.runs):
         raise ProtocolError(f"a piece of state in the journal of a worker has {len(batch)} rows, and says otherwise")
     start = 0

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.checkpoint.saved_states import current_records
+from recovery.checkpoint.records import Record, key_of, record_of
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.place import journal_of
 from recovery.store.interface import Store
 from recovery.store.journal import Journal
 from recovery.store.reading import survey
+from recovery.store.segments import Section, SegmentMeta
+
+
+def current_records(segments: Iterable[tuple[SegmentMeta, Sequence[Section]]]) -> list[tuple[Record, Any]]:
+    """Records of a journal with their payloads; the last segment with a key counts."""
+    read = [(meta, [(record_of(each.head), each.payload) for each in sections]) for meta, sections in segments]
+    last = {key_of(record): meta.number for meta, records in read for record, _ in records}
+    return [each for meta, records in read for each in records if last[key_of(each[0])] == meta.number]
 
 
 def read_checkpoints(

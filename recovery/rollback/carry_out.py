@@ -40,9 +40,10 @@ def carry_out(
             checkpoints.came_back(p, order.bound)
         elif order.replay is None and p in orders.fresh and worker.runtimes[p].operator.state is not None:
             recorder.since[p] = order.bound  # a new operator gets the state as one run, for all times up to there
+        checkpoints.used_ahead += order.loaded is not None
         operator = None if order.replay is None else replay(worker.runtimes[p], order.replay, operator_memory)
         restored[p] = restoring.RestoredProcessor(
-            to_frontier(order.bound), order.runs, order.requests, order.held, operator, order.forgets
+            *(to_frontier(order.bound), order.runs, order.requests, order.held, operator, order.forgets, order.loaded)
         )
     checkpoints.apply(orders.generation, orders.bounds)
     frames = restoring.rewind(

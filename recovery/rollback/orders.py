@@ -25,6 +25,7 @@ from recovery.rollback.queues import ResentCount, as_sent, stays, wanted
 from timely.data.messages import Message
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
+from timely.operators.base import Operator
 from timely.state.interface import Runs
 from timely.time import Frontier, Time
 from timely.worker.outbox import Has
@@ -65,6 +66,8 @@ class ProcessorOrder:
     runs: Runs | None
     replay: Replay | None
     forgets: tuple[str, ...]
+    loaded: Operator | None = None
+    """Operator with the state before `runs`; None: `runs` are all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +171,23 @@ class RollbackPlanner:
     def _restore(self, p: int, bound: Bound, remembers: bool, lowest: bool) -> ProcessorOrder:
         if remembers and not within(self._recorder.since[p], bound):
             remembers = self._between(p, bound)
+        loaded = None
         if remembers:
             requests, held = self._recorder.requests(p, bound), self._recorder.held_at(p, bound)
             runs = None
         else:
             checkpoint = self._checkpoints.at(p, bound)
             requests, held = (checkpoint.requests, checkpoint.held) if checkpoint is not None else ((), ())
-            runs = self._checkpoints.runs(p, bound, last=lowest)  # what it came back with may be one run for many times
+            loaded = self._checkpoints.loaded(p, bound)
+            # What it came back with may be one run for many times.
+            runs = self._checkpoints.runs(p, bound, last=lowest, loaded=loaded)
         info, state = self._layout.processors[p], self._worker.runtimes[p].operator.state
         again = None
         if info.history and (not remembers or state is None or p in self._operator_memory.of):
             again = self._replay(p, bound, runs)
         forgets = tuple(self._attributes.changed(p))
-        return ProcessorOrder(bound, not remembers, requests, held, runs, again, forgets)
+        operator = None if loaded is None else loaded.operator
+        return ProcessorOrder(bound, not remembers, requests, held, runs, again, forgets, operator)
 
     def _replay(self, p: int, bound: Bound, runs: Runs | None) -> Replay:
         """History of a processor from its last saved state up to `bound`.

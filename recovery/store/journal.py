@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from recovery.store.interface import Buffer
-from recovery.store.segments import SealedParts, Section, SegmentMeta, segment_name
+from recovery.store.segments import SealedParts, Section, SegmentMeta, segment_name, size_of
 
 Key = Hashable
 
@@ -55,7 +55,7 @@ IDLE_RELEASE = 1024 * 1024
 
 def cost(section: Section) -> int:
     """Cost of a section in the journal, in bytes."""
-    return len(section.head) + memoryview(section.payload).nbytes + PLACE
+    return len(section.head) + size_of(section.payload) + PLACE
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ cut-off newest segment, or a missing one, is an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from recovery.store.interface import AlreadyThere, NotThere, Store, StoreBusy, StoreCorrupt, whose
@@ -43,8 +43,12 @@ class Survey:
     fences: tuple[int, ...]
     leftovers: tuple[str, ...]
 
-    def read(self) -> Iterator[tuple[SegmentMeta, list[Section]]]:
+    def read(
+        self, known: Mapping[int, tuple[SegmentMeta, list[Section]]] | None = None
+    ) -> Iterator[tuple[SegmentMeta, list[Section]]]:
         """Needed segments in order of number, one at a time in memory, without fences.
+
+        Those that are `known` by their numbers are not read again.
 
         Raises:
             StoreCorrupt: if any is missing or damaged; it names all of them.
@@ -58,9 +62,12 @@ class Survey:
         for number in (*newest.needed_numbers(), *itself):
             name = segment_name(self.owner, number)
             try:
-                segment = _read(self.store, self.owner, self.store_id, number)
+                if known is not None and number in known:
+                    segment = known[number]
+                else:
+                    segment = read_segment(self.store, self.owner, self.store_id, number)
             except NotThere:
-                if any(each > newest.number for each in _numbers(self.store, self.owner)):
+                if any(each > newest.number for each in numbers_of(self.store, self.owner)):
                     what = f"the journal of {self.owner} is being written by another process; read it again"
                     raise StoreBusy(what, None) from None
                 text = f"the file is missing, and {segment_name(self.owner, newest.number)} needs it"
@@ -89,16 +96,16 @@ def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) ->
     Raises:
         StoreCorrupt: if the newest segment is damaged in another way than by being cut off, or is older than `acknowledged`.
     """
-    numbers = _numbers(store, owner)
+    numbers = numbers_of(store, owner)
     torn: str | None = None
     newest: SegmentMeta | None = None
     while numbers:
         number = numbers[-1]
         try:
-            newest, _ = _read(store, owner, store_id, number)
+            newest, _ = read_segment(store, owner, store_id, number)
             break
         except NotThere:  # another incarnation deleted it, and wrote a later one before
-            numbers, torn = _numbers(store, owner), None
+            numbers, torn = numbers_of(store, owner), None
             if numbers and numbers[-1] == number:
                 raise StoreCorrupt(segment_name(owner, number), 0, "the file is listed, but cannot be read") from None
         except StoreCorrupt as error:
@@ -179,7 +186,8 @@ def _set_aside(store: Store, name: str) -> str:
     )
 
 
-def _numbers(store: Store, owner: str) -> list[int]:
+def numbers_of(store: Store, owner: str) -> list[int]:
+    """Numbers of the segments of a journal, in rising order."""
     numbers = (segment_number(name) for name in store.names(f"{owner}/"))
     return sorted(number for number in numbers if number is not None)
 
@@ -190,14 +198,15 @@ def _fences(store: Store, owner: str, store_id: bytes, newest: SegmentMeta | Non
     fence = newest
     if not newest.is_fence:
         try:
-            fence, _ = _read(store, owner, store_id, newest.fence)
+            fence, _ = read_segment(store, owner, store_id, newest.fence)
         except NotThere:
             name = segment_name(owner, newest.fence)
             raise StoreCorrupt(name, 0, "the file is missing: it must stay as long as the store") from None
     return (*fence.fences, fence.number)
 
 
-def _read(store: Store, owner: str, store_id: bytes, number: int) -> tuple[SegmentMeta, list[Section]]:
+def read_segment(store: Store, owner: str, store_id: bytes, number: int) -> tuple[SegmentMeta, list[Section]]:
+    """One segment of a journal; raises StoreCorrupt, or NotThere."""
     name = segment_name(owner, number)
     meta, sections = decode_segment(store.get(name), name, store_id)
     if (meta.owner, meta.number) != (owner, number):

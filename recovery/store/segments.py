@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TypeAlias, overload
 
 import msgspec
 
@@ -84,11 +84,39 @@ class SegmentMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """Payload left in the store, by segment and index of its section."""
+
+    nbytes: int
+    read: Callable[[int, int], Buffer]
+    """Read it: segment, section."""
+    segment: int
+    index: int
+
+    def content(self) -> Buffer:
+        """The payload, read now; raises StoreError."""
+        return self.read(self.segment, self.index)
+
+
+Payload: TypeAlias = Buffer | Unread
+
+
+def size_of(payload: Payload) -> int:
+    """Bytes of a payload."""
+    return payload.nbytes if isinstance(payload, Unread) else memoryview(payload).nbytes
+
+
+def content_of(payload: Payload) -> Buffer:
+    """Bytes of a payload, read from the store if necessary."""
+    return payload.content() if isinstance(payload, Unread) else payload
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """Record in a segment: a short typed head, and payload bytes."""
 
     head: bytes
-    payload: Buffer = b""
+    payload: Payload = b""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -115,7 +143,7 @@ def encode_segment(meta: SegmentMeta, sections: Sequence[Section], store_id: byt
     index = len(head) + _ROW.size * len(sections)
     at = _START + index + -(_START + index) % 8
     for section in sections:
-        payload = as_bytes(section.payload)
+        payload = as_bytes(content_of(section.payload))
         start = at + len(section.head)
         gap = _gap(start, len(payload))
         end = start + gap + len(payload)

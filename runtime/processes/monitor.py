@@ -185,7 +185,7 @@ class MonitorProcess:
                     self._watched.hear_busy(message)
                 if isinstance(message, Proposed):
                     self._watched.proposed(message.number, message.error or LAYOUT.decode(message.layout))
-                if isinstance(message, Lost | Noted | ProgramFailed | Stopping | Busy):
+                if isinstance(message, Lost | Noted | ProgramFailed | Stopping | Busy | Happened):
                     self._events.append(message)
             self._step()
             ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from functools import partial
 
@@ -11,13 +12,15 @@ from monitor.coordination.supervision import Note
 from recovery.agent.agent import Agent
 from recovery.layout import lay_out
 from recovery.store.reading import take_over
-from runtime.control import Begin, Control, FromChild, ToChild
+from runtime.control import Begin, Control, Follow, FromChild, ToChild
+from runtime.processes.mate import Mate
 from runtime.processes.monitor_link import SocketMonitorLink
 from runtime.processes.task import StoreTask
 from runtime.recovery.driver import RecoveryDriver
 from runtime.recovery.store_client import ThreadedStore, opened_again
 from runtime.session.session import Session
 from runtime.sources.limits import Limits
+from timely.data import kernels
 from timely.dataflow.plan import Plan
 from timely.worker.worker import Worker
 
@@ -28,6 +31,12 @@ class PreparedRecovery:
     def __init__(self, plan: Plan, where: StoreTask, limits: Limits) -> None:
         self._plan, self._where, self._limits = plan, where, limits
         self._layout = replace(lay_out(plan), number=where.layout)
+        self._mate: Mate | None = None
+
+    def follow(self, follow: Follow, sock: socket.socket, tell: Callable[[FromChild], None]) -> None:
+        """Follow a worker as its mate, until the supervisor has something else to say."""
+        self._mate = Mate(self._plan, self._layout, self._where, follow)
+        self._mate.follow(sock.fileno(), tell, kernels.warm)
 
     def open(
         self,
@@ -53,7 +62,9 @@ class PreparedRecovery:
             client.delete(name)
         monitor = SocketMonitorLink(where.monitor, lambda: obey(control.read()), (control.sock.fileno(),), where.token)
         of = self._plan, self._layout, begin.place, begin.incarnation
-        agent = Agent(*of, journal, found.read(), self._limits.bytes, where.patience, where.copies)
+        known, ahead = self._mate.following.take_over() if self._mate is not None else ({}, {})
+        agent = Agent(*of, journal, found.read(known), self._limits.bytes, where.patience, where.copies)
+        agent.checkpoints.ahead = ahead
         return agent.worker, partial(
             RecoveryDriver,
             agent=agent,

@@ -10,6 +10,12 @@ from runtime.program import Program
 from runtime.session.job import Drive
 from runtime.sources.limits import Limits
 
+MUCH = 16 << 20
+"""Least bytes of durable state, for a waiting process to load Numba.
+
+That takes seconds, and would restore so much.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreTask:

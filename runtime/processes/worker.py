@@ -28,6 +28,7 @@ from runtime.control import (
     Begin,
     CapturedBatch,
     Control,
+    Follow,
     FromChild,
     Go,
     Peer,
@@ -43,7 +44,7 @@ from runtime.links.interface import Link
 from runtime.links.unix import SocketLink
 from runtime.processes.allocator import keep_freed_memory
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
-from runtime.processes.task import WorkerTask
+from runtime.processes.task import MUCH, WorkerTask
 from runtime.program import built, unpacked
 from runtime.session.explain import print_report
 from runtime.session.garbage import SELDOM
@@ -71,11 +72,6 @@ HASTE = "haste"
 """Argument of a spare started after the loss of a worker: it warms up at once."""
 
 _LOOK_SECONDS = 2.0
-_MUCH = 16 << 20
-"""Least size of a store, in bytes, for a spare to load Numba.
-
-That takes seconds, and would restore so much.
-"""
 
 
 class Stopped(BaseException):
@@ -108,6 +104,10 @@ def main() -> int:
             wait_warm(sock, task.store.address if task.store is not None else None, patience)
             gc.freeze()  # hundreds of thousands of objects that stay: looking at them again and again takes 0.1 s each time
         begin, *early = control.read(wait=True) or [Quit()]
+        if isinstance(begin, Follow) and recovery is not None:
+            warm_up()
+            recovery.follow(begin, sock, channel.tell)
+            begin, *early = control.read(wait=True) or [Quit()]
         if not isinstance(begin, Begin):
             return 0
         if recovery is not None:
@@ -235,7 +235,7 @@ def wait_warm(sock: socket.socket, address: StoreAddress | None, patience: float
     warm_up()
     look = 0.0
     while not wait_readable([sock.fileno()], look):
-        if address is not None and _size(address) > _MUCH:
+        if address is not None and _size(address) > MUCH:
             kernels.warm()
             return
         look = _LOOK_SECONDS

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from monitor.coordination.supervision import (
     Busy,
     Fence,
+    Happened,
     Lost,
     Note,
     Noted,
@@ -36,6 +37,7 @@ from runtime.control import (
     PAGE_SOCKET,
     Beat,
     CapturedBatch,
+    CaughtUp,
     Control,
     FromChild,
     Over,
@@ -102,6 +104,7 @@ class Monitored:
         place: Open,
         accept: Collection[str],
         on_capture: Callable[[int, CapturedBatch], None],
+        mates: int,
     ) -> None:
         self.over: Over | None = None
         self.error: FalkirkError | None = None
@@ -149,7 +152,7 @@ class Monitored:
         may_move = place is LocalWorkers
         self._layout = settle(self._store.blobs, self._store.id, plan, self._layout, around, may_move)
         self._store.layout = self._layout.number
-        self._task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)
+        self._task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store, mates=mates)
         self.place = place(self.children, self._task, note)
         resources.callback(self.place.close)
         self._door = resources.enter_context(closing(open_door(os.path.join(private, PAGE_SOCKET))))
@@ -176,7 +179,8 @@ class Monitored:
         """Handle decisions of the monitor, and failures of any process."""
         match message:
             case Respawn(place):
-                self.place.needed(place)
+                if self.place.needed(place) and self._monitor is not None:
+                    self._monitor.tell(Happened("takeover", place.fields))
                 self._tell_processes()
             case Fence(place, incarnation, reason) if self.over is None:
                 self._lose(self.place.fenced(place, incarnation, reason))
@@ -185,6 +189,10 @@ class Monitored:
                     self.place.restored()
                 if self._on_event is not None:
                     self._on_event(kind, at, data)
+            case CaughtUp(place, seconds):
+                self.place.caught_up(child)
+                if self._monitor is not None:
+                    self._monitor.tell(Happened("mate", {"worker": place.worker, "seconds": round(seconds, 3)}))
             case Beat(busy, doing, processor, name) if child.place is not None:
                 self._tell_busy(child.place, busy, processor, name, doing)
             case Stats() if child.place is not None:
@@ -197,6 +205,8 @@ class Monitored:
                 self._monitor.tell(Noted(child.place, text))
             case Unable() if child is self._monitor and not message.known:
                 self._note_failure(message)
+            case Unable(_, text) if child.place is None and child.mate_of is not None:
+                self._note(f"the mate of worker {child.mate_of} fails: {text}")
             case Unable() if self.error is None:
                 self._fail(child, message)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from monitor.coordination.supervision import Lost
 from recovery.place import Place, places
-from runtime.control import MONITOR_SOCKET, Begin, ToChild
+from runtime.control import MONITOR_SOCKET, Begin, Follow, ToChild
 from runtime.host_limits import check_processes
 from runtime.processes.task import StoreTask, WorkerTask
 from runtime.processes.worker import HASTE
@@ -35,6 +35,13 @@ _AFTER_SECONDS, _RESTORE_SECONDS = 0.2, 5.0
 """Seconds before the next spare starts after a loss: once restored, and at most."""
 
 
+_MATE_SECONDS = 0.1
+"""Seconds between the starts of two mates."""
+
+_FAILURES = 5
+"""Limit on failures of mates of one worker, in a row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """Task of all workers of a job, in the supervisor.
@@ -50,7 +57,9 @@ class Task:
     drive: Drive | None = None
     store: JobStore | None = None
     copies: int = 1
-    """Processes of each worker: one at work, and others that follow it."""
+    """Number of processes of each worker in rounds: one at work, and copies."""
+    mates: int = 0
+    """Number of mates of each worker."""
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -88,8 +97,8 @@ class Placement(Protocol):
     def begin(self) -> None:
         """Prepare processes; the monitor, if any, knows the job by now."""
 
-    def needed(self, place: Place) -> None:
-        """Start a process at a place, instead of any that is there."""
+    def needed(self, place: Place) -> bool:
+        """Start a process at a place, instead of any there; True if it is its mate."""
 
     def fenced(self, place: Place, incarnation: int, reason: str) -> list[Lost]:
         """Give up the process at a place (-1: any); returns the losses that follow."""
@@ -99,6 +108,9 @@ class Placement(Protocol):
 
     def turn(self) -> list[Lost]:
         """Return new losses; called several times a second while the job goes on."""
+
+    def caught_up(self, child: Child) -> None:
+        """Record a mate as having the durable state of its worker."""
 
     def restored(self) -> None:
         """Handle the end of a recovery: the job goes on after a loss."""
@@ -123,18 +135,25 @@ The processes are among `Children`.
 class LocalWorkers:
     """Workers as processes of this host, started and replaced one by one.
 
-    With a store one prepared process waits as a spare, to be there soon.
+    With a store one prepared process waits as a spare, to be there soon. With mates, spares become mates of the workers, in
+    the background, and a mate takes the place of its worker. What a mate holds is in the store as well: one that dies is begun
+    anew.
     """
 
     token = b""
 
     def __init__(self, children: Children, task: Task, note: Callable[[str], None]) -> None:
         # A connection between two workers is two files, until both have taken their ends; what else there is are a few each.
-        processes = len(task.places)
+        processes = len(task.places) * (1 + task.mates)
         check_processes(processes, processes * (processes + 7) + 100)
         self._children = children
         self._task = task
+        self._note = note
         self._spares: deque[Child] = deque()
+        self.mates: dict[int, Child] = {}
+        """Mate of each worker, if it has one."""
+        self._failures: Counter[int] = Counter()
+        """Number of failures of mates in a row, by worker, since one had caught up."""
         self._spare_due: float | None = None
         self._has_lost = False
         """True after the first loss of a worker: then the next spare warms up at once.
@@ -162,19 +181,21 @@ class LocalWorkers:
         for _ in self._task.places:
             self._start_spare()
 
-    def needed(self, place: Place) -> None:
-        """Start a process at a place, connected to all others."""
+    def needed(self, place: Place) -> bool:
+        """Start a process at a place, connected to all others; True if it is a mate."""
         there = self.workers.get(place)
         if there is not None:
             self._dismiss(there)
-        if not self._spares:
+        mate = self.mates.pop(place.worker, None)
+        if mate is None and not self._spares:
             self._start_spare()
-        child = self._spares.popleft()
+        child = mate or self._spares.popleft()
         child.place, child.incarnation = place, self._task.incarnation()
         link_to(child, Begin(place, child.incarnation, tuple(self.workers)), list(self.workers.values()))
         self.workers[place] = child
         if self._task.store is not None:
             self._spare_due = time.monotonic() + (_RESTORE_SECONDS if self._has_lost else _SPARE_SECONDS)
+        return mate is not None
 
     def fenced(self, place: Place, incarnation: int, reason: str) -> list[Lost]:
         """End a process at once; this causes no loss to report."""
@@ -184,8 +205,10 @@ class LocalWorkers:
         return []
 
     def gone(self, child: Child) -> list[Lost]:
-        """Handle the end of a worker or a spare."""
-        if child in self._spares:
+        """Handle the end of a worker, a mate or a spare."""
+        if child in self.mates.values():
+            self._miss_mate(child)
+        elif child in self._spares:
             self._spares.remove(child)  # one that cannot even be prepared is not tried again before it is needed
             if not child.failed:
                 self._spare_due = time.monotonic() + _SPARE_SECONDS
@@ -196,12 +219,41 @@ class LocalWorkers:
         return []
 
     def turn(self) -> list[Lost]:
-        """Prepare the next spare when it is due."""
+        """Prepare the next spare, or mate, when it is due."""
         if self._spare_due is not None and time.monotonic() >= self._spare_due:
             self._spare_due = None
             if not self._spares:
                 self._start_spare()
+            for worker in range(self._task.workers if self._task.mates else 0):
+                if worker not in self.mates and Place(worker) in self.workers and self._failures[worker] < _FAILURES:
+                    self._spare_due = time.monotonic() + _MATE_SECONDS
+                    self._begin_mate(worker, self._spares.popleft())
+                    break
         return []
+
+    def _begin_mate(self, worker: int, child: Child) -> None:
+        self.mates[worker] = child
+        child.mate_of = worker
+        child.tell(Follow(Place(worker, 1)))
+
+    def _miss_mate(self, child: Child) -> None:
+        """Have another mate begin anew, unless none of this worker comes far."""
+        worker = child.mate_of
+        assert worker is not None
+        del self.mates[worker]
+        self._failures[worker] += 1
+        what = f"the mate of worker {worker} {child.how_it_ended()}"
+        if self._failures[worker] < _FAILURES:
+            self._note(f"{what}; another one begins anew")
+            self._spare_due = time.monotonic() + _SPARE_SECONDS
+        else:
+            self._note(f"{what}, as {_FAILURES - 1} before it: worker {worker} goes on without a mate")
+
+    def caught_up(self, child: Child) -> None:
+        """Record a mate as having the durable state of its worker."""
+        if child.mate_of is not None:
+            self._failures[child.mate_of] = 0
+            child.caught_up = True
 
     def restored(self) -> None:
         """Bring the next spare forward, as the restore is over."""

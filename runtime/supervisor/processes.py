@@ -61,7 +61,10 @@ def task_file(task: WorkerTask) -> IO[bytes]:
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """Process of a job: of a worker, a spare (without a `place`) or the monitor."""
+    """Process of a job: a worker, a mate, a spare or the monitor.
+
+    Mates and spares have no `place`.
+    """
 
     module: str
     process: Started | None
@@ -71,6 +74,10 @@ class Child:
     pulse: Pulse
     place: Place | None = None
     incarnation: int = -1
+    mate_of: int | None = None
+    """Followed worker, now or before; None for others than mates."""
+    caught_up: bool = False
+    """True if it has had the durable state of that worker."""
     failed: bool = False
     """True if it has sent the error that ends it."""
     ready: bool = False
@@ -105,7 +112,9 @@ class Child:
         """Name of its place, for files."""
         if self.module == MONITOR:
             return "monitor"
-        return self.place.key if self.place is not None else "spare"
+        if self.place is not None:
+            return self.place.key
+        return "spare" if self.mate_of is None else Place(self.mate_of, 1).key
 
     def explain(self) -> None:
         """Make it print its report of pending work, on its standard error."""

@@ -86,6 +86,7 @@ class Job:
         place: opens the placement of the workers: processes of this host, unless something else is said.
         drive: feeds the inputs by hand, on every worker, in a job without a store.
         accept: operators whose functions may be others than those that wrote the store.
+        mates: processes that follow each worker, to take over from it: 0 or 1.
 
     Raises:
         GraphError: for a program that recovery cannot bring through.
@@ -106,6 +107,7 @@ class Job:
         place: Open = LocalWorkers,
         drive: Drive | None = None,
         accept: Collection[str] = (),
+        mates: int = 0,
     ) -> None:
         check_workers(workers)
         flow = program.build()
@@ -121,7 +123,7 @@ class Job:
 
                 self._lead = Monitored(
                     *(resources, program, plan, store, limits or Limits(), on_event, self.note),
-                    *(heartbeat_timeout, monitor, page, place, accept, self._gathered.capture),
+                    *(heartbeat_timeout, monitor, page, place, accept, self._gathered.capture, mates),
                 )
             self._resources = resources.pop_all()
         self.children = self._lead.children
@@ -248,4 +250,6 @@ class Job:
 def _name(child: Child) -> str:
     if child.module == MONITOR:
         return "the monitor"
-    return str(child.place) if child.place is not None else "a spare process"
+    if child.place is not None:
+        return str(child.place)
+    return "a spare process" if child.mate_of is None else f"the mate of worker {child.mate_of}"

@@ -29,6 +29,7 @@ class Watched:
         heartbeat_timeout: float = 10.0,
         monitor: Where | None = None,
         store: Where | None = None,
+        mates: int = 0,
         **arguments: Any,
     ) -> None:
         self.folder = folder
@@ -36,9 +37,9 @@ class Watched:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[str] = []
         program = Program(flow=build, args={"folder": str(folder), "records": RECORDS, **arguments})
-        self.job = Job(
-            program, workers, store or folder / "store", None, self.hear, self.notes.append, heartbeat_timeout, monitor
-        )
+        where = store or folder / "store"
+        how = self.hear, self.notes.append, heartbeat_timeout, monitor
+        self.job = Job(program, workers, where, None, *how, mates=mates)
 
     def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
         self.events.append((kind, data))

@@ -223,6 +223,11 @@ class _Kept(KeyedState):
         super().restore(runs)
         self._index = None
 
+    def absorb(self, runs: Iterable[Run]) -> None:
+        """Load `runs` after those loaded before."""
+        super().absorb(runs)
+        self._index = None
+
     def keep(self, frontier: Frontier) -> None:
         """Undo writes at times outside `frontier`."""
         super().keep(frontier)

@@ -141,7 +141,10 @@ class Scannable(Protocol):
 
 
 class State(Protocol):
-    """State of one operator on one worker."""
+    """State of one operator on one worker.
+
+    It may also `absorb(runs)`: load runs that follow those loaded so far, as if `restore` had been given all of them.
+    """
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
         """Changes at times in `upto` and not in `after`: an incremental checkpoint.
@@ -186,6 +189,21 @@ def without_past(state: State) -> bool:
     """
     tell = getattr(state, "without_past", None)
     return is_transient(state) if tell is None else bool(tell())
+
+
+def absorbs(state: State) -> bool:
+    """True if `state` can absorb runs after others.
+
+    A class with a `restore` of its own needs an `absorb` of its own.
+    """
+    if (parts := getattr(state, "parts", None)) is not None:
+        return all(map(absorbs, parts))
+    for each in type(state).__mro__:
+        if "absorb" in vars(each):
+            return True
+        if "restore" in vars(each):
+            return False
+    return False
 
 
 def written_in(state: State | None, event: Event) -> None:

@@ -84,14 +84,25 @@ class Parts:
         Raises:
             OperatorError: for runs of a part that is not there.
         """
+        for name, of_part in self._divided(runs).items():
+            self.named[name].restore(of_part)
+
+    def absorb(self, runs: Iterable[Run]) -> None:
+        """Load `runs` after those loaded before, if all parts can: see `absorbs`.
+
+        Raises as `restore`.
+        """
+        for name, of_part in self._divided(runs).items():
+            self.named[name].absorb(of_part)  # type: ignore[attr-defined]  # not all states have it
+
+    def _divided(self, runs: Iterable[Run]) -> dict[int | str, list[Run]]:
         of: dict[int | str, list[Run]] = {name: [] for name in self.named}
         for run in runs:
             if run.part not in of:
                 there = ", ".join(map(str, of))
                 raise OperatorError(f"what was saved is of part {run.part!r} of its state, which has the parts {there}")
             of[run.part].append(run)
-        for name, part in self.named.items():
-            part.restore(of[name])
+        return of
 
     def keep(self, frontier: Frontier) -> None:
         """Drop writes at times outside `frontier`."""

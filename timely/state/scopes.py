@@ -183,7 +183,11 @@ class Scopes(Generic[S]):
     def restore(self, runs: Iterable[Run]) -> None:
         """Load `runs`, in order of time, in place of all content."""
         self._scopes = {}
-        for run in Runs.of(runs):
+        self.absorb(Runs.of(runs))
+
+    def absorb(self, runs: Iterable[Run]) -> None:
+        """Load `runs`, in order of time, after those loaded before."""
+        for run in runs:
             self._scope(run.time).load(run)
 
     def keep(self, frontier: Frontier) -> None:

@@ -163,6 +163,10 @@ class TimedValues(NoMapping):
     def restore(self, runs: Iterable[Run]) -> None:
         """Load `runs` in place of all content."""
         self._times, self._versions, self._gone = {}, {}, {}
+        self.absorb(runs)
+
+    def absorb(self, runs: Iterable[Run]) -> None:
+        """Load `runs` after those loaded before."""
         for run in runs:
             assert isinstance(run.batch, list)
             self._plain = self._plain and run.slot is None
@@ -411,6 +415,10 @@ class TimedBatches(NoMapping):
     def restore(self, runs: Iterable[Run]) -> None:
         """Load `runs` in place of all content."""
         self._times, self._spans, self._others, self._so_far, self._gone = {}, [], {}, {}, {}
+        self.absorb(runs)
+
+    def absorb(self, runs: Iterable[Run]) -> None:
+        """Load `runs` after those loaded before."""
         for run in runs:
             self._plain = self._plain and run.slot is None
             time = run.time if run.slot is None else run.slot

@@ -48,6 +48,8 @@ class RestoredProcessor:
 
     Its transient attributes are always reset.
     """
+    loaded: Operator | None = None
+    """New operator with the state before `runs`; None: `runs` are all."""
 
 
 Keeps = Callable[[int, int, Time, Time], bool]
@@ -196,14 +198,14 @@ def _restore(worker: Worker, runtime: Runtime, restored: RestoredProcessor, fres
         empty = Frontier.empty(processor.node.shift.depth)
         runs = Runs.of(runtime.operator.state.snapshot(restored.frontier, empty))
     if restored.operator is None and (runs is not None or fresh):
-        runtime.operator = build_operator(processor, worker.effects, worker.staged)
+        runtime.operator = restored.loaded or build_operator(processor, worker.effects, worker.staged)
         if worker._recorder is not None:
             runtime.tell_state()
     state = runtime.operator.state
     if restored.operator is not None:
         pass
     elif state is not None and runs is not None:
-        load(processor.node, state, runs)
+        load(processor.node, state, runs, restored.loaded is not None)
     elif state is not None:
         state.keep(restored.frontier)
         _forget(runtime.operator, processor, {*restored.forgets, *runtime.operator.transient})
@@ -224,13 +226,16 @@ def _restore(worker: Worker, runtime: Runtime, restored: RestoredProcessor, fres
     worker.jobs = {number: job for number, job in worker.jobs.items() if job[0] != op}
 
 
-def load(node: Node, state: State, runs: Iterable[Run]) -> None:
-    """Restore the state of an operator.
+def load(node: Node, state: State, runs: Iterable[Run], more: bool = False) -> None:
+    """Restore the state of an operator; with `more`, add to what was loaded before.
 
     Raises OperatorError, with its name, if the saved state is that of another program.
     """
     try:
-        state.restore(runs)
+        if more:
+            state.absorb(runs)  # type: ignore[attr-defined]  # whoever loads ahead asks `absorbs`
+        else:
+            state.restore(runs)
     except (
         OperatorError,
         ArithmeticError,

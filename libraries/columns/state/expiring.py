@@ -130,6 +130,11 @@ class ExpiringTotals(TotalsState):
         super().restore(runs)
         self._began_anew()
 
+    def absorb(self, runs: Iterable[Run]) -> None:
+        """Load `runs`, in order of time, after those loaded before."""
+        super().absorb(runs)
+        self._began_anew()
+
     def keep(self, frontier: Frontier) -> None:
         """Undo writes at times outside `frontier`."""
         super().keep(frontier)
@@ -301,6 +306,10 @@ class CountedRows(ExpiringTotals):
         known = Runs.of(runs)
         self.columns = None
         super().restore(Runs(known.rows, lambda: map(self._named, known)))
+
+    def absorb(self, runs: Iterable[Run]) -> None:
+        """Load `runs`, in order of time, after those loaded before."""
+        super().absorb(map(self._named, runs))
 
     def _named(self, run: Run) -> Run:
         if self.columns is None:

@@ -311,6 +311,10 @@ class TotalsState(Scopes[_Totals]):
         super().restore(known)
         self._expected = 0
 
+    def absorb(self, runs: Iterable[Run]) -> None:
+        """Load `runs`, in order of time, after those loaded before."""
+        super().absorb(runs)
+
     def add(self, time: Time, many: Sequence[Added], differs: Differs | None = None) -> Changed:
         """Add rows at `time`; returns the keys new or changed according to `differs`.
 

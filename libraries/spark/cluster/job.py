@@ -158,8 +158,18 @@ class BarrierStage:
     def begin(self) -> None:
         """No-op: there is nothing to prepare."""
 
-    def needed(self, place: Place) -> None:
-        """Begin a worker for the monitor: in its task, or with all others in a new stage."""
+    def needed(self, place: Place) -> bool:
+        """Begin a worker for the monitor: in its task, or with all others in a new stage.
+
+        False: it has no mate.
+        """
+        self._begin(place)
+        return False
+
+    def caught_up(self, child: Child) -> None:
+        """Do nothing: there are no mates."""
+
+    def _begin(self, place: Place) -> None:
         if place in self._begun:
             return  # its process is on the way: the monitor was replaced, and has not reports of it
         task = self.tasks.get(place)

@@ -27,6 +27,8 @@ const KINDS = {
   restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
   caught_up: (event) => `all is as far again as before the failure, ${seconds(event.seconds)} after that`,
   gap: (event) => `${event.output} is incomplete ${event.first === null ? "at the end" : `from epoch ${event.first}`}${event.last === null ? " on" : ` to ${event.last}`}`,
+  mate: (event) => `the mate of worker ${event.worker} has its state, after ${seconds(event.seconds)}`,
+  takeover: (event) => `the mate of worker ${event.worker} takes over`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,

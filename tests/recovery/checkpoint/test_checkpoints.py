@@ -15,7 +15,7 @@ import pytest
 
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.checkpoint.applied import AppliedDecisions
-from recovery.checkpoint.checkpoints import Checkpoints, _alike
+from recovery.checkpoint.checkpoints import Checkpoints, alike
 from recovery.checkpoint.processor_checkpoints import SavedCheckpoint
 from recovery.checkpoint.records import (
     Applied,
@@ -491,8 +491,8 @@ def test_batches_that_can_be_one_and_be_told_apart_again() -> None:
     coded = pa.table({"a": pa.array(["x"]).dictionary_encode()})
     partly = pa.table({"a": pa.array(["x"]).dictionary_encode(), "b": [1]})
     marked = plain.replace_schema_metadata({"of": "another"})
-    assert _alike([1], ["two"])
-    assert _alike(plain, pa.table({"a": [2, 3]}))
+    assert alike([1], ["two"])
+    assert alike(plain, pa.table({"a": [2, 3]}))
     for one, two in (
         (plain, [1]),
         ([1], plain),
@@ -503,4 +503,4 @@ def test_batches_that_can_be_one_and_be_told_apart_again() -> None:
         (pl.DataFrame(), plain),
         (plain, pl.DataFrame()),
     ):
-        assert not _alike(one, two)
+        assert not alike(one, two)

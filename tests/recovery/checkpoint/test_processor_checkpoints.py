@@ -16,12 +16,14 @@ from recovery.checkpoint.processor_checkpoints import (
     MOST,
     SCAN_PIECES,
     SMALL,
+    Loaded,
     ProcessorCheckpoints,
     SavedCheckpoint,
 )
 from recovery.checkpoint.records import Checkpoint, Piece, save_batch
 from recovery.metadata import Bound, Xi
 from timely.errors import ProtocolError
+from timely.operators.base import Operator
 from timely.state.interface import Run
 from timely.time import Frontier
 
@@ -210,3 +212,30 @@ def test_a_piece_with_other_rows_than_it_says_is_refused(rows: tuple[int, ...]) 
     known.saved[0].runs = [(piece(*rows), save_batch(["a", "b", "c"])[1])]
     with pytest.raises(ProtocolError, match="3 rows, and says otherwise"):
         list(known.runs((3,), lambda _: True, last=False))
+
+
+@pytest.mark.parametrize("known_pieces", range(7))
+@pytest.mark.parametrize("asked", [3, 5, 6])
+def test_what_is_loaded_ahead_and_the_rest_are_each_piece_once(known_pieces: int, asked: int) -> None:
+    """Checkpoints at 3, 5 and 6, of two pieces each: the mate has loaded so many of these, in order."""
+    of = ProcessorCheckpoints([saved(3, 3), saved(5, 3), saved(6, 3)])
+    for number, each in enumerate(of.saved):
+        batches = [save_batch([2 * number + i]) for i in range(2)]
+        each.runs = [(Piece(0, each.bound, ((each.bound, 0, 1),), header), payload) for header, payload in batches]
+    whole, part = divmod(known_pieces, 2)
+    at = of.saved[whole - 1].identity if whole else None
+    loaded = Loaded(Operator(), at, of.saved[whole].identity if part else None, part)
+    chain = of.chain((asked,))
+    if known_pieces > 2 * len(chain):
+        assert loaded.rest(chain) is None, "it has more than was decided"
+        return
+    runs = of.runs((asked,), lambda time: True, False, loaded)
+    assert [row for run in runs for row in run.batch] == list(range(known_pieces, 2 * len(chain)))
+
+
+def test_what_is_loaded_ahead_of_another_checkpoint_is_of_no_use() -> None:
+    of = ProcessorCheckpoints([saved(3, 3), saved(5, 5), saved(6, 5)])
+    assert Loaded(Operator(), of.saved[0].identity).rest(of.chain((6,))) is None, "all was saved anew since"
+    assert Loaded(Operator(), ((5,), 2)).rest(of.chain((6,))) is None, "another generation has made it"
+    assert Loaded(Operator(), of.saved[1].identity, ((6,), 2), 1).rest(of.chain((6,))) is None
+    assert Loaded(Operator(), of.saved[1].identity).rest(of.chain((6,))) == [(of.saved[2], 0)]

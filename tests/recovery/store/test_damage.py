@@ -145,7 +145,7 @@ for _name, _change in {
     ),
     "mark of the end": Change(segments, "_check_end", "magic != _END", "False"),
     "id of the store": Change(segments, "_read_prefix", "store_id is not None and its_store != store_id", "False"),
-    "its own name": Change(reading, "_read", "(meta.owner, meta.number) != (owner, number)", "False"),
+    "its own name": Change(reading, "read_segment", "(meta.owner, meta.number) != (owner, number)", "False"),
     "none is missing": Change(reading.Survey, "read", "problems.append(StoreCorrupt(...))", GONE),
     "only a torn tail": Change(reading, "survey", "not error.torn", GONE),
     "only one torn tail": Change(reading, "survey", "torn is not None", GONE),

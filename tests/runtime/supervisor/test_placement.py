@@ -12,7 +12,7 @@ import pytest
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.place import Place, places
 from recovery.store.address import StoreAddress
-from runtime.control import FROM_CHILD, TO_CHILD, Begin, Control, Peer
+from runtime.control import FROM_CHILD, TO_CHILD, Begin, Control, Follow, Peer
 from runtime.processes.worker import HASTE
 from runtime.program import Program
 from runtime.sources.limits import Limits
@@ -38,7 +38,11 @@ class Started(Children):
 
 @contextmanager
 def opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: int = 1
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    copies: int = 1,
+    mates: int = 0,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[LocalWorkers, Started, Callable[[float], None]]]:
     now = [100.0]
     monkeypatch.setattr(placement.time, "monotonic", lambda: now[0])
@@ -50,8 +54,10 @@ def opened(
         (tmp_path / "private").mkdir()
         children = resources.enter_context(Started(tmp_path / "private"))
         store = JobStore(resources, StoreAddress.of(tmp_path / "store"), lambda text: None)
-        task = Task(Program(flow=Dataflow("job")), 2, Limits(), "job", tmp_path, store=store, copies=copies)
-        local = LocalWorkers(children, task, lambda text: None)
+        task = Task(
+            Program(flow=Dataflow("job")), 2, Limits(), "job", tmp_path, store=store, copies=copies, mates=mates
+        )
+        local = LocalWorkers(children, task, note)
         resources.callback(local.close)
         yield local, children, wait
 
@@ -130,3 +136,64 @@ def test_a_copy_has_a_place_of_its_own_from_the_spare_to_the_next_process(
         assert (local.workers[Place(0, 1)].place, local.workers[Place(0, 1)].incarnation) == (Place(0, 1), 5)
         for end in ends:
             end.close()
+
+
+def test_spares_become_mates_once_all_workers_are_there_and_mates_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, monkeypatch, mates=1) as (local, started, wait):
+        local.begin()
+        assert [local.needed(Place(worker)) for worker in range(2)] == [False, False]
+        assert not local.mates
+        for _ in range(4):
+            wait(0.6)
+            local.turn()
+        assert len(started.arguments) == 5, "two workers, two mates and a spare"
+        ends = [Control(each, TO_CHILD) for each in started.others]
+        assert [end.read() for end in ends[2:]] == [[Follow(Place(0, 1))], [Follow(Place(1, 1))], []]
+        mate = local.mates[1]
+        assert mate.where == "worker-1.1"
+        local.gone(local.workers[Place(1)])
+        assert local.needed(Place(1)), "its mate takes over"
+        assert local.workers[Place(1)] is mate
+        assert mate.where == "worker-1"
+        assert [type(message) for message in ends[3].read()] == [Begin]
+        local.restored()
+        wait(0.3)
+        local.turn()
+        assert set(local.mates) == {0, 1}, "the spare follows now"
+        assert len(started.arguments) == 5
+        wait(0.2)
+        local.turn()
+        assert len(started.arguments) == 6, "and there is another spare"
+        for end in ends:
+            end.close()
+
+
+def test_a_worker_goes_on_without_a_mate_when_each_fails_before_it_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    with opened(tmp_path, monkeypatch, mates=1, note=notes.append) as (local, _, wait):
+        local.begin()
+        for worker in range(2):
+            local.needed(Place(worker))
+
+        def fail(times: int, caught_up: bool) -> None:
+            for _ in range(times):
+                for _ in range(3):
+                    wait(1.0)
+                    local.turn()
+                if caught_up:
+                    local.caught_up(local.mates[1])
+                assert local.gone(local.mates[1]) == []
+
+        fail(12, True)
+        assert all("another one begins anew" in note for note in notes)
+        fail(4, False)
+        assert "worker 1 goes on without a mate" in notes[-1]
+        assert notes[-1].count("begins anew") == 0
+        for _ in range(3):
+            wait(1.0)
+            local.turn()
+        assert set(local.mates) == {0}

@@ -213,6 +213,31 @@ def test_incremental_snapshots_add_up_to_the_full_one(
 
 @kinds
 @settings(max_examples=40)
+@given(history=histories, ends=st.lists(st.integers(0, 3), max_size=3, unique=True).map(sorted), more=histories)
+def test_increments_absorbed_one_by_one_are_as_restored_together(
+    kind: Any, history: Any, ends: list[int], more: Any
+) -> None:
+    subject, absorbed, saved, after = play(kind, history), kind(), [], EMPTY
+    for end in ends:
+        f = Frontier.before([(end + 1, 0)])
+        runs = subject.state.snapshot(f, after)
+        for run in runs:
+            absorbed.state.absorb([run])
+        absorbed.state.compact(f)
+        saved, after = saved + runs, f
+    restored = kind()
+    restored.state.restore(saved)
+    alive = [outer for outer in OUTERS if (*outer, INF) not in after]
+    assert view(absorbed, alive) == view(restored, alive)
+    for each in (absorbed, restored):
+        for time, rows in more:
+            if time not in after:
+                each.put(time, rows)
+    assert view(absorbed, alive) == view(restored, alive)
+
+
+@kinds
+@settings(max_examples=40)
 @given(history=histories, more=histories, f=frontiers, g=frontiers)
 def test_compact_changes_nothing_that_is_readable_beyond_it(
     kind: Any, history: Any, more: Any, f: Frontier, g: Frontier

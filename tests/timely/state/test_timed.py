@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
+from timely.state.interface import absorbs
 from timely.time import Frontier, Time
 
 times = st.tuples(st.integers(0, 3), st.integers(0, 3))
@@ -55,6 +56,20 @@ def test_parts_are_saved_and_restored_each_to_its_own() -> None:
     assert dict(other_running.read((5,))) == {"a": 7}
     both.keep(Frontier.before([(5,)]))
     assert (both.size().rows, len(pending.at((5,))), dict(running.read((5,)))) == (2, 0, {"a": 7})
+
+
+def test_a_state_absorbs_only_with_an_absorb_that_belongs_to_its_restore() -> None:
+    class Indexed(KeyedState):
+        def restore(self, runs: Any) -> None:
+            super().restore(runs)
+            self.index = dict(self.read((0,)))
+
+    class Named(KeyedState):
+        pass
+
+    assert [absorbs(each) for each in (KeyedState(), Named(), Indexed(), TimedBatches())] == [True, True, False, True]
+    assert absorbs(Parts(KeyedState(), TimedValues()))
+    assert not absorbs(Parts(KeyedState(), Indexed()))
 
 
 class Handled:
@@ -119,7 +134,7 @@ def test_what_events_wrote_and_took_out_is_saved_and_taken_back_with_them(
                 assert held.handle(*step), "an event was allowed that depends on one that it does not come after"
         return held.holds()
 
-    held, restored = Held(kind), Held(kind)
+    held, restored, absorbed = Held(kind), Held(kind), Held(kind)
     done = [step for step in history if held.handle(*step)]
     low, middle, high = sorted([one, two, three], key=lambda frontier: frontier.antichain)
     none, everything = Frontier.empty(1), Frontier.top(1)
@@ -127,6 +142,9 @@ def test_what_events_wrote_and_took_out_is_saved_and_taken_back_with_them(
     held.state.compact(low)
     runs += held.state.snapshot(high, middle)
     restored.state.restore(runs)
+    for run in runs:
+        Parts(absorbed.state).absorb([run])
+    assert absorbed.holds() == only(high)
     assert restored.state.snapshot(everything, high) == []
     assert restored.holds() == only(high)
     held.state.keep(high)
