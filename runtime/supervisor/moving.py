@@ -131,13 +131,15 @@ def settle(store: Store, store_id: bytes, plan: Plan, layout: Layout, around: Ar
 
     The store must be locked. Where the state may not move, the layout is as it was, and the monitor refuses the job.
 
-    Raises FalkirkError as `move` does.
+    Raises FalkirkError as `move` does, and CannotMove for a finished job.
     """
     saved = read_saved(store, store_id)
     if saved.layout is None:
         return layout
     if saved.layout.workers == plan.workers:
         sweep(store, saved.layout.number)
+    elif saved.finished:  # its captures were handed over
+        raise CannotMove(saved.layout.workers, plan.workers, ["an earlier run has finished it: nothing is left to do"])
     elif may_move:
         return move(store, store_id, saved, compile_plan(plan.graph, saved.layout.workers), plan, layout, around)
     return replace(layout, number=saved.layout.number)

@@ -39,7 +39,7 @@ def test_a_job_with_a_store_gives_what_one_without_gives_and_is_finished_then(
         assert contents(again) == []
         assert capfd.readouterr().err == ""
     assert notes == [f"the job of the store {store} was finished by an earlier run: there is nothing left to do"]
-    with pytest.raises(falkirk.FalkirkError, match=r"run it with -w 2"):
+    with pytest.raises(falkirk.FalkirkError, match=r"an earlier run has finished it(.|\n)*-w 2"):
         falkirk.run(sums, workers=1, store=store)
     with pytest.raises(falkirk.FalkirkError, match=r"operator 'sum' is gone"):
         falkirk.run(lambda: sums(name="total"), workers=2, store=store)

@@ -224,13 +224,15 @@ ROUNDS = {
     ),
     "state": rule(
         "restore state",
-        Change(RollbackPlanner, "_restore", "self._checkpoints.runs(p, bound, last=lowest)", "Runs.of(())"),
+        Change(
+            RollbackPlanner, "_restore", "self._checkpoints.runs(p, bound, last=lowest, loaded=loaded)", "Runs.of(())"
+        ),
     ),
     "increments": rule(
         "runs are shared: a checkpoint rests on those before it",
         Change(
             ProcessorCheckpoints,
-            "runs",
+            "chain",
             "within(since, saved.bound) and within(saved.bound, bound)",
             "saved.bound == bound",
         ),
@@ -239,7 +241,7 @@ ROUNDS = {
         "restore state: none of later times",
         Change(
             ProcessorCheckpoints,
-            "runs",
+            "chain",
             "within(since, saved.bound) and within(saved.bound, bound)",
             "since <= saved.bound",
         ),

@@ -307,7 +307,7 @@ rule(
     "a message and its log entry carry (edge, generation, number)",
     renumbered,
     2,
-    Change(Outbox, "begin", "generation << _GENERATION_BITS", "0"),
+    Change(Outbox, "begin", "generation << GENERATION_BITS", "0"),
 )
 
 
