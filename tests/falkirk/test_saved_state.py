@@ -15,6 +15,7 @@ import falkirk
 from falkirk import agg
 from falkirk.cli import app
 from falkirk.saved_state import StoreReader
+from recovery.moving.refusals import CannotMove
 from runtime.supervisor.starting import JobStopped
 from runtime.supervisor.stop import stop_job
 from timely.errors import FalkirkError
@@ -165,10 +166,44 @@ def test_the_command_lists_prints_and_writes(store: Path, tmp_path: Path) -> Non
     assert CliRunner().invoke(app, ["state", program, str(store), "--at", "3"]).exit_code == 2
 
 
+def stop_once_saved(flow: falkirk.Dataflow, folder: Path) -> None:
+    """Run it on two workers until a newer epoch is saved than before."""
+
+    def newest() -> int:
+        try:
+            (found,) = (each for each in StoreReader(flow, folder).operators() if each.name == "counts")
+        except (FalkirkError, ValueError):  # nothing is saved yet
+            return -1
+        return MANY if found.epochs[0] is None else found.epochs[0]
+
+    before = newest()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            falkirk.run(flow, workers=2, store=folder)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while newest() <= before and thread.is_alive():
+        threading.Event().wait(0.05)
+    stop_job(folder)
+    thread.join()
+    assert [type(error) for error in errors] == [JobStopped]
+
+
 def test_state_is_read_after_a_change_of_workers(tmp_path: Path) -> None:
     """The journals are those of the new layout."""
-    falkirk.run(build(), workers=2, store=tmp_path)
-    falkirk.run(build(), workers=3, store=tmp_path)
-    table = falkirk.state(build(), tmp_path, "counts")
+    flow, moved = build(rate=100.0), False
+    while not moved:
+        stop_once_saved(flow, tmp_path)
+        try:
+            falkirk.run(flow, workers=3, store=tmp_path)
+            moved = True
+        except CannotMove:  # it was stopped while a cut was written, and goes on to the next one
+            pass
+    table = falkirk.state(flow, tmp_path, "counts")
     assert counts_of(table) == Counter(n % 7 for n in prefix(None))
     assert max(table["worker"]) == 2
