@@ -1,4 +1,4 @@
-"""Drawings of the page beside those of other layout engines, over fifty graphs: crossings, length of edges, and area.
+"""Comparison of layout engines over fifty graphs: crossings, lengths, area.
 
 `--part falkirk` draws them as the page does; `elkjs` and `dagre` run `layouts.mjs` with node, which finds the packages of
 npm where NODE_PATH leads (`npm install elkjs @dagrejs/dagre`). Graphs: `--size` made-up ones with loops and nested boxes, as

@@ -85,12 +85,12 @@ class Running:
         self._window: Window | None = None
         self._layout: Layout | None = None
         self.since: float | None = None
-        """Time from which rates are known."""
+        """Begin of the measured time."""
         self.seen: dict[str, list[float]] = defaultdict(list)
         self.guessed: dict[str, list[float]] = defaultdict(list)
 
     def look(self) -> None:
-        """Take what the job is now. Raises RuntimeError if it has ended."""
+        """Take a sample of the job; raises RuntimeError if it has ended."""
         if self._job.poll() is not None:
             raise RuntimeError(f"{self.choice}: the job ended with exit code {self._job.returncode}")
         try:
@@ -135,7 +135,7 @@ class Running:
         return self.since is not None and time.monotonic() > self.since + WARM_SECONDS + seconds and bool(self.seen)
 
     def stop(self) -> None:
-        """Stop the job; one that does not stop is killed."""
+        """Stop the job, or kill it if it does not stop."""
         if self._job.poll() is None:
             self._files.stop_request.touch()
             try:

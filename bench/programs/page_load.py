@@ -16,7 +16,7 @@ STREAM = b"GET /api/events HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 class Hostile:
-    """Connections that nobody wants."""
+    """Idle, slow, deaf and garbling connections."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port

@@ -1,4 +1,4 @@
-"""The page in a headless Chromium: time of the first screen, share of a tab's main thread, and many tabs at once.
+"""Cost of the page in a headless Chromium: first screen, main thread, many tabs.
 
 A page's server, with a made-up job of `--size` operators on 4 workers that moves four times a second, as a monitor sends
 observations; the browser is on the same machine. `--part first`: from navigation, with nothing in the cache, until the

@@ -21,17 +21,17 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TextIO
 
+from clocked import Clock, ClockWriter
 from common import arguments, percentile, report
 from history import seconds_of
 from policies import parse, reading
-from tally import Around
+from tally import Noted
 
 from falkirk import Dataflow, Lazy, Rate
 from runtime.page.address import open_page
@@ -39,7 +39,6 @@ from runtime.program import Program
 from runtime.supervisor.starting import JobStopped
 from runtime.supervisor.stop import stop_job
 from runtime.supervisor.supervisor import Job
-from timely.io import Chunk, End, Partition, Wait
 
 WORKERS, PER_SECOND, PER_EPOCH = 2, 2_000, 50
 WARM_UP = 10.0
@@ -48,84 +47,29 @@ SETTLING = 1.0
 """Seconds at the begin of each period that belong to neither."""
 
 
-@dataclass
-class _Notes:
-    """Lines of a process: what, epoch, time of the monotonic clock."""
-
-    folder: str
-    file: TextIO | None = None
-
-    def add(self, what: str, epoch: int) -> None:
-        if self.file is None:
-            self.file = open(Path(self.folder) / f"{what}-{os.getpid()}", "w", buffering=1)  # noqa: SIM115  # as long as the process
-        self.file.write(f"{what} {epoch} {time.monotonic()}\n")
-
-
-@dataclass
-class _Partition(Around):
-    inner: Partition
-    notes: _Notes
-    name: str = "readings"
-
-    def read(self) -> Chunk | Wait | End:
-        chunk = self.inner.read()
-        if isinstance(chunk, Chunk):
-            self.notes.add("read", chunk.epoch)
-        return chunk
-
-
-@dataclass
-class _Source:
-    source: Rate
-    folder: str
-    repeats = True
-
-    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        return [_Partition(inner, _Notes(self.folder)) for inner in self.source.partitions(worker, workers)]
-
-
-@dataclass
-class _Sink:
-    folder: str
-    exactly_once: bool = False
-    notes: _Notes | None = None
-
-    def open(self, worker: int, workers: int) -> _Sink:
-        return _Sink(self.folder, notes=_Notes(self.folder))
-
-    def write(self, epoch: int, batch: object) -> None:
-        return
-
-    def commit(self, epoch: int) -> None:
-        assert self.notes is not None
-        self.notes.add("done", epoch)
-
-    def abort(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
+def _notes_of_reads(folder: str) -> Callable[[int], None]:
+    return ClockWriter(Path(folder) / f"read-{os.getpid()}").commit
 
 
 def build(folder: str) -> Dataflow:
     """Running totals of paced readings, by key."""
     flow = Dataflow("paced")
-    source = _Source(Rate(reading, PER_SECOND, 10**9, epoch_every=PER_EPOCH), folder)
+    source = Noted(Rate(reading, PER_SECOND, 10**9, epoch_every=PER_EPOCH), partial(_notes_of_reads, folder))
     with flow.region("all", policy=Lazy(every="1s")):
         totals = flow.source("readings", source).map(parse, name="parse").keyed().sum(name="totals")
-        totals.records().to(_Sink(folder), name="out")
+        totals.records().to(Clock(Path(folder)), name="out")
     return flow
 
 
 def epochs_in(folder: Path) -> list[tuple[float, float]]:
-    """Of each finished epoch when its last record was read, and how long it took from there."""
+    """Finished epochs: time of the last read record, and seconds from there."""
     read: dict[int, float] = {}
     done: dict[int, list[float]] = defaultdict(list)
-    for file in folder.glob("*-*"):
+    for file in (*folder.glob("read-*"), *folder.glob("out-*")):
         for line in file.read_text().splitlines():
             with suppress(ValueError):  # the last line may be cut off
-                what, epoch, at = line.split()
-                if what == "read":
+                epoch, at = line.split()
+                if file.name.startswith("read-"):
                     read[int(epoch)] = max(read.get(int(epoch), 0.0), float(at))
                 else:
                     done[int(epoch)].append(float(at))
@@ -159,16 +103,16 @@ def main() -> None:
             process = page_of(job)
             for number in range(2 * ROUNDS):
                 loaded = number % 2 == 1
-                begin, cpu = time.monotonic(), seconds_of([process])
+                begin, cpu = time.time(), seconds_of([process])
                 if loaded:
                     said.append(load(args.part, page.url, args.size))
                 elif args.part == "hostile":
                     load(args.part, "http://127.0.0.1:{1}".format(*silent.getsockname()), args.size)
                 else:
                     time.sleep(args.size)
-                measured[loaded] += time.monotonic() - begin
+                measured[loaded] += time.time() - begin
                 spent[loaded] += seconds_of([process]) - cpu
-                periods.append((loaded, begin + SETTLING, time.monotonic()))
+                periods.append((loaded, begin + SETTLING, time.time()))
         finally:
             stop_job(Path(there) / "store")
             thread.join()

@@ -16,17 +16,16 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 from common import arguments, percentile, report
-from tally import Around
+from tally import Noted
 
 import falkirk
 from falkirk import Amnesia, AtLeastOnce, Batch, Dataflow, Eager, Ephemeral, Lazy, LogHistory, Rate, Snapshot
-from timely.io import Chunk, End, Partition, Wait
 
 PER_SECOND, PER_EPOCH, KEYS = 5_000, 50, 1_000
 WARM = 100
@@ -58,8 +57,13 @@ class _Notes:
     used: float = 0.0
     written: int = 0
 
-    def begin(self) -> None:
+    def begin(self) -> Callable[[int], None]:
+        """Begin to count; the function that notes the read of an epoch's last record so far."""
         self.used, self.written = time.process_time(), _written()
+        return self._on_read
+
+    def _on_read(self, epoch: int) -> None:
+        self.read[epoch] = time.perf_counter()
 
     def end(self) -> None:
         later = {
@@ -76,32 +80,6 @@ def _written() -> int:
     """The bytes that this process has written to files."""
     lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(lines["wchar"])
-
-
-@dataclass
-class _NotedPartition(Around):
-    inner: Partition
-    notes: _Notes
-    name: str = "readings"
-
-    def read(self) -> Chunk | Wait | End:
-        chunk = self.inner.read()
-        if isinstance(chunk, Chunk):
-            self.notes.read[chunk.epoch] = time.perf_counter()
-        return chunk
-
-
-@dataclass
-class _Noted:
-    """A source, with a note of when it read the last record of each epoch."""
-
-    source: Rate
-    notes: _Notes
-    repeats = True
-
-    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        self.notes.begin()
-        return [_NotedPartition(inner, self.notes) for inner in self.source.partitions(worker, workers)]
 
 
 @dataclass
@@ -144,7 +122,7 @@ def build(part: str, size: int, folder: Path) -> Dataflow:
     notes = _Notes(folder)
     flow = Dataflow("policies")
     with flow.region("all" if front == behind else "front", policy=front):
-        source = _Noted(Rate(reading, PER_SECOND, size, epoch_every=PER_EPOCH), notes)
+        source = Noted(Rate(reading, PER_SECOND, size, epoch_every=PER_EPOCH), notes.begin)
         pairs = flow.source("readings", source).map(parse, name="parse")
         if front == behind:
             totals = pairs.keyed().sum(name="totals").records()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,32 @@ class Around:
 
     def close(self) -> None:
         self.inner.close()
+
+
+@dataclass
+class _NotedPartition(Around):
+    inner: Partition
+    on_read: Callable[[int], None]
+    name: str = "readings"
+
+    def read(self) -> Chunk | Wait | End:
+        chunk = self.inner.read()
+        if isinstance(chunk, Chunk):
+            self.on_read(chunk.epoch)
+        return chunk
+
+
+@dataclass
+class Noted:
+    """Source that notes the epoch of each chunk; `begin` gives each worker's function for that."""
+
+    source: Source
+    begin: Callable[[], Callable[[int], None]]
+    repeats = True
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        on_read = self.begin()
+        return [_NotedPartition(inner, on_read) for inner in self.source.partitions(worker, workers)]
 
 
 @dataclass
