@@ -22,9 +22,8 @@ from recovery.layout import Layout, ProcessorInfo
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import NEVER, Bound, depth_of, to_frontier
 from recovery.store.address import StoreAddress, Where
-from recovery.store.identity import store_id
 from recovery.store.interface import OpenStore, StoreBusy
-from runtime.page.recorded import read_saved
+from runtime.page.recorded import read_job
 from runtime.program import Program
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
@@ -68,16 +67,11 @@ class StoreReader:
 
     def __init__(self, program: Dataflow | Callable[..., Dataflow] | Program, where: Where) -> None:
         self._program = program if isinstance(program, Program) else Program(flow=program)
-        self._where = StoreAddress.of(where)
-        with self._where.open() as store:
-            identity = store_id(store)
-            layout = read_saved(store, identity).layout if identity is not None else None
-            if layout is None or identity is None:
-                raise FalkirkError(
-                    f"there is no job in the store {self._where} yet: it is empty, or no worker has joined"
-                )
-            self._layout: Layout = layout
-            self._saved = SavedStates([_read(store, identity, layout, worker) for worker in range(layout.workers)])
+        with StoreAddress.of(where).open() as store:
+            identity, self._layout, _ = read_job(store)
+            self._saved = SavedStates(
+                [_read(store, identity, self._layout, worker) for worker in range(self._layout.workers)]
+            )
 
     @cached_property
     def _plan(self) -> Plan:

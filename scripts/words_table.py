@@ -1,4 +1,4 @@
-"""Makes the table of words in docs/architecture.md of monitor/web/page/glossary.json, which the page shows as well.
+"""Write the table of words in docs/architecture.md from the page's glossary.json.
 
 scripts/words_table.py             write the table
 scripts/words_table.py --print     print the document with it

@@ -299,7 +299,7 @@ class World:
         plan = self._plan() if mate is None else mate.plan
         known, ahead = ({}, {}) if mate is None else mate.following.take_over()
         try:
-            of = replace(self._layout(plan), number=self.layout.number), process.place, process.incarnation
+            of = self._current_layout(plan), process.place, process.incarnation
             agent = SimulatedAgent(plan, *of, journal, found.read(known))
             agent.checkpoints.ahead = ahead
             agent.checkpoints.most_events = self._most_events
@@ -343,8 +343,10 @@ class World:
 
     def _mate(self, worker: int, kept: int) -> SimulatedMate:
         plan = self._plan()
-        layout = replace(self._layout(plan), number=self.layout.number)
-        return SimulatedMate(self.disk, plan, layout, worker, STORE_ID, kept)
+        return SimulatedMate(self.disk, plan, self._current_layout(plan), worker, STORE_ID, kept)
+
+    def _current_layout(self, plan: Plan) -> Layout:
+        return replace(self._layout(plan), number=self.layout.number)
 
     def _plan(self, workers: int | None = None) -> Plan:
         graph = self.outside.isolated(self._build().graph, self)

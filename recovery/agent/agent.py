@@ -29,7 +29,7 @@ from recovery.agent.events import (
 from recovery.agent.invariants import INVARIANTS
 from recovery.agent.parts import AgentParts
 from recovery.agent.state import WorkerPhase
-from recovery.checkpoint.records import key_of, record_of
+from recovery.checkpoint.records import current, key_of, record_of
 from recovery.layout import Layout
 from recovery.metadata import NEVER
 from recovery.place import Place
@@ -97,21 +97,21 @@ class Agent(AgentParts):
 
     def _load(self, segments: Iterable[tuple[SegmentMeta, list[Section]]]) -> None:
         read = [(meta, sections, [record_of(section.head) for section in sections]) for meta, sections in segments]
-        last = {key_of(record): meta.number for meta, _, records in read for record in records}
-        current = [
-            (record, section.payload)
-            for meta, sections, records in read
-            for record, section in zip(records, sections)
-            if last[key_of(record)] == meta.number
-        ]
-        self.checkpoints.load(current)
+        loaded = current(
+            [
+                (meta.number, key_of(record), (record, section.payload))
+                for meta, sections, records in read
+                for record, section in zip(records, sections)
+            ]
+        )
+        self.checkpoints.load(loaded)
         live = self.checkpoints.live_keys()
         for meta, sections, records in read:
             keys = [key_of(record) for record in records]
             self.journal.recovered(meta, sections, [key if key in live else None for key in keys])
         self.journal.resume()
         self.noted = self.checkpoints.generation
-        if not current:
+        if not loaded:
             self.checkpoints.open()
 
     def step(self, now: float, *events: Event) -> list[Effect]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.processor_checkpoints import Key, Loaded, SavedCheckpoint, runs_of
-from recovery.checkpoint.records import Applied, Checkpoint, Opening, Piece, Record, key_of, record_of
+from recovery.checkpoint.records import Applied, Checkpoint, Opening, Piece, Record, current, key_of, record_of
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import to_frontier, within
@@ -113,15 +113,18 @@ class Following:
             for index in range(len(self.segments[number][1])):
                 self._unload(number, index)
             del self.segments[number], self._records[number]
-        last = {key: number for number in sorted(self._records) for _, key in self._records[number]}
-        current = [
-            (record, Unread(size_of(self.segments[number][1][index].payload), self._content, number, index))
+        entries = [
+            (number, key, (record, number, index))
             for number in sorted(self._records)
             for index, (record, key) in enumerate(self._records[number])
-            if last[key] == number and isinstance(record, _FOLLOWED)
+        ]
+        followed = [
+            (record, Unread(size_of(self.segments[number][1][index].payload), self._content, number, index))
+            for record, number, index in current(entries)
+            if isinstance(record, _FOLLOWED)
         ]
         found = Checkpoints(self._layout, WorkerRecorder(self._layout, self._index), Journal(*self._journal))
-        found.load(current, contents=False)
+        found.load(followed, contents=False)
         self.found = found
         self._todo.clear()
         for p in self.loaded:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.checkpoint.records import Record, key_of, record_of
+from recovery.checkpoint.records import Record, current, key_of, record_of
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.place import journal_of
@@ -18,9 +18,8 @@ from recovery.store.segments import Section, SegmentMeta
 
 def current_records(segments: Iterable[tuple[SegmentMeta, Sequence[Section]]]) -> list[tuple[Record, Any]]:
     """Records of a journal with their payloads; the last segment with a key counts."""
-    read = [(meta, [(record_of(each.head), each.payload) for each in sections]) for meta, sections in segments]
-    last = {key_of(record): meta.number for meta, records in read for record, _ in records}
-    return [each for meta, records in read for each in records if last[key_of(each[0])] == meta.number]
+    read = [(meta.number, record_of(each.head), each.payload) for meta, sections in segments for each in sections]
+    return current([(number, key_of(record), (record, payload)) for number, record, payload in read])
 
 
 def read_checkpoints(

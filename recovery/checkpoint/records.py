@@ -5,9 +5,9 @@ Everything is MessagePack with types, and the engine's own codec for batches: no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -128,6 +128,8 @@ class Published(msgspec.Struct, tag="published", array_like=True, frozen=True):
 
 Record: TypeAlias = Opening | Applied | Checkpoint | Piece | Logged | HistoryRecord | Published
 
+Each = TypeVar("Each")
+
 PUBLISHED = ("published",)
 """Key of `Published`: each replaces the one before."""
 
@@ -152,6 +154,15 @@ def key_of(record: Record) -> tuple[Any, ...]:
             return ("events", record.processor, record.cut, record.generation)
         case Published():
             return PUBLISHED
+
+
+def current(entries: Sequence[tuple[int, tuple[Any, ...], Each]]) -> list[Each]:
+    """Items of the last segment with their key.
+
+    Entries are segment, key and item, in order of segments.
+    """
+    last = {key: number for number, key, _ in entries}
+    return [each for number, key, each in entries if last[key] == number]
 
 
 def check_fit(record: Record, layout: Layout, senders: Mapping[int, int]) -> None:

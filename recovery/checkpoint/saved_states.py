@@ -21,10 +21,7 @@ class SavedStates:
 
     def bounds(self, processor: int) -> list[Bound]:
         """Bounds with a checkpoint on every worker, ascending."""
-        of_workers = [
-            {saved.bound for saved in checkpoints.saved() if saved.checkpoint.xi.processor == processor}
-            for checkpoints in self._workers
-        ]
+        of_workers = [{saved.bound for saved in each.of(processor).saved} for each in self._workers]
         return sorted(set.intersection(*of_workers))
 
     def runs(self, processor: int, bound: Bound) -> list[Runs]:

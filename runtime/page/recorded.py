@@ -97,12 +97,9 @@ class RecordedJob(KeptJob):
     """
 
     def __init__(self, store: Store) -> None:
-        identity = store_id(store)
-        saved = read_saved(store, identity) if identity is not None else SavedJob()
-        if saved.layout is None or identity is None:
-            raise FalkirkError("there is no job in that store yet: it is empty, or no worker has ever joined")
+        identity, layout, saved = read_job(store)
         decided = saved.decision.bounds if saved.decision is not None else None
-        super().__init__(saved.layout, Options(saved.layout, saved.watermarks, decided), saved)
+        super().__init__(layout, Options(layout, saved.watermarks, decided), saved)
         self.identity = identity
         for worker in range(self.layout.workers):
             recorder = WorkerRecorder(self.layout, worker)
@@ -140,6 +137,18 @@ def judge_of(saved: SavedJob) -> Judge:
     if saved.finished:
         judge.take(KeptEvent("finished", judge.last))
     return judge
+
+
+def read_job(store: Store) -> tuple[bytes, Layout, SavedJob]:
+    """Id, layout and monitor's records of the job in a store.
+
+    Raises FalkirkError if there is none.
+    """
+    identity = store_id(store)
+    saved = read_saved(store, identity) if identity is not None else SavedJob()
+    if saved.layout is None or identity is None:
+        raise FalkirkError("there is no job in that store yet: it is empty, or no worker has ever joined")
+    return identity, saved.layout, saved
 
 
 def read_saved(store: Store, identity: bytes) -> SavedJob:

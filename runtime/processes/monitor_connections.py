@@ -117,7 +117,7 @@ class WorkerConnections:
             connection.greeting = None
             self._ungreeted.know(connection)
         ended = not take_in(connection.sock, connection.buffer)
-        event = []
+        received = []
         for data in cut(connection.buffer):
             try:
                 message = decode_to_monitor(data)
@@ -132,10 +132,10 @@ class WorkerConnections:
                 newest = self._newest.get(message.place)
                 if newest is None or newest.incarnation <= message.incarnation:
                     self._newest[message.place] = connection
-            event.append((message, connection.incarnation))
+            received.append((message, connection.incarnation))
         if ended:
             self._forget(connection)
-        return event
+        return received
 
     def _forget(self, connection: _Connection) -> None:
         self._selector.unregister(connection.sock)

@@ -10,17 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from functools import cache
 from itertools import count, islice
 from typing import Any
 
 from falkirk.simulate.simulation import Simulation
-from tests.falkirk.simulate.troubled import large_states, small_histories
-from tests.soak.simulated_coverage import KINDS, programs, world
+from tests.soak.simulated_coverage import KINDS, failure_of, programs
 
 Job = tuple[str, str, int]
-SETTINGS = {"troubled": small_histories, "often": large_states, "usual": nullcontext}
 
 
 @cache
@@ -35,16 +32,9 @@ def jobs(first: int) -> Iterator[Job]:
 
 
 def run(job: Job) -> str:
-    """Message of a failure; empty if all is well."""
+    """Failure of a job in words; empty if all is well."""
     name, kind, seed = job
-    simulated = world(kind, programs()[name], seed)
-    try:
-        with SETTINGS[kind]():
-            simulated.run(100_000)
-        simulated.outside.compare(expected(name))
-    except Exception as error:
-        return f"{name}, {simulated.workers} workers, seed {seed}, {kind}: {type(error).__name__}: {error}"
-    return ""
+    return failure_of(name, kind, programs()[name], seed, expected(name))
 
 
 def main() -> int:

@@ -209,6 +209,20 @@ def world(kind: str, build: Callable[[], Dataflow], seed: int) -> World:
     return found
 
 
+def failure_of(name: str, kind: str, build: Callable[[], Dataflow], seed: int, expected: Result) -> str:
+    """Failure of one simulated job in words; empty if all is well."""
+    from tests.falkirk.simulate.troubled import large_states, small_histories
+
+    job = world(kind, build, seed)
+    try:
+        with {"troubled": small_histories, "often": large_states, "usual": nullcontext}[kind]():
+            job.run(100_000)
+        job.outside.compare(expected)
+    except Exception as error:
+        return f"{name}, {job.workers} workers, seed {seed}, {kind}: {type(error).__name__}: {error}"
+    return ""
+
+
 @dataclass
 class Progress:
     """The work that one process has done so far, kept from run to run.
@@ -258,7 +272,6 @@ def measure(part: int, options: argparse.Namespace) -> Progress:
     traced.start()
     traced.switch_context("import")
     from falkirk.simulate.simulation import Simulation
-    from tests.falkirk.simulate.troubled import large_states, small_histories
 
     build = {name: make for name, make in programs().items() if not options.only or name in options.only}
     expected: dict[str, Result] = {}
@@ -278,14 +291,8 @@ def measure(part: int, options: argparse.Namespace) -> Progress:
             if name not in expected:
                 expected[name] = Simulation(build[name], 1).expected
             progress.done += 1
-            job = world(kind, build[name], seed)
-            try:
-                with {"troubled": small_histories, "often": large_states, "usual": nullcontext}[kind]():
-                    job.run(100_000)
-                job.outside.compare(expected[name])
-            except Exception as error:
-                text = f"{name}, {job.workers} workers, seed {seed}, {kind}: {type(error).__name__}: {error}"
-                progress.failures.append(text)
+            if failure := failure_of(name, kind, build[name], seed, expected[name]):
+                progress.failures.append(failure)
             before, known = known, _arcs(traced)
             dull = options.dull if known > before else dull - 1
             if dull and seed + 1 < options.seeds:
