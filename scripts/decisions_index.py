@@ -58,8 +58,7 @@ Reasons for the design, by topic. *Amended*: a later decision has changed a part
 :hidden:
 :glob:
 
-0*
-1*
+[0-9]*
 ```
 """
 

@@ -32,6 +32,7 @@ ROOT = FOLDER.parents[1]
 PAGE = ROOT / "docs" / "mistakes.md"
 
 PRELUDE = """\
+from contextlib import suppress
 from pathlib import Path
 
 import falkirk
