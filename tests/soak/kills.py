@@ -122,6 +122,8 @@ class Soak:
         self.random = random
         self.tally = tally
         self.phase = Phase()
+        self.struck: set[int] = set()
+        """Workers that were killed: they may still be there for a moment."""
         self.hasty = 0
         """Kills since a low-watermark last rose: too many in a row end the job, as they should."""
         self.over = False
@@ -200,13 +202,14 @@ class Soak:
                     monitors -= 1
                     self.tally.monitors += 1
                     self.phase.name = "assembling"
-            mortal = [pid for pid in self.job.pids if pid != self.spared_pid]
+            mortal = [pid for pid in self.job.pids if pid != self.spared_pid and pid not in self.struck]
             if workers and mortal:
                 phase = self.phase.now
                 pid = self.random.choice(mortal)
                 if self.mated and not self.strike_pair(pid):
                     continue
                 if kill(pid):
+                    self.struck.add(pid)
                     self.step(f"kill {pid}, one of {self.job.pids}")
                     workers -= 1
                     self.hasty += 1
