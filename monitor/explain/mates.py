@@ -1,4 +1,4 @@
-"""Take-overs by mates: what is predicted of one, and what is said of one that has been. Pure."""
+"""Take-overs by mates, predicted and past, in words and as data. Pure."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def _ordinal(number: int) -> str:
 
 
 def taken_over(mates: Sequence[Sequence[int]]) -> str:
-    """Sentence about the take-overs of a rollback: (worker, operators from memory, pieces read) of each.
+    """Sentence about the take-overs of a rollback.
+
+    `mates`: (worker, operators from memory, pieces read) of each.
 
     >>> taken_over([(1, 8, 3)])
     'the mate of worker 1 took over: 8 operators from memory, 3 pieces read'

@@ -33,7 +33,7 @@ class NoAccount:
         """
 
     def taken_over(self, worker: int) -> None:
-        """Note that the mate of a worker has taken its place."""
+        """Note the take-over of a worker by its mate."""
 
     def began(self) -> None:
         """Start a round; reports of the one before are void."""
@@ -101,7 +101,7 @@ class RollbackAccount(NoAccount):
         self._redone: dict[int, tuple[Redone, ...]] = {}
         self._reported: dict[int, float] = {}
         self._taken: set[int] = set()
-        """Failed workers whose mates have taken their places."""
+        """Failed workers, taken over by their mates."""
         self._ahead: dict[int, tuple[int, int]] = {}
         """Operators from memory loaded ahead, and pieces read, by worker."""
 
@@ -115,7 +115,7 @@ class RollbackAccount(NoAccount):
         self._taken.discard(worker)
 
     def taken_over(self, worker: int) -> None:
-        """Note that the mate of a worker has taken its place."""
+        """Note the take-over of a worker by its mate."""
         self._taken.add(worker)
 
     def began(self) -> None:

@@ -213,7 +213,7 @@ class Following:
 
     @property
     def progress(self) -> Progress:
-        """How far this is now."""
+        """Progress at this moment."""
         bounds, behind, left = [], 0, 0
         for p, loaded in self.loaded.items() if self.found is not None else ():
             assert self.found is not None

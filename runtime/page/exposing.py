@@ -30,7 +30,7 @@ class RestoreTimes:
 
     def __init__(self, events: Iterable[KeptEvent | TimelineEvent] = ()) -> None:
         self._workers: dict[bool, list[float]] = {True: [], False: []}
-        """By whether mates took over for all that had failed."""
+        """Seconds, by True for take-overs by mates of all failed workers."""
         self._monitors: list[float] = []
         self._replaced: float | None = None
         for event in events:
@@ -51,16 +51,19 @@ class RestoreTimes:
 
     @property
     def of_takeover(self) -> float | None:
-        """Median of the newest in which mates took over, in seconds; None before the first."""
+        """Median of the newest take-overs by mates, in seconds; None before one."""
         return median(self._workers[True]) if self._workers[True] else None
 
     @property
     def of_other(self) -> float | None:
-        """Median of the newest in which other processes read the store, in seconds; None before the first."""
+        """Median of the newest restarts from the store, in seconds; None before one."""
         return median(self._workers[False]) if self._workers[False] else None
 
     def of_worker(self, mate: bool) -> float | None:
-        """Median for a worker with a mate that follows it, or without; of the other kind while this was not measured."""
+        """Median for a worker with a following mate, or without one.
+
+        While that was not measured, the median of the other kind.
+        """
         found = (self.of_takeover, self.of_other) if mate else (self.of_other, self.of_takeover)
         return found[0] if found[0] is not None else found[1]
 

@@ -1,4 +1,4 @@
-"""Records of mates: how far each is, how often one was begun, and which fall behind for good. Pure."""
+"""Records of mates: progress, starts, failures, and lag for good. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_FAILURES = 5
 """Limit on failures of mates of one worker, in a row."""
 
 BEHIND = 2
-"""Most durable checkpoints that a mate has not loaded while it keeps up."""
+"""Most durable checkpoints without being loaded, of a mate keeping up."""
 
 BEHIND_SECONDS = 120.0
 """Longest time further behind, of a mate that had caught up."""
@@ -25,11 +25,11 @@ class _Record:
     failures: int = 0
     """In a row, since one had caught up."""
     behind_since: float | None = None
-    """Time since which a mate that had caught up is behind; None while it keeps up."""
+    """Begin of the lag of a mate once caught up; None while it keeps up."""
 
 
 class MateRecords:
-    """Records of the mates of `workers` workers."""
+    """Records of the mates of so many workers."""
 
     def __init__(self, workers: int) -> None:
         self._of = {worker: _Record(MateView(worker, "begins")) for worker in range(workers)}

@@ -108,7 +108,7 @@ class Placement(Protocol):
         """Return new losses; called several times a second while the job goes on."""
 
     def caught_up(self, child: Child, seconds: float) -> None:
-        """Record a mate as having loaded the durable state of its worker, in so many seconds."""
+        """Record a mate as caught up with its worker, after so many seconds."""
 
     def followed(self, child: Child, report: Followed) -> None:
         """Take a mate's report of itself."""
@@ -266,7 +266,7 @@ class LocalWorkers:
         self._lost_mates.append(Happened("mate_lost", {"worker": worker, "reason": how, "again": again}))
 
     def caught_up(self, child: Child, seconds: float) -> None:
-        """Record a mate as having loaded the durable state of its worker, in so many seconds."""
+        """Record a mate as caught up with its worker, after so many seconds."""
         if child.mate_of is not None:
             child.caught_up = True
             self._records.caught_up(child.mate_of, seconds)
