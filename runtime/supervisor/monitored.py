@@ -298,7 +298,7 @@ class Monitored:
                     return
 
     def _tell_mates(self) -> None:
-        """Report mates to the monitor, where they are not as last reported."""
+        """Report mates to the monitor, if anything is new."""
         views = self.place.mate_views
         if self._monitor is None or self._monitor.control.ended:
             return
