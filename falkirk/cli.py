@@ -646,6 +646,9 @@ def simulate(
         ),
     ] = "",
     workers: Annotated[int, typer.Option("-w", "--workers", min=1, max=64, help="How many simulated workers.")] = 2,
+    mates: Annotated[
+        int, typer.Option(min=0, max=1, metavar="N", help="Mates of each worker, which die as well: 0 or 1.")
+    ] = 0,
     keep: Annotated[
         str | None,
         typer.Option(metavar="I,...", help="Of the one seed only these faults, or none.", show_default=False),
@@ -667,7 +670,9 @@ def simulate(
 
         kinds = kinds_of(faults) if faults else tuple(KINDS)
         numbers = None if kept is None else [int(number) for number in kept]
-        return simulate_command(parse_program(program, arguments), seeds, first_seed, kinds, workers, numbers, quiet)
+        return simulate_command(
+            parse_program(program, arguments), seeds, first_seed, kinds, workers, numbers, quiet, mates
+        )
 
     _guarded(run_seeds, traceback)
 

@@ -29,6 +29,7 @@ from monitor.coordination.supervision import (
     Fence,
     Happened,
     Lost,
+    Mates,
     Note,
     Noted,
     ProgramFailed,
@@ -70,6 +71,16 @@ class CaughtUp(msgspec.Struct, tag=True, frozen=True):
 
     place: Place
     seconds: float
+
+
+class Followed(msgspec.Struct, tag=True, frozen=True):
+    """From a mate, at most once a second: how far it is; see `MateView`."""
+
+    place: Place
+    memory: int
+    epoch: int | None
+    behind: int
+    left: int
 
 
 class Go(msgspec.Struct, tag=True, frozen=True):
@@ -127,7 +138,20 @@ class Propose(msgspec.Struct, tag=True, frozen=True):
 
 
 ToChild: TypeAlias = (
-    Begin | Follow | Happened | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed | Stopping | Busy | Proposed
+    Begin
+    | Follow
+    | Happened
+    | Go
+    | Peer
+    | Quit
+    | Watch
+    | Lost
+    | Mates
+    | Noted
+    | ProgramFailed
+    | Stopping
+    | Busy
+    | Proposed
 )
 
 
@@ -238,6 +262,7 @@ FromChild: TypeAlias = (
     Beat
     | Here
     | CaughtUp
+    | Followed
     | Respawn
     | Fence
     | TimelineEvent

@@ -395,6 +395,10 @@ class Checkpoints:
             return None
         return None if found.rest(self._of[p].chain(bound)) is None else found
 
+    def pieces(self, p: int, bound: Bound, loaded: Loaded | None) -> int:
+        """Number of pieces of S(p, `bound`) to be read, without those of `loaded`."""
+        return sum(map(len, self._of[p].left(self._of[p].chain(bound), loaded).values()))
+
     def came_back(self, p: int, bound: Bound) -> None:
         """Record a restore of processor `p` from the store at `bound`."""
         self._of[p].since = bound

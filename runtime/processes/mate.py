@@ -7,15 +7,20 @@ from collections.abc import Callable
 
 from recovery.checkpoint.following import Following
 from recovery.layout import Layout
+from recovery.metadata import NEVER
 from recovery.place import journal_of
-from runtime.control import CaughtUp, Follow, FromChild
+from runtime.control import CaughtUp, Follow, Followed, FromChild
 from runtime.processes.task import MUCH, StoreTask
+from runtime.recovery.process_use import resident
 from runtime.recovery.store_client import opened_again
 from timely.dataflow.plan import Plan
 from timely.io.waiting import wait_readable
 
 _LOOK_SECONDS = 0.1
 """Seconds between two looks at the journal."""
+
+_TELL_SECONDS = 1.0
+"""Seconds between two reports."""
 
 
 class Mate:
@@ -37,7 +42,8 @@ class Mate:
         """
         following, began = self.following, time.monotonic()
         warmed = told = False
-        busy = True
+        busy, due = True, began
+        last: Followed | None = None
         while not wait_readable([file], 0.0 if busy else _LOOK_SECONDS):
             if not warmed and not following.caught_up and following.size > MUCH:
                 warmed = True
@@ -46,3 +52,16 @@ class Mate:
             if not told and following.segments and following.caught_up:
                 told = True
                 tell(CaughtUp(self.place, time.monotonic() - began))
+                due = 0.0
+            if (now := time.monotonic()) >= due:
+                due = now + _TELL_SECONDS
+                report = self._report()
+                if report != last:
+                    tell(report)
+                    last = report
+
+    def _report(self) -> Followed:
+        progress = self.following.progress
+        epoch = None if progress.loaded is None else progress.loaded[0]
+        shown = -1 if epoch is not None and epoch >= NEVER else epoch
+        return Followed(self.place, resident(), shown, progress.behind, progress.left)

@@ -23,6 +23,7 @@ from monitor.coordination.supervision import (
     Fence,
     Happened,
     Lost,
+    Mates,
     Note,
     Noted,
     ProgramFailed,
@@ -183,6 +184,8 @@ class MonitorProcess:
             for message in from_parent:
                 if isinstance(message, Busy):
                     self._watched.hear_busy(message)
+                if isinstance(message, Mates):
+                    self._watched.mates = message.mates
                 if isinstance(message, Proposed):
                     self._watched.proposed(message.number, message.error or LAYOUT.decode(message.layout))
                 if isinstance(message, Lost | Noted | ProgramFailed | Stopping | Busy | Happened):

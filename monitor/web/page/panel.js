@@ -5,6 +5,7 @@ import { Checkpoints } from "./checkpoints.js";
 import { Errors } from "./errors.js";
 import { Members, membersTable } from "./members.js";
 import { Processes } from "./processes.js";
+import { tookOver } from "./rollback.js";
 import { at_moment, choose, state } from "./state.js";
 import { bound, bytes, clock, count, dated, epochOr, html, linked, moment, morph, placeAt, placeOf, seconds, some, wordsOf, zone } from "./words.js";
 
@@ -24,10 +25,11 @@ const KINDS = {
   note: (event) => `${placeOf(event)}: ${event.text}`,
   round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
-  restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
+  restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure${(event.rollback?.mates ?? []).map((mate) => `; ${tookOver(mate)}`).join("")}`),
   caught_up: (event) => `all is as far again as before the failure, ${seconds(event.seconds)} after that`,
   gap: (event) => `${event.output} is incomplete ${event.first === null ? "at the end" : `from epoch ${event.first}`}${event.last === null ? " on" : ` to ${event.last}`}`,
   mate: (event) => `the mate of worker ${event.worker} has its state, after ${seconds(event.seconds)}`,
+  mate_lost: (event) => `the mate of worker ${event.worker} ${event.reason}${event.again ? "; another one begins anew" : ": the worker goes on without"}`,
   takeover: (event) => `the mate of worker ${event.worker} takes over`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
