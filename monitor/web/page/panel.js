@@ -29,6 +29,8 @@ const KINDS = {
   gap: (event) => `${event.output} is incomplete ${event.first === null ? "at the end" : `from epoch ${event.first}`}${event.last === null ? " on" : ` to ${event.last}`}`,
   mate: (event) => `the mate of worker ${event.worker} has its state, after ${seconds(event.seconds)}`,
   takeover: (event) => `the mate of worker ${event.worker} takes over`,
+  rescaled: (event) => `the state of ${some(event.from, "worker")} has moved to ${some(event.workers, "worker")}`,
+  upgraded: (event) => `the program was changed: ${["added", "removed", "renamed", "changed"].filter((fate) => event[fate]).map((fate) => `${fate} ${event[fate].join(", ")}`).join("; ")}`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
