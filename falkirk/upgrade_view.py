@@ -1,4 +1,4 @@
-"""`falkirk upgrade`: the plan of a changed program, printed, and carried out after a yes."""
+"""`falkirk upgrade`: plan of a changed program, carried out after a yes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.supervisor.upgrading import Change, Upgrade
 def upgrade_command(
     program: Program, store: StoreAddress, renames: Mapping[str, str], dry_run: bool, yes: bool, as_json: bool
 ) -> int:
-    """Print what becomes of each operator, and change the store; exit code 0, or 1 without a yes.
+    """Print the fate of each operator and change the store; 0, or 1 without a yes.
 
     Raises FalkirkError.
     """

@@ -1,4 +1,4 @@
-"""Bounds at which added operators begin.
+"""First bounds of added operators.
 
 An added operator begins empty. It may send nothing that those behind it have completed, and gets nothing that those in front
 of it have sent before: so it begins at the newest bound of what is behind it, if that is not beyond what is in front.
@@ -35,7 +35,7 @@ def begin(
     known: Mapping[int, Bound],
     names: Sequence[str],
 ) -> Beginnings:
-    """Bounds for the processors that are not `known`; all of these are at ends of epochs.
+    """Bounds for all but the `known` processors, which are at ends of epochs.
 
     Args:
         depths, sources, names: of all processors, by flat index.

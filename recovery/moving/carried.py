@@ -58,7 +58,7 @@ class Carried:
         self._outgoing = self._layout.outgoing()
 
     def lost(self, worker: int, records: Iterable[tuple[Record, Any]], checkpoints: Checkpoints) -> list[str]:
-        """Reasons against the change: messages under way to operators that stay, on edges that go."""
+        """Reasons against the change: messages under way on removed edges."""
         kept = set(self._matching.processors.values())
         count: dict[int, int] = {}
         for record, _ in records:
@@ -79,7 +79,7 @@ class Carried:
         ]
 
     def unpublished(self, checkpoints: Checkpoints, worker: int) -> list[int]:
-        """Removed outputs with results that are saved, and not published."""
+        """Removed outputs with saved, unpublished results."""
         return [
             p
             for p in self._matching.removed
@@ -142,7 +142,7 @@ class Carried:
         )
 
     def _discarded(self, worker: int, index: int, bound: Bound) -> Bound:
-        """D̄ of an edge that is new: all that was sent at `bound`, as far as its receivers are."""
+        """D̄ of a new edge: everything sent up to `bound`, up to the receivers' bounds."""
         edge = self._layout.edges[index]
         if edge.logged:
             return nothing(edge.summary.result_depth)
@@ -174,7 +174,7 @@ class Carried:
         yield from found.values()
 
     def _is_sent(self, worker: int, record: Logged, checkpoints: Checkpoints) -> bool:
-        """True for a message that is not void."""
+        """True for a valid message of an event within the bounds."""
         source = self._former_edges[record.edge].source
         return checkpoints.keeps(source, record.generation, record.event) and holds(
             self._was[worker][source], record.event

@@ -21,7 +21,7 @@ _INPUT = re.compile(r"(\d+) <- (.*):(\d+) by (.*)", re.DOTALL)
 """Input of a node in an outline: port, sender, its port, channel."""
 
 _AUTOMATIC = re.compile(r"(.+)-\d+")
-"""Name of an operator that was given none: its kind, and a number."""
+"""Automatic name of an operator: its kind, and a number."""
 
 _KINDS = {
     "kind": "kind",

@@ -34,7 +34,7 @@ from runtime.processes.monitor_journal import MonitorJournal
 from timely.errors import FalkirkError
 
 _SEGMENT = 64 << 20
-"""Bytes of payloads from which a segment is written."""
+"""Least bytes of payloads in a segment, unless it is the last."""
 
 
 class WritesAtOnce:
@@ -108,7 +108,10 @@ def write_journal(
     generation: int,
     groups: Iterable[Iterable[Keyed]],
 ) -> None:
-    """Write the journal of a worker of a new layout; sections of one key are in one of the `groups`."""
+    """Write the journal of a worker of a new layout.
+
+    Sections of one key are in one of the `groups`.
+    """
     journal, _, _ = take_over(store, journal_of(worker, layout.number), store_id, incarnation)
     journal.resume()
     journal.generation = generation
@@ -139,7 +142,7 @@ def commit(
     kind: str,
     data: Mapping[str, Value],
 ) -> tuple[Record, ...]:
-    """Records that make a new layout the job's, to be written as one.
+    """Records to make a new layout the job's, written as one.
 
     Args:
         bounds: those at which it begins, by worker and processor.

@@ -176,7 +176,7 @@ def _renames(layout: Layout, renames: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _decided(options: Options) -> Bounds:
-    """Bounds at which the job would go on after a failure of all workers."""
+    """Bounds of a restart after a failure of all workers."""
     decided = options.decide({})
     return tuple(tuple(bound for bound in of if bound is not None) for of in decided)
 
