@@ -46,6 +46,7 @@ from timely.data.batch import Batch, concat
 from timely.errors import OperatorError
 from timely.state.interface import Run, Runs, State
 from timely.state.shapes import digest_of, shown
+from timely.time import Time
 
 MOST_EVENTS = 1000
 """Most events of a full history before a snapshot of `state` replaces it.
@@ -118,6 +119,10 @@ class Checkpoints:
     def generation(self) -> int:
         """Generation of the last decision applied."""
         return self._applied.generation
+
+    def keeps(self, p: int, generation: int, event: Time) -> bool:
+        """True if no decision after `generation` has excluded an event of processor `p`."""
+        return self._applied.keeps(p, generation, event)
 
     # Making cuts
 
