@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,27 @@ class Rates:
     sent: Mapping[tuple[int, int], tuple[float, float, float | None]]
 
 
+@dataclass(frozen=True)
+class Pace:
+    """Progress of a worker since its last observation, by its rates.
+
+    `seconds` since then, at most the distance of the last two; `epochs` and `taken` records a second, the latter by processor.
+    """
+
+    seconds: float
+    epochs: float
+    taken: Numbers
+
+    def handled(self, newest: int, epochs: npt.NDArray[np.int64]) -> Numbers:
+        """Records handled since, by processor, of `epochs` and later ones.
+
+        `newest` was the newest epoch at the observation; later ones have begun since, one after the other.
+        """
+        ahead = np.maximum(epochs - newest, 0)
+        begun = ahead / self.epochs if self.epochs else np.where(ahead, np.inf, 0.0)
+        return np.asarray(self.taken * np.maximum(self.seconds - begun, 0.0), np.float64)
+
+
 class Window:
     """Newest observations of each worker, with its persistence."""
 
@@ -89,6 +110,23 @@ class Window:
                 found[worker] = rates
         return found
 
+    def paces(self, now: float) -> dict[int, Pace]:
+        """Progress of each worker since its last observation, at the rates of the last seconds."""
+        found = {}
+        for worker, seen in self._seen.items():
+            at, last = seen[-1]
+            since, first = next((each for each in reversed(seen) if each[0] <= at - LEAST_SECONDS), seen[0])
+            if at <= since:
+                continue
+            old, new = (_rows(each)[_ROW["taken"]] for each in (first, last))
+            epochs = 0.0
+            if first.newest is not None and last.newest is not None:
+                epochs = (last.newest - first.newest) / (at - since)
+            due = min(max(now - at, 0.0), at - seen[-2][0])
+            found[worker] = Pace(due, epochs, np.maximum(new - old, 0) / (at - since))
+        fastest = max((pace.epochs for pace in found.values()), default=0.0)
+        return {worker: pace if pace.epochs else replace(pace, epochs=fastest) for worker, pace in found.items()}
+
 
 def of_all(rates: Iterable[Rates]) -> tuple[float, float]:
     """Bytes to the store and processor seconds of all workers, a second."""
@@ -100,8 +138,7 @@ def _between(first: Observed, last: Observed, seconds: float, epochs: float) -> 
     before, after = first.persisting, last.persisting
     if before is None or after is None or seconds < LEAST_SECONDS:
         return None
-    count = len(last.numbers) // (8 * len(ROWS))
-    old, new = (np.frombuffer(each.numbers, np.int64).reshape(len(ROWS), count) for each in (first, last))
+    old, new = _rows(first), _rows(last)
     written = (_written(after) - _written(before)) / seconds
     segments = after.segments - before.segments
     known = {(each.processor, each.port): each for each in before.sent}
@@ -123,6 +160,10 @@ def _between(first: Observed, last: Observed, seconds: float, epochs: float) -> 
             for each in after.sent
         },
     )
+
+
+def _rows(reported: Observed) -> npt.NDArray[np.int64]:
+    return np.frombuffer(reported.numbers, np.int64).reshape(len(ROWS), -1)
 
 
 def _written(persisting: Persisting) -> Numbers:

@@ -55,15 +55,11 @@ def carried_over(
     for upto in options.upto:
         of_worker = []
         for number, group in enumerate(layout.groups):
-            known = (
-                [
-                    at_cut(upto[measured.processors[of_p].group], 1)
-                    for p in layout.members(number)
-                    if (of_p := of[p]) is not None and layout.processors[p].kind != "gate"
-                ]
-                if upto is not None
-                else []
-            )
+            members = layout.members(number)
+            places_of = [of[p] for p in members if layout.processors[p].kind != "gate"] or [of[p] for p in members]
+            known = [
+                at_cut(upto[measured.processors[q].group], 1) for q in places_of if upto is not None and q is not None
+            ]
             of_worker.append(at_epoch(reduce(meet, known)[0], group.depth) if known else nothing(group.depth))
         found.append(tuple(of_worker))
     return found
@@ -133,6 +129,9 @@ class Supposed:
             behind = [round(each * seconds) for each, seconds in zip(epochs, waited)]
             step = max(1, *(round(each / cuts) if cuts else 1 for each, cuts in zip(epochs, often)))
             if group.eager:  # each worker has its own, and whoever goes back needs one that others have
+                behind = [
+                    int(each * seconds) for each, seconds in zip(epochs, waited)
+                ]  # what is complete is cut at once
                 row = [end if end >= END else max(0, end - ago) // step * step for end, ago in zip(upto, behind)]
             else:
                 row = [end if (end := min(upto)) >= END else max(0, end - max(behind))] * self.layout.workers
@@ -289,10 +288,12 @@ def compare(
     written, cpu = of_all(rates.values())
     sizes = [sum(each.size for each in known.values()) for known in (old, new)]
     spent = [sum(each.seconds(rates[w]) for w, each in known.items()) for known in (old, new)]
-    found["bytes"] = {
+    segments = [sum(each.segments for each in known.values()) for known in (old, new)]
+    more = segments[1] / segments[0] if segments[0] and written > sizes[0] else 1.0
+    found["bytes"] = {  # what the model leaves out is mostly of segments
         "measured": written,
         "before": sizes[0],
-        "after": max(written + sizes[1] - sizes[0], sizes[1] / 2),
+        "after": max((written - sizes[0]) * more + sizes[1], sizes[1] / 2),
     }
     found["cpu"] = {"measured": cpu, "before": spent[0], "after": max(cpu + spent[1] - spent[0], 0.0)}
     found["kinds"] = {

@@ -15,6 +15,7 @@ from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import TimelineEvent
 from monitor.coordination.workers import JobPhase
 from monitor.explain.exposure import MONITOR, Danger, Fate, Reduced, danger, fate
+from monitor.explain.measured import Pace
 from recovery.protocol import Observed
 
 SHARE = 0.01
@@ -82,10 +83,13 @@ class Exposing:
         self._allowed = 0.0
         """Seconds of processor time left to spend; below 0: overspent."""
 
-    def look(self, samples: Mapping[int, tuple[float, Observed]], seconds: float) -> tuple[Danger, ...]:
+    def look(
+        self, samples: Mapping[int, tuple[float, Observed]], seconds: float, paces: Mapping[int, Pace]
+    ) -> tuple[Danger, ...]:
         """Cost of each death now; () while the job does not run.
 
-        `samples`: the last observation of each worker; `seconds`: since the last look.
+        `samples`: the last observation of each worker; `seconds`: since the last look; `paces`: of workers since they were
+        observed.
         """
         leads = self._coordinator
         if leads.phase is not JobPhase.RUNNING:
@@ -100,7 +104,9 @@ class Exposing:
             self._solve(current, began)
         restore = self.times.of_worker
         found = [
-            danger(w, self._fates[w][1], current, restore) if w in self._fates else Danger(w, None, None, restore)
+            danger(w, self._fates[w][1], current, restore, paces)
+            if w in self._fates
+            else Danger(w, None, None, restore)
             for w in range(leads.layout.workers)
         ]
         self._allowed -= self._clock() - began

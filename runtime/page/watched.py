@@ -32,6 +32,8 @@ from runtime.page.exposing import Exposing
 EVERY_SECONDS = 0.25
 """Distance of observations for an open page, in seconds."""
 SECOND = 1.0
+EXPOSED_SECONDS = 0.618
+"""Distance of looks at exposure: those of the second would all meet cuts of the second in the same state."""
 _ASK_SECONDS = 1.0
 _LEASE_SECONDS = 3.0
 """Duration of a worker's observations after one request, in seconds.
@@ -105,7 +107,7 @@ class WatchedJob:
     def expose(self) -> tuple[Danger, ...]:
         """Compute the exposure anew."""
         now = self.clock()
-        self._exposure = self.exposing.look(self._samples, now - self._exposed_at)
+        self._exposure = self.exposing.look(self._samples, now - self._exposed_at, self._window.paces(now))
         self._exposed_at = now
         return self._exposure
 
