@@ -41,7 +41,7 @@ export function figures([progress, inner, low, lowInner], behind, room, wideness
   const brief = progress < 0 ? first : `▸ ${count(progress)}`;
   const end = progress === -1 ? "✓ end" : progress < 0 ? "?" : behind ? `−${count(behind)}` : "";
   const tries = /** @type {[string, string, string][]} */ ([[first, kept, end], [first, less, end], [first, kept, ""], [first, less, ""], [brief, less, end], [brief, less, ""], [first, "", ""], [brief, "", ""]]);
-  const fits = (/** @type {string[]} */ parts) => parts.reduce((sum, part, at) => sum + (part && wideness(part, at) + APART), -APART) <= room;
+  const fits = (/** @type {string[]} */ parts) => parts.reduce((sum, part, at) => sum + (part ? wideness(part, at) + APART : 0), -APART) <= room;
   return tries.find(fits) ?? ["", "", ""];
 }
 
