@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recovery.layout import Layout
-from recovery.protocol import PERSISTED, ROWS, Observed, Persisting, Sent
+from recovery.protocol import END, PERSISTED, ROWS, Observed, Persisting, Sent
 
 Numbers = npt.NDArray[np.float64]
 
@@ -28,6 +28,7 @@ class Rates:
 
     Attributes:
         epochs: epochs that all of its sources reach; of the slowest other worker if it has none.
+        passed: epochs completed at each processor; 0 where that is not known.
         taken: records.
         rows, sizes: of state, now; sizes in bytes.
         written: as in `recovery.protocol.PERSISTED`.
@@ -38,6 +39,7 @@ class Rates:
     """
 
     epochs: float
+    passed: Numbers
     taken: Numbers
     rows: Numbers
     sizes: Numbers
@@ -142,8 +144,10 @@ def _between(first: Observed, last: Observed, seconds: float, epochs: float) -> 
     written = (_written(after) - _written(before)) / seconds
     segments = after.segments - before.segments
     known = {(each.processor, each.port): each for each in before.sent}
+    passed = (new[_ROW["epoch"]] - old[_ROW["epoch"]]) / seconds
     return Rates(
         epochs,
+        np.where((new[_ROW["epoch"]] < END) & (passed > 0), passed, 0.0),
         np.maximum(new[_ROW["taken"]] - old[_ROW["taken"]], 0) / seconds,
         new[_ROW["rows"]].astype(np.float64),
         new[_ROW["bytes"]].astype(np.float64),

@@ -24,6 +24,7 @@ from monitor.explain.persistence import Persistence, cuts_a_second, lag, persist
 from recovery.layout import EdgeInfo, Layout
 from recovery.metadata import Bound, at_cut, at_epoch, image, meet, nothing
 from recovery.protocol import END, ROWS, Observed
+from recovery.reachability import behind
 
 Samples: TypeAlias = Mapping[int, Observed]
 
@@ -112,7 +113,7 @@ class Supposed:
         self._let_go = np.array([self._safe(q) for q in range(len(measured.processors))], np.int64)
         """First epoch of each operator's output still needed by a receiver."""
         self._samples = {worker: self._in_layout(reported) for worker, reported in samples.items()}
-        self._open = {worker: _open_epochs(reported) for worker, reported in samples.items()}
+        self._open = _open_epochs(measured, samples)
 
     def cuts(self, share: float) -> list[tuple[tuple[Bound, ...], ...]]:
         """Cuts of each group, by worker, at a `share` of its interval after the last.
@@ -126,15 +127,13 @@ class Supposed:
             often = [cuts_a_second(group, self.rates[worker]) for worker in range(self.layout.workers)]
             epochs = [self.rates[worker].epochs for worker in range(self.layout.workers)]
             waited = [lag(self.rates[worker]) + (share / each if each else 0.0) for worker, each in enumerate(often)]
-            behind = [round(each * seconds) for each, seconds in zip(epochs, waited)]
+            late = [round(each * seconds) for each, seconds in zip(epochs, waited)]
             step = max(1, *(round(each / cuts) if cuts else 1 for each, cuts in zip(epochs, often)))
             if group.eager:  # each worker has its own, and whoever goes back needs one that others have
-                behind = [
-                    int(each * seconds) for each, seconds in zip(epochs, waited)
-                ]  # what is complete is cut at once
-                row = [end if end >= END else max(0, end - ago) // step * step for end, ago in zip(upto, behind)]
+                late = [int(each * seconds) for each, seconds in zip(epochs, waited)]  # what is complete is cut at once
+                row = [end if end >= END else max(0, end - ago) // step * step for end, ago in zip(upto, late)]
             else:
-                row = [end if (end := min(upto)) >= END else max(0, end - max(behind))] * self.layout.workers
+                row = [end if (end := min(upto)) >= END else max(0, end - max(late))] * self.layout.workers
             last.append(row)
             steps.append(step)
         saved = {info.group for info in self.layout.processors if info.chain}
@@ -189,14 +188,14 @@ class Supposed:
         """Records to be handled again by a worker whose processors go back.
 
         They go back to these epochs."""
-        rates, open_ = self.rates[worker], self._open[worker]
+        rates = self.rates[worker]
         if not rates.epochs:
             return 0.0
         found = 0.0
         for info, epoch, q in zip(self.layout.processors, epochs, self.of):
             if epoch < END and q is not None:
-                behind = max(0, self.done[worker][info.group][0] - epoch) + open_[q]
-                found += behind * float(rates.taken[q]) / rates.epochs
+                behind = max(0, self.done[worker][info.group][0] - epoch) + self._open[q]
+                found += behind * float(rates.taken[q]) / (float(rates.passed[q]) or rates.epochs)
         return found
 
     def _in_layout(self, reported: Observed) -> Observed:
@@ -225,13 +224,21 @@ def _back_to(least: int, last: int, step: int) -> list[int]:
     return found
 
 
-def _open_epochs(reported: Observed) -> list[int]:
-    """Number of epochs read, and not complete, at each processor."""
-    if reported.newest is None and reported.furthest is None:
-        return [0] * (len(reported.numbers) // (8 * len(ROWS)))
-    newest = max(each for each in (reported.newest, reported.furthest) if each is not None)
-    epochs = np.frombuffer(reported.numbers, np.int64).reshape(len(ROWS), -1)[_EPOCH]
-    return [0 if epoch >= END else max(newest - epoch, 0) for epoch in epochs.tolist()]
+def _open_epochs(layout: Layout, samples: Samples) -> list[int]:
+    """Number of epochs read, and not complete, at each processor: of those that its own sources have read.
+
+    Samples are of different moments, so both ends are of one worker: of the one with the most.
+    """
+    ways = [(edge.source, edge.target) for edge in layout.edges]
+    sources = [p for p, info in enumerate(layout.processors) if info.role == "source"]
+    fed = [(source, p) for source in sources for p in behind(ways, [source])]
+    found = [0] * len(layout.processors)
+    for reported in samples.values():
+        epochs = np.frombuffer(reported.numbers, np.int64).reshape(len(ROWS), -1)[_EPOCH].tolist()
+        for source, p in fed:
+            if epochs[source] < END and epochs[p] < END:
+                found[p] = max(found[p], epochs[source] - epochs[p])
+    return found
 
 
 def compare(

@@ -132,7 +132,7 @@ export class Graph {
     const fit = (room) => fitted(node.name, room, size * this.k, weight);
     if (node.small) {
       if (this.k > SMALL_HIGH) set(parts.name, "");
-      else set(parts.name, fit(this.far ? node.w - 12 : node.w - 24 - (parts.beside ? parts.beside + APART : 0)));
+      else set(parts.name, fit(node.w - (this.far ? 12 : 24)));
       return;
     }
     const high = this.height(node).toFixed(1);
@@ -143,17 +143,13 @@ export class Graph {
     set(parts.name, fit(this.far ? node.w - 16 : node.w - 23 - APART - wide(several, LETTER[0] * this.k, LETTER[1])));
   }
 
-  /** Write the only figure of a small node, unless it takes more than half of the room; the name has the rest. */
+  /** Write the only figure of a small node, if there is room for it beside the whole name. */
   beside(index, text) {
     const node = this.page.nodes[index];
     const parts = this.parts[index];
     const room = wide(text.replace(/[0-9]/g, "0"), FIGURES * this.k, 700);
-    const shown = this.far || room > (node.w - 24) / 2 ? "" : text;
-    const taken = shown && room;
-    set(parts.lag, shown);
-    if (taken === parts.beside) return;
-    parts.beside = taken;
-    this.name(index);
+    const [size, weight] = SMALL_NAME;
+    set(parts.lag, this.far || wide(node.name, size * this.k, weight) + APART + room > node.w - 24 ? "" : text);
   }
 
   /** @param {PictureBox} box */

@@ -25,27 +25,27 @@ EPOCHS_A_SECOND, EACH = 5, 12
 
 
 class Paced:
-    """Numbers in two partitions, five epochs a second."""
+    """Numbers in two partitions, five epochs a second, from epoch `first` on."""
 
     rereadable = repeats = True
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], first: int = 0) -> None:
+        self._clock, self._first = clock, first
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        return [PacedPartition(part, self._clock) for part in range(2) if part % workers == worker]
+        return [PacedPartition(part, self._clock, self._first) for part in range(2) if part % workers == worker]
 
 
 class PacedPartition:
-    def __init__(self, part: int, clock: Callable[[], float]) -> None:
-        self.name, self.epoch, self._clock = f"numbers-{part}", 0, clock
+    def __init__(self, part: int, clock: Callable[[], float], first: int) -> None:
+        self.name, self.epoch, self._clock, self._first = f"numbers-{part}", 0, clock, first
 
     def read(self) -> Chunk | Wait:
         due = self.epoch / EPOCHS_A_SECOND
         if self._clock() < due:
             return Wait(seconds=due - self._clock())
         self.epoch += 1
-        return Chunk(self.epoch - 1, [self.epoch * EACH + i for i in range(EACH)], self.epoch, True)
+        return Chunk(self._first + self.epoch - 1, [self.epoch * EACH + i for i in range(EACH)], self.epoch, True)
 
     def seek(self, position: Any) -> None:
         self.epoch = position or 0

@@ -77,7 +77,22 @@ def rounds(front: Policy, back: Policy) -> Build:
     return build
 
 
-PROGRAMS = {"sums": sums, "meetings": meetings, "rounds": rounds}
+def apart(front: Policy, back: Policy) -> Build:
+    """Two regions that have nothing to do with each other; the sources of one are 300 epochs ahead."""
+
+    def build(clock: Callable[[], float]) -> Dataflow:
+        flow = Dataflow("apart")
+        for region, policy, first in (("front", front, 300), ("back", back, 0)):
+            with flow.region(region, policy=policy):
+                numbers = flow.source(f"{region}-numbers", Paced(clock, first))
+                counts = numbers.key_by(lambda n: n % 20).count(name=f"{region}-counts").records()
+            counts.capture(f"{region}-out")
+        return flow
+
+    return build
+
+
+PROGRAMS = {"apart": apart, "sums": sums, "meetings": meetings, "rounds": rounds}
 CHOICES: dict[str, Chosen] = {
     "same": (PLAIN, PLAIN),
     "front logs": (Batch(log_outputs=True), PLAIN),
@@ -125,13 +140,17 @@ def measured(program: str, workers: int, name: str) -> tuple[npt.NDArray[np.floa
     return records, of_all(job.rates.values())[0]
 
 
+WITHOUT = {
+    "meetings": ("all eager",),  # simulated processes do not keep up with two joined eager regions
+    "rounds": ("back eager", "all eager"),  # loops cannot be in one
+    "apart": ("front logs", "back eager", "all eager", "logs, seldom"),  # state cannot be in Batch
+}
 RUNS = [
     (program, name, workers)
     for program in PROGRAMS
     for name in CHOICES
     for workers in (1, 2)
-    # Loops cannot be in an eager region, and simulated processes do not keep up with two joined eager ones.
-    if not ((program == "rounds" and "eager" in name) or (program, name) == ("meetings", "all eager"))
+    if name not in WITHOUT.get(program, ())
 ]
 
 
@@ -139,8 +158,8 @@ RUNS = [
 def test_records_and_bytes_are_those_of_a_run_with_the_policies(program: str, name: str, workers: int) -> None:
     typical, worst, size = predicted(program, workers, name)
     records, written = measured(program, workers, name)
-    for guess, seen, most in ((typical, records.mean(axis=0), 1.5), (worst, np.percentile(records, 95, axis=0), 2.0)):
+    for guess, seen in ((typical, records.mean(axis=0)), (worst, np.percentile(records, 95, axis=0))):
         assert (seen > 0).all()
-        assert (guess / seen > 0.55).all(), (guess, seen)
-        assert (guess / seen < most).all(), (guess, seen)
-    assert 0.4 < size / written < 3, (size, written)
+        assert (guess / seen > 0.5).all(), (guess, seen)
+        assert (guess / seen < 2).all(), (guess, seen)
+    assert 0.5 < size / written < 2.5, (size, written)
