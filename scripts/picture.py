@@ -31,7 +31,7 @@ RESTORED = (
 )
 FIGURES = "tests/monitor/web/paper_figures"
 OUTPUT = ("folder={folder}/output",)
-PAYMENTS = (*OUTPUT, "payments=1000000", "per_second=1000", "per_epoch=50")
+PAYMENTS = (*OUTPUT, "payments=1000000", "per_second=400", "per_epoch=20")
 
 
 @dataclass(frozen=True)

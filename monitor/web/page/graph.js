@@ -98,7 +98,9 @@ export class Graph {
     });
     this.edges = edges;
     const nodes = page.nodes.map((node, index) => this.node(node, index));
-    this.layer.replaceChildren(...boxes, ...edges, ...nodes);
+    const frames = page.boxes.findIndex((one) => !one.key);
+    const split = frames < 0 ? boxes.length : frames;
+    this.layer.replaceChildren(...boxes.slice(0, split), ...edges, ...boxes.slice(split), ...nodes);
     this.mark();
   }
 
