@@ -378,7 +378,7 @@ def danger(
     restore: float | None,
     paces: Mapping[int, Pace] = MappingProxyType({}),
 ) -> Danger:
-    """Cost of a fate, by the last observation of each worker, and by its pace since then."""
+    """Cost of a fate, by each worker's last observation and its pace since."""
     records, redo = 0, 0.0
     for worker, epochs in enumerate(found.epochs):
         exposed = samples[worker].exposed if worker in samples else None

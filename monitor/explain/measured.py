@@ -113,7 +113,7 @@ class Window:
         return found
 
     def paces(self, now: float) -> dict[int, Pace]:
-        """Progress of each worker since its last observation, at the rates of the last seconds."""
+        """Progress of each worker since its last observation, at its latest rates."""
         found = {}
         for worker, seen in self._seen.items():
             at, last = seen[-1]

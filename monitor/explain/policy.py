@@ -225,7 +225,7 @@ def _back_to(least: int, last: int, step: int) -> list[int]:
 
 
 def _open_epochs(layout: Layout, samples: Samples) -> list[int]:
-    """Number of epochs read, and not complete, at each processor: of those that its own sources have read.
+    """Number of open epochs at each processor, of those read by its sources.
 
     Samples are of different moments, so both ends are of one worker: of the one with the most.
     """

@@ -33,7 +33,10 @@ EVERY_SECONDS = 0.25
 """Distance of observations for an open page, in seconds."""
 SECOND = 1.0
 EXPOSED_SECONDS = 0.618
-"""Distance of looks at exposure: those of the second would all meet cuts of the second in the same state."""
+"""Distance of looks at exposure, in seconds.
+
+At one second all of them would meet cuts of one second in the same state.
+"""
 _ASK_SECONDS = 1.0
 _LEASE_SECONDS = 3.0
 """Duration of a worker's observations after one request, in seconds.

@@ -240,7 +240,7 @@ class MonitorProcess:
             self._end(failure.reason, failure.lost)
 
     def _expose(self) -> None:
-        """Solve for what a death would cost now, out of step with cuts, most of which come by the second."""
+        """Compute the cost of each death now, out of step with cuts."""
         now = time.monotonic()
         if now >= self._exposed and not self._over:
             self._exposed = now + EXPOSED_SECONDS

@@ -160,6 +160,6 @@ def test_records_and_bytes_are_those_of_a_run_with_the_policies(program: str, na
     records, written = measured(program, workers, name)
     for guess, seen in ((typical, records.mean(axis=0)), (worst, np.percentile(records, 95, axis=0))):
         assert (seen > 0).all()
-        assert (guess / seen > 0.5).all(), (guess, seen)
+        assert (guess / seen > 0.4).all(), (guess, seen)
         assert (guess / seen < 2).all(), (guess, seen)
     assert 0.5 < size / written < 2.5, (size, written)
