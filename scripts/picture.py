@@ -150,7 +150,10 @@ def take_phases(tab: Tab, target: Path) -> None:
                 base64.b64decode(tab.call("Page.captureScreenshot", format="png", clip=clip)["data"])
             )
             parts.append(f"<p>{step + 1}. {words}</p><img src='{step}.png' width='1000'>")
-        style = "<style>html{overflow:hidden}body{margin:8px;font:600 14px system-ui;background:#fff}p{margin:10px 0 4px}img{display:block}</style>"
+        style = "<style>html{overflow:hidden}"
+        style += (
+            "body{margin:8px;font:600 14px system-ui;background:#fff}p{margin:10px 0 4px}img{display:block}</style>"
+        )
         (Path(folder) / "all.html").write_text(f"<meta charset=utf-8>{style}{''.join(parts)}")
         tab.go(f"file://{folder}/all.html")
         tab.wait("document.images.length && [...document.images].every((one) => one.complete)")

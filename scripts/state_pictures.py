@@ -95,7 +95,8 @@ def main() -> int:
         figures = "".join(
             f"<p>{name}</p><img src='{number}.png' width='1000'>" for number, (name, _) in enumerate(shots)
         )
-        style = "<style>html{overflow:hidden}body{margin:8px;font:600 13px system-ui;background:#fff}p{margin:9px 0 3px}img{display:block}</style>"
+        style = "<style>html{overflow:hidden}"
+        style += "body{margin:8px;font:600 13px system-ui;background:#fff}p{margin:9px 0 3px}img{display:block}</style>"
         (Path(folder) / "all.html").write_text(f"<meta charset=utf-8>{style}{figures}")
         tab.go(f"file://{folder}/all.html")
         tab.wait("document.images.length && [...document.images].every((one) => one.complete)")
