@@ -109,6 +109,7 @@ interface PictureEdge {
 
 /** GET api/graph */
 interface Picture {
+  across: boolean;
   width: number;
   height: number;
   nodes: PictureNode[];

@@ -157,7 +157,7 @@ def _mates(seen: Observation) -> Iterator[Metric]:
 
 
 _EXPOSURE = (
-    ("records", "Records that would be handled again if this worker died now, at most; by the last sample."),
+    ("records", "Records that would be handled again if this worker died now, by the last sample and the rates since."),
     ("redo_seconds", "Seconds that handling them again would take, of the worker with most of it."),
     ("seconds", "Seconds until all would be as it was: the above, and restoring, as last measured in this job."),
 )

@@ -15,6 +15,7 @@ from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import TimelineEvent
 from monitor.coordination.workers import JobPhase
 from monitor.explain.exposure import MONITOR, Danger, Fate, Reduced, danger, fate
+from monitor.explain.measured import Pace
 from recovery.protocol import Observed
 
 SHARE = 0.01
@@ -99,12 +100,16 @@ class Exposing:
         """Seconds of processor time left to spend; below 0: overspent."""
 
     def look(
-        self, samples: Mapping[int, tuple[float, Observed]], seconds: float, followed: Collection[int] = ()
+        self,
+        samples: Mapping[int, tuple[float, Observed]],
+        seconds: float,
+        paces: Mapping[int, Pace],
+        followed: Collection[int] = (),
     ) -> tuple[Danger, ...]:
         """Cost of each death now; () while the job does not run.
 
-        `samples`: the last observation of each worker; `seconds`: since the last look; `followed`: workers whose mates
-        follow them.
+        `samples`: the last observation of each worker; `seconds`: since the last look; `paces`: of workers since they were
+        observed; `followed`: workers whose mates follow them.
         """
         leads = self._coordinator
         if leads.phase is not JobPhase.RUNNING:
@@ -121,7 +126,9 @@ class Exposing:
         for w in range(leads.layout.workers):
             restore = self.times.of_worker(w in followed)
             known = w in self._fates
-            found.append(danger(w, self._fates[w][1], current, restore) if known else Danger(w, None, None, restore))
+            found.append(
+                danger(w, self._fates[w][1], current, restore, paces) if known else Danger(w, None, None, restore)
+            )
         self._allowed -= self._clock() - began
         return (*found, Danger(MONITOR, 0, 0.0, self.times.of_monitor, 0))
 

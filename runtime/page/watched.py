@@ -35,6 +35,11 @@ from runtime.page.exposing import Exposing
 EVERY_SECONDS = 0.25
 """Distance of observations for an open page, in seconds."""
 SECOND = 1.0
+EXPOSED_SECONDS = 0.618
+"""Distance of looks at exposure, in seconds.
+
+At one second all of them would meet cuts of one second in the same state.
+"""
 _ASK_SECONDS = 1.0
 _LEASE_SECONDS = 3.0
 """Duration of a worker's observations after one request, in seconds.
@@ -111,7 +116,8 @@ class WatchedJob:
         """Compute the exposure anew."""
         now = self.clock()
         followed = {mate.worker for mate in self.mates if mate.state == "follows"}
-        self._exposure = self.exposing.look(self._samples, now - self._exposed_at, followed)
+        paces = self._window.paces(now)
+        self._exposure = self.exposing.look(self._samples, now - self._exposed_at, paces, followed)
         self._exposed_at = now
         return self._exposure
 

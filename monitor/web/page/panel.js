@@ -179,7 +179,7 @@ export class Panel {
 
   overview() {
     const rows = this.workers.map(([presence, , failures, newest, rate, busy, age], at) =>
-      html("tr", {}, html("td", {}, placeAt(at, this.job.workers)), html("td", {}, this.lost ? "unknown" : presence), html("td", {}, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
+      html("tr", {}, html("td", {}, placeAt(at, this.job.workers)), html("td", {}, this.lost ? "unknown" : presence), html("td", { class: newest === -1 ? "wraps" : "" }, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
     );
     const bad = this.events.filter(isBad);
     const recent = gathered(this.events);

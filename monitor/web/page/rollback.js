@@ -245,7 +245,7 @@ function expected(card, places) {
   const took = card.caught === null ? null : sum(card) + card.caught;
   const rows = [
     ["processors rolled back", count(said.back), count(back)],
-    ["records handled again, at most", said.records === null ? "unknown" : count(said.records), `${count(living)} of the living`],
+    ["records handled again", said.records === null ? "unknown" : count(said.records), `${count(living)} of the living`],
     ["until all was as before", said.seconds === null ? "unknown" : seconds(said.seconds), took === null ? "…" : seconds(took)],
   ];
   const table = html("table", { class: "tight expected" }, html("tr", {}, ["", "expected", "happened"].map((text) => html("th", {}, text))), rows.map((row) => html("tr", {}, row.map((text) => html("td", {}, text)))));

@@ -93,7 +93,7 @@ def test_exposure_takes_its_share_of_the_time_and_no_more_however_much_there_is_
     told = {w: (0.0, said(plan, w, 0, 5)) for w in range(4)}
     for second in range(1, 400):
         leads.options.version += 1
-        before, found = spent, exposing.look(told, 1.0)
+        before, found = spent, exposing.look(told, 1.0, {})
         assert spent <= second * SHARE + 0.03
         assert spent - before <= 0.06
     assert spent > 390 * SHARE
@@ -107,12 +107,12 @@ def test_what_has_not_changed_is_not_solved_again() -> None:
     leads.phase = JobPhase.RUNNING
     exposing = Exposing(leads, clock=lambda: 0.0)
     told = {w: (0.0, said(plan, w, 0, 5)) for w in range(2)}
-    exposing.look(told, 1.0)
+    exposing.look(told, 1.0, {})
     before = dict(exposing._fates)
-    exposing.look(told, 1.0)
+    exposing.look(told, 1.0, {})
     assert all(exposing._fates[w] is before[w] for w in range(2))
     leads.phase = JobPhase.GATHERING
-    assert exposing.look(told, 1.0) == ()
+    assert exposing.look(told, 1.0, {}) == ()
 
 
 def test_times_of_restoring_are_unknown_until_one_was_measured() -> None:
