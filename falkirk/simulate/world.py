@@ -682,7 +682,7 @@ class World:
         self._monitor_at = max(until, self.now) + _AFTER_FULL + self._random.random() * 0.5
 
     def _end_joining(self) -> None:
-        """End those that took the place of released workers, as the supervisor does when the job is over."""
+        """End replacements of released workers, as the supervisor does at the end."""
         self._starts.clear()
         for process in self.processes:
             if process.recovery is None or process.recovery.agent.phase is WorkerPhase.JOINING:
