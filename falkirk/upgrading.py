@@ -50,14 +50,14 @@ def upgrade(
     >>> new = falkirk.Dataflow()
     >>> words = new.source("in", falkirk.Iterable("abc", epoch_every=1)).map(lambda c: "bac".index(c), name="share")
     >>> counts = words.key_by(lambda n: n).count(name="counts")
-    >>> _ = counts.capture("out"), counts.map(print, name="shown").capture("more")
+    >>> _ = counts.capture("out"), words.distinct(name="seen").capture("more")
     >>> with TemporaryDirectory() as store:
     ...     try:
     ...         falkirk.run(flow, store=store)
     ...     except falkirk.FalkirkError:
     ...         pass  # division by zero
     ...     [(each.fate, each.name) for each in falkirk.upgrade(new, store) if each.fate != "same"]
-    [('changed', 'share'), ('added', 'shown'), ('added', 'more')]
+    [('changed', 'share'), ('added', 'seen'), ('added', 'more')]
     """
     built = program if isinstance(program, Program) else Program(flow=program)
     graph = built.build().graph
