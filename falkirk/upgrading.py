@@ -25,7 +25,7 @@ def upgrade(
     store: Where,
     renames: Mapping[str, str] | None = None,
     dry_run: bool = False,
-    agree: Callable[[Upgrade], bool] = lambda plan: True,
+    agree: Callable[[Upgrade], bool] | None = None,
 ) -> tuple[Change, ...]:
     """Change the program of a stopped job; the state of its operators stays.
 
@@ -75,6 +75,6 @@ def upgrade(
     with ExitStack() as resources:
         own = JobStore(resources, address, lambda note: None)
         plan = plan_upgrade(own.blobs, own.id, layout, renames or {}, own.incarnation)
-        if plan.differs and agree(plan):
+        if plan.differs and (agree is None or agree(plan)):
             carry_out(own.blobs, own.id, plan, own.incarnation, time.time())
         return plan.changes
