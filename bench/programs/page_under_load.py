@@ -144,7 +144,7 @@ def main() -> None:
 
 
 class Silent:
-    """Server that accepts connections, and answers none."""
+    """Server without answers: it only accepts connections."""
 
     def __enter__(self) -> str:
         self._server = socket.create_server(("127.0.0.1", 0), backlog=4096)
