@@ -374,6 +374,18 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "papers checkmate",
+        "from kill -9 of one of two workers to the first new output of a query; so many events in each of 25 epochs a second",
+        "ms",
+        200,  # events
+        tuple(
+            Variant(f"{query}_{policy}", "checkmate.py", f"{query}-{policy}", workers=(2,))
+            for query in ("q1", "q3", "q8", "q12", "reach")
+            for policy in ("lazy", "lazy_mates")
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
         "survivors",
         "records handled again after kill -9 of a worker, of those since the last cut; so many an epoch and worker; no logs",
         "share",
