@@ -60,9 +60,13 @@ class Begin(msgspec.Struct, tag=True, frozen=True):
 
 
 class Follow(msgspec.Struct, tag=True, frozen=True):
-    """To a prepared process: follow a worker as its mate until `Begin`."""
+    """To a prepared process: follow a worker as its mate until `Begin`, with a socket to it."""
 
     place: Place
+
+
+class Followed(msgspec.Struct, tag=True, frozen=True):
+    """To a worker: socket to its new mate."""
 
 
 class CaughtUp(msgspec.Struct, tag=True, frozen=True):
@@ -127,7 +131,20 @@ class Propose(msgspec.Struct, tag=True, frozen=True):
 
 
 ToChild: TypeAlias = (
-    Begin | Follow | Happened | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed | Stopping | Busy | Proposed
+    Begin
+    | Follow
+    | Followed
+    | Happened
+    | Go
+    | Peer
+    | Quit
+    | Watch
+    | Lost
+    | Noted
+    | ProgramFailed
+    | Stopping
+    | Busy
+    | Proposed
 )
 
 

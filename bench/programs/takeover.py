@@ -1,7 +1,8 @@
 """Silence of a job after `kill -9` of a worker, without and with mates.
 
-Parts are `lazy`, without, and `lazy_mates`. Each of two workers keeps running sums for its half of `--size` keys, saved every
-second, and gets epochs of 1,000 records at a fixed rate once all are loaded. The time counts from the kill until the first
+Parts are `lazy`, without, `lazy_mates`, and `passive_standby`: saved every 50 ms in the memory of mates, every ten seconds
+durably. Each of two workers keeps running sums for its half of `--size` keys, saved every second by the others, and gets epochs
+of 1,000 records at a fixed rate once all are loaded. The time counts from the kill until the first
 output, on any worker, of an epoch due after it. With mates, a worker dies when both mates have their state. The second figure
 is processor seconds of all processes of the job for each second, between the loading and the first kill.
 """
@@ -23,6 +24,7 @@ import steady
 from common import arguments, report
 
 import falkirk
+from falkirk import Lazy, PassiveStandby
 
 SETTLE_SECONDS = 6
 """Steady seconds with processor time counted."""
@@ -58,7 +60,8 @@ def _wait(ready: Callable[[], bool]) -> None:
 
 def main() -> None:
     args = arguments()
-    mates = int(args.part == "lazy_mates")
+    mates = int(args.part != "lazy")
+    policy = PassiveStandby(every="50ms", durable="10s") if args.part == "passive_standby" else Lazy(every="1s")
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as store:
         folder = Path(name)
         log = folder / "events"
@@ -88,7 +91,8 @@ def main() -> None:
 
         thread = threading.Thread(target=follow, daemon=True)
         thread.start()
-        falkirk.run(steady.build(folder, args.size), workers=args.workers, store=store, mates=mates, events=log)
+        flow = steady.build(folder, args.size, policy=policy)
+        falkirk.run(flow, workers=args.workers, store=store, mates=mates, events=log)
         thread.join()
         written = steady.outputs(folder)
         silent = [(steady.first_sign(folder, written, at) - at) * 1000 for at in killed]

@@ -99,6 +99,8 @@ class Checkpoints:
         self._retained_size = 0
         self._opening = Opening(layout)
         self._sender = {edge.edge: edge.source for edge in layout.edges}
+        self._waits = [layout.groups[info.group].durable is not None for info in layout.processors]
+        """True for processors whose checkpoints go to a mate's memory first."""
         self._digests = [digest_of(info.state or ()) for info in layout.processors]
         self.piece_rows = PIECE_ROWS
         """Rows wanted in the next piece of a cut, set by the driver, which has a clock."""
@@ -243,9 +245,11 @@ class Checkpoints:
         heads[p] += cost(saved.sections[0])
         state[p] += sum(map(cost, pieces))
         checkpoints[p] += 1
+        self._journal.waits = self._waits[p]
         self._write(saved)
         self._retain(saved)
         self._events.save(p, saved.bound, self.generation)
+        self._journal.waits = False
 
     def _write(self, saved: SavedCheckpoint) -> None:
         for each in saved.sections:
@@ -355,6 +359,16 @@ class Checkpoints:
     def durable(self) -> tuple[Xi, ...]:
         """All durable Ξ, ascending by processor."""
         return tuple(saved.checkpoint.xi for saved in self.saved() if self._journal.is_stored(saved.key))
+
+    def in_memory(self) -> tuple[Xi, ...]:
+        """All Ξ in memory only, ascending by processor."""
+        return tuple(saved.checkpoint.xi for saved in self.saved() if self._journal.is_in_memory(saved.key))
+
+    def in_mate(self) -> tuple[Xi, ...]:
+        """All Ξ in memory only, and in that of the mate, ascending by processor."""
+        mirror = self._journal.mirror
+        keys = (saved for saved in self.saved() if self._journal.is_in_memory(saved.key))
+        return tuple(saved.checkpoint.xi for saved in keys if mirror is not None and mirror.is_stored(saved.key))
 
     def saved(self) -> Iterator[SavedCheckpoint]:
         """All checkpoints, including those being written, ascending by processor."""

@@ -5,6 +5,9 @@ of its own. It stays one checkpoint behind the newest, so that a decision for th
 and nothing has to be taken out again. What is loaded counts nowhere: a decision is made as without mates, and whoever restores
 uses what is loaded where it is a beginning of what it would read (`Loaded.rest`). Everything else is read from the store.
 
+Of a worker whose checkpoints go to its mate's memory (`recovery.agent.holding`) the segments that it sends are taken as those
+of the store (`hold`, `let_go`); they are kept whole, for whoever takes over.
+
 In memory are the state, heads of records, and payloads that are still to be loaded, up to a limit; payloads of what is loaded
 are left in the store (`Unread`).
 """
@@ -12,28 +15,43 @@ are left in the store (`Unread`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.processor_checkpoints import Key, Loaded, SavedCheckpoint, runs_of
-from recovery.checkpoint.records import Applied, Checkpoint, Opening, Piece, Record, current, key_of, record_of
+from recovery.checkpoint.records import Applied, Checkpoint, Opening, Piece, Record, current, key_of, newer, record_of
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import to_frontier, within
 from recovery.store.following import GrowingJournal
 from recovery.store.interface import Buffer, NotThere, Store
 from recovery.store.journal import Journal
-from recovery.store.segments import Section, SegmentMeta, Unread, content_of, size_of
+from recovery.store.segments import Section, SegmentMeta, Unread, content_of, decode_segment, segment_number, size_of
 from timely.dataflow.plan import Plan
 from timely.state.interface import absorbs
 from timely.worker import restoring
 from timely.worker.processor import build_operator
 
+_HELD = 1 << 48
+"""Added to the numbers of segments in memory only, so that they come after those of the store."""
+
 KEPT = 64 << 20
 """Limit on bytes of payloads kept in memory until loaded; others are read again."""
 
 _FOLLOWED = (Opening, Applied, Checkpoint, Piece)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a mate has for the next incarnation of its worker."""
+
+    segments: Mapping[int, tuple[SegmentMeta, list[Section]]]
+    """Of the store, by number."""
+    loaded: Mapping[int, Loaded]
+    held: Sequence[tuple[SegmentMeta, list[Section]]]
+    """In memory only, in order."""
 
 
 class Following:
@@ -49,6 +67,8 @@ class Following:
     def __init__(self, plan: Plan, layout: Layout, index: int, store: Store, owner: str, store_id: bytes) -> None:
         self._plan, self._layout, self._index = plan, layout, index
         self._journal = owner, store_id
+        self._newest: SegmentMeta | None = None
+        self._held_news = False
         self._growing = GrowingJournal(store, owner, store_id)
         self.kept_limit = KEPT
         self.segments: dict[int, tuple[SegmentMeta, list[Section]]] = {}
@@ -78,6 +98,9 @@ class Following:
         self._growing.forget()
         newest = self._growing.news()
         if newest is None:
+            if self._held_news and self._newest is not None:
+                self.settle(self._newest)
+                return True
             return False
         try:
             for meta, sections in self._growing.missing(newest, self.segments):
@@ -97,6 +120,28 @@ class Following:
         ]
         self.segments[meta.number] = meta, kept
 
+    def hold(self, name: str, data: Buffer) -> None:
+        """Keep a segment that the worker sent; raises StoreCorrupt for one that it cannot have sent."""
+        meta, sections = decode_segment(data, name, self._journal[1])
+        number = _HELD + meta.number
+        records = [record_of(section.head) for section in sections]
+        self._records[number] = [(record, key_of(record)) for record in records]
+        self.segments[number] = meta, [Section(bytes(s.head), bytes(content_of(s.payload))) for s in sections]
+        self._held_news = True
+
+    def let_go(self, name: str) -> None:
+        """Forget a segment that the worker sent: it is not needed any more."""
+        number = segment_number(name)
+        if number is not None and self.segments.pop(_HELD + number, None) is not None:
+            del self._records[_HELD + number]
+            self._held_news = True
+
+    def forget_held(self) -> None:
+        """Forget all that an earlier process of the worker sent."""
+        for number in [number for number in self.segments if number >= _HELD]:
+            del self.segments[number], self._records[number]
+            self._held_news = True
+
     def _left(self, record: Record, section: Section, number: int, index: int) -> Section:
         """Section with a payload of its own, or one that is left in the store."""
         size = size_of(section.payload)
@@ -108,19 +153,27 @@ class Following:
 
     def settle(self, newest: SegmentMeta) -> None:
         """Drop segments no longer needed with `newest`, and choose checkpoints to load."""
+        self._newest, self._held_news = newest, False
         needed = {*newest.needed_numbers(), newest.number}
-        for number in self.segments.keys() - needed:
+        for number in [each for each in self.segments if each < _HELD and each not in needed]:
             for index in range(len(self.segments[number][1])):
                 self._unload(number, index)
             del self.segments[number], self._records[number]
-        entries = [
-            (number, key, (record, number, index))
-            for number in sorted(self._records)
-            for index, (record, key) in enumerate(self._records[number])
-        ]
+        stored, held = (
+            current(
+                [
+                    (number, key, (record, (number, index)))
+                    for number in sorted(self._records)
+                    if (number >= _HELD) == in_memory
+                    for index, (record, key) in enumerate(self._records[number])
+                ]
+            )
+            for in_memory in (False, True)
+        )
         followed = [
             (record, Unread(size_of(self.segments[number][1][index].payload), self._content, number, index))
-            for record, number, index in current(entries)
+            for both in newer(stored, held)
+            for record, (number, index) in both
             if isinstance(record, _FOLLOWED)
         ]
         found = Checkpoints(self._layout, WorkerRecorder(self._layout, self._index), Journal(*self._journal))
@@ -157,6 +210,8 @@ class Following:
     def _unload(self, number: int, index: int) -> None:
         """Leave the payload of a section in the store, where it is one of a piece to load."""
         record, section = self._records[number][index][0], self.segments[number][1][index]
+        if number >= _HELD:
+            return
         if isinstance(record, Piece) and record.processor in self.loaded and not isinstance(section.payload, Unread):
             size = size_of(section.payload)
             self.kept -= size
@@ -170,14 +225,14 @@ class Following:
     @property
     def caught_up(self) -> bool:
         """True if nothing is left to load now."""
-        return not self._todo
+        return not self._todo and not self._held_news
 
     def step(self) -> bool:
         """Load one piece; False if there is none.
 
         Raises StoreError if it cannot be read: when the worker has let go of it, `settle` finds what took its place.
         """
-        while self._todo:
+        while self._todo and not self._held_news:
             p, saved, done = self._todo[0]
             loaded, node = self.loaded[p], self._plan.processors[p].node
             state = loaded.operator.state
@@ -195,9 +250,14 @@ class Following:
             state.compact(to_frontier(saved.bound))
         return False
 
-    def take_over(self) -> tuple[dict[int, tuple[SegmentMeta, list[Section]]], Mapping[int, Loaded]]:
-        """Segments and state for the next incarnation of the worker; this is then empty."""
-        taken = self.segments, self.loaded
+    def take_over(self, writer: int | None) -> Taken:
+        """Segments and state for the next incarnation of the worker; this is then empty.
+
+        `writer`: the last incarnation in the store; what an earlier one has sent is of no use.
+        """
+        stored = {number: segment for number, segment in self.segments.items() if number < _HELD}
+        held = [self.segments[number] for number in sorted(self.segments) if number >= _HELD]
+        taken = Taken(stored, self.loaded, [each for each in held if each[0].incarnation == writer])
         self._growing.forget()
         self.segments, self.loaded, self._records = {}, {}, {}
         self._todo.clear()

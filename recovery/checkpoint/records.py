@@ -165,6 +165,30 @@ def current(entries: Sequence[tuple[int, tuple[Any, ...], Each]]) -> list[Each]:
     return [each for number, key, each in entries if last[key] == number]
 
 
+def newer(
+    stored: Sequence[tuple[Record, Each]], held: Sequence[tuple[Record, Each]]
+) -> tuple[list[tuple[Record, Each]], list[tuple[Record, Each]]]:
+    """Records of a store, and those held in memory that it lacks or has of an earlier generation.
+
+    Of one key the records of only one are returned.
+    """
+    there, beside = _generations(stored), _generations(held)
+    taken = {key for key, generation in beside.items() if generation > there.get(key, -1)}
+    return (
+        [each for each in stored if key_of(each[0]) not in taken],
+        [each for each in held if key_of(each[0]) in taken],
+    )
+
+
+def _generations(records: Sequence[tuple[Record, Any]]) -> dict[tuple[Any, ...], int]:
+    """Generation of each key: that of its checkpoint, or cut."""
+    found: dict[tuple[Any, ...], int] = {}
+    for record, _ in records:
+        of = record.generation if isinstance(record, Checkpoint | Logged | HistoryRecord) else 0
+        found[key_of(record)] = max(found.get(key_of(record), 0), of)
+    return found
+
+
 def check_fit(record: Record, layout: Layout, senders: Mapping[int, int]) -> None:
     """Check a record against `layout`: its checksum does not prove that it fits.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 
@@ -10,9 +11,14 @@ from recovery.layout import Layout
 from recovery.place import journal_of
 from runtime.control import CaughtUp, Follow, FromChild
 from runtime.processes.task import MUCH, StoreTask
+from runtime.recovery.mate_link import MateEnd
 from runtime.recovery.store_client import opened_again
 from timely.dataflow.plan import Plan
+from timely.errors import FalkirkError
 from timely.io.waiting import wait_readable
+
+_ALONE_SECONDS = 30.0
+"""Longest time between the end of the connection to a worker and its replacement."""
 
 _LOOK_SECONDS = 0.1
 """Seconds between two looks at the journal."""
@@ -24,25 +30,42 @@ class Mate:
     Nothing is written: the journal stays that of the worker.
     """
 
-    def __init__(self, plan: Plan, layout: Layout, where: StoreTask, follow: Follow) -> None:
+    def __init__(
+        self, plan: Plan, layout: Layout, where: StoreTask, follow: Follow, sock: socket.socket | None = None
+    ) -> None:
         self.place = follow.place
         store, _ = opened_again(where.address, where.id)
         worker = self.place.worker
         self.following = Following(plan, layout, worker, store, journal_of(worker, layout.number), where.id)
+        self._end = None if sock is None else MateEnd(sock, self.following)
+        """Connection to the worker, which sends what is not durable yet."""
 
     def follow(self, file: int, tell: Callable[[FromChild], None], warm: Callable[[], None]) -> None:
         """Follow until `file` is readable; call `warm` before much is loaded.
 
-        Raises as `Following.turn`.
+        Raises as `Following.turn` and `MateEnd.turn`, and FalkirkError where the worker gave it up.
         """
         following, began = self.following, time.monotonic()
         warmed = told = False
         busy = True
-        while not wait_readable([file], 0.0 if busy else _LOOK_SECONDS):
+        files = [file]
+        while file not in wait_readable(files, 0.0 if busy else _LOOK_SECONDS):
             if not warmed and not following.caught_up and following.size > MUCH:
                 warmed = True
                 warm()
-            busy = following.turn()
+            busy = self._hear()
+            files = [file, *([] if self._end is None else self._end.files())]
+            busy = following.turn() or busy
             if not told and following.segments and following.caught_up:
                 told = True
                 tell(CaughtUp(self.place, time.monotonic() - began))
+        if self._end is not None:
+            self._end.drain()
+
+    def _hear(self) -> bool:
+        if self._end is None:
+            return False
+        ended = self._end.ended_at
+        if ended is not None and time.monotonic() - ended > _ALONE_SECONDS:
+            raise FalkirkError("its worker has given it up, as it was too slow")
+        return self._end.turn()

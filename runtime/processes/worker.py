@@ -29,6 +29,7 @@ from runtime.control import (
     CapturedBatch,
     Control,
     Follow,
+    Followed,
     FromChild,
     Go,
     Peer,
@@ -106,7 +107,7 @@ def main() -> int:
         begin, *early = control.read(wait=True) or [Quit()]
         if isinstance(begin, Follow) and recovery is not None:
             warm_up()
-            recovery.follow(begin, sock, channel.tell)
+            recovery.follow(begin, control.files(1)[0], sock, channel.tell)
             begin, *early = control.read(wait=True) or [Quit()]
         if not isinstance(begin, Begin):
             return 0
@@ -165,6 +166,7 @@ class WorkerProcess:
         """True once the supervisor has ended the job; None: the worker decides by itself."""
         worker, driver = (None, None) if recovery is None else recovery.open(begin, control, self.obey, channel.tell)
         self._link = link()
+        self._recovery = recovery
         self.session = Session(
             plan,
             begin.place.worker,
@@ -212,6 +214,8 @@ class WorkerProcess:
             match message:
                 case Peer(place) if isinstance(self._link, SocketLink):
                     self._link.replace(place, self._control.files(1)[0])
+                case Followed() if self._recovery is not None:
+                    self._recovery.link.begin(self._control.files(1)[0])
                 case Quit():
                     self._ended = True
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from monitor.coordination.supervision import Lost
 from recovery.place import Place, places
-from runtime.control import MONITOR_SOCKET, Begin, Follow, ToChild
+from runtime.control import MONITOR_SOCKET, Begin, Follow, Followed, ToChild
 from runtime.host_limits import check_processes
 from runtime.processes.task import StoreTask, WorkerTask
 from runtime.processes.worker import HASTE
@@ -234,7 +234,10 @@ class LocalWorkers:
     def _begin_mate(self, worker: int, child: Child) -> None:
         self.mates[worker] = child
         child.mate_of = worker
-        child.tell(Follow(Place(worker, 1)))
+        one, other = socket.socketpair()
+        with one, other:
+            child.tell(Follow(Place(worker, 1)), [one])
+            self.workers[Place(worker)].tell(Followed(), [other])
 
     def _miss_mate(self, child: Child) -> None:
         """Have another mate begin anew, unless none of this worker comes far."""

@@ -29,6 +29,8 @@ const KINDS = {
   gap: (event) => `${event.output} is incomplete ${event.first === null ? "at the end" : `from epoch ${event.first}`}${event.last === null ? " on" : ` to ${event.last}`}`,
   mate: (event) => `the mate of worker ${event.worker} has its state, after ${seconds(event.seconds)}`,
   takeover: (event) => `the mate of worker ${event.worker} takes over`,
+  standby: (event) =>
+    event.there ? `the mate of worker ${event.worker} has all that is not durable` : `the mate of worker ${event.worker} is gone`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
