@@ -176,7 +176,7 @@ class GroupInfo(msgspec.Struct, frozen=True):
     Each of its cuts, once durable, is its low-watermark.
     """
     durable: float | None = None
-    """Seconds between durable cuts, if others are in the memory of mates; None: all are durable."""
+    """Seconds between durable cuts, others in memory of mates; None: all are."""
 
 
 class Layout(msgspec.Struct, frozen=True):

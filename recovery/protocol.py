@@ -130,7 +130,7 @@ class Flushed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Mate(msgspec.Struct, tag=True, frozen=True):
-    """Report about a worker's mate: it has all checkpoints not yet durable, or is gone."""
+    """Report of a mate with all checkpoints not yet durable, or of its end."""
 
     place: Place
     there: bool
@@ -411,7 +411,7 @@ class Watermarks(msgspec.Struct, tag=True, frozen=True):
 
     changed: tuple[tuple[int, int, Bound], ...]
     memory: tuple[tuple[int, int, Bound], ...] = ()
-    """Risen W₁: the same with what mates have in memory counted."""
+    """Risen W₁, the same with memory of mates counted."""
 
 
 class Drain(msgspec.Struct, tag=True, frozen=True):

@@ -60,7 +60,7 @@ class Begin(msgspec.Struct, tag=True, frozen=True):
 
 
 class Follow(msgspec.Struct, tag=True, frozen=True):
-    """To a prepared process: follow a worker as its mate until `Begin`, with a socket to it."""
+    """To a prepared process: follow a worker, by a socket too, until `Begin`."""
 
     place: Place
 

@@ -48,7 +48,7 @@ def _is_durable(agent: Agent, processor: int, time: Time) -> bool:
 
 
 def _may_go_out(agent: Agent, processor: int, time: Time) -> bool:
-    """True if exactly-once output at a time may be published: early, if any checkpoint covers it."""
+    """True if a checkpoint lets exactly-once output at a time go out."""
     if not agent.layout.processors[processor].early:
         return _is_durable(agent, processor, time)
     return any(
@@ -518,7 +518,7 @@ class Checks:
         read = self._published.get(newest or "", frozenset())
         known = set(read)
         early = [info.early for info in recovery.agent.layout.processors]
-        """True for outputs that may go out twice, if a worker and its mate die."""
+        """Outputs before W, by processor: they may go out twice."""
 
         def on_effects(effects: list[Effect]) -> None:
             for effect in effects:

@@ -28,7 +28,7 @@ class SimulatedMate:
         self.following = Following(plan, layout, worker, *of)
         self.following.kept_limit = kept
         self.of: Process | None = None
-        """Process of the worker that sends to it."""
+        """Sending process of the worker."""
         self.was: Process | None = None
         """The last such process."""
 
@@ -81,7 +81,7 @@ class SimulatedMates:
         """Number of operators restored from a mate's memory."""
 
     def turn(self, process: Callable[[int], Process | None]) -> None:
-        """Let one mate do something: begin, look, load, hear of its worker's `process`, or die."""
+        """Let one mate begin, look, load, listen to its worker's `process`, or die."""
         worker = self._random.randrange(self._workers)
         if worker not in self._there:
             self._there[worker] = self._make(worker, self._kept)

@@ -217,7 +217,7 @@ class SimulatedMateLink:
         self._at_io()
 
     def let_go(self, name: str) -> None:
-        """Send that a segment is not needed any more."""
+        """Send an order to drop a segment."""
         self._process.to_mate.append((name, None))
 
     def poll(self) -> list[MateBegan | MateEnded | Held]:

@@ -65,7 +65,7 @@ class Tally:
     ahead: int = 0
     """Number of operators restored from a mate's memory."""
     held: int = 0
-    """Number of segments of checkpoints that only mates had."""
+    """Number of segments of checkpoints in memory of mates only."""
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World) -> None:

@@ -103,7 +103,7 @@ class World:
         """Number of moves to another number of workers."""
         self.mates = SimulatedMates(self._mate, workers, seed) if mates else None
         self.mates_held = 0
-        """Number of segments in memory only that mates have brought along."""
+        """Number of segments brought along by mates, in memory only."""
         self.now = 0.0
         self.steps = 0
         self.outside = Outside()
@@ -144,7 +144,7 @@ class World:
         self._zombies: list[Process] = []
         self._incarnations = 0
         self._last: dict[int, Process] = {}
-        """Newest process of each worker that has read its journal."""
+        """Newest process with a journal, by worker."""
         self._starts: list[tuple[float, Place]] = []
         self._flights: dict[tuple[Process, Process], deque[bytes]] = {}
         self._stalled: dict[Any, float] = {}

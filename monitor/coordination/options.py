@@ -83,9 +83,9 @@ class Options:
             self._low = [watermarks[flat % layout.workers][flat // layout.workers] for flat in flats]
         self.chains: list[list[Option]] = [[] for _ in flats]
         self._in_memory: list[set[Bound]] = [set() for _ in flats]
-        """Bounds in `chains` that are in memory only: W does not count them."""
+        """Bounds in memory only, by flat index: W does not count them."""
         self._mates = [False] * layout.workers
-        """True for workers whose mates have all of these: W₁ counts them."""
+        """Workers with a complete mate: W₁ counts theirs."""
         self._standby = any(group.durable is not None for group in layout.groups)
         self._memory_solver: WatermarkSolver | None = None
         """Incremental solver of W₁; None to rebuild it."""
@@ -217,13 +217,13 @@ class Options:
         return None
 
     def mate(self, worker: int, there: bool) -> None:
-        """Record that a worker's mate has all that is in memory only, or is gone."""
+        """Record a worker's mate as complete, or as gone."""
         self._mates[worker] = there
         self._memory_solver = None
         self.version += 1
 
     def flushed(self, worker: int, xis: Iterable[Xi]) -> None:
-        """Record checkpoints as durable that were in memory only; others are not known any more."""
+        """Record known checkpoints as durable, in memory only before."""
         for flat, options in self._read(worker, xis).items():
             for option in options:
                 if option[0] in self._in_memory[flat] and option in self.chains[flat]:
@@ -450,7 +450,7 @@ class Options:
         return bool(risen)
 
     def raise_memory(self) -> list[tuple[int, Bound]]:
-        """Raise W₁, with what living mates have in memory; returns flat indexes and bounds that rose.
+        """Raise W₁, with memory of mates; return risen (flat, bound).
 
         It may be less than it was before, once a mate is gone. As `raise_watermarks`, only for when every worker is there.
         """

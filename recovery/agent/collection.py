@@ -38,7 +38,9 @@ class Collection:
                 self.let_go(p, bound)
 
     def raise_memory(self, changed: tuple[tuple[int, int, Bound], ...]) -> None:
-        """Apply risen W₁, as (processor, worker, bound): trim kept messages, release early outputs.
+        """Apply risen W₁, as (processor, worker, bound).
+
+        It trims queues, and releases early output.
 
         Nothing durable rests on it, and no source hears of it.
         """

@@ -23,13 +23,13 @@ class Holding:
     def __init__(self, own: AgentState) -> None:
         self._own = own
         self.waiting: list[Durable] = []
-        """Reports of cuts that wait to be made durable."""
+        """Reports of cuts in memory only."""
         self.gathered: list[Durable] = []
         """Reports waiting for the next segment to be in the mate's memory."""
         self.sealed: list[Durable] = []
         """Reports waiting for the segment now being sent."""
         self.complete = False
-        """True if the mate has all that had been made before it began."""
+        """True if the mate has all earlier checkpoints, too."""
         self._flushed_at = float("-inf")
         self._seconds = min((group.durable for group in own.layout.groups if group.durable is not None), default=None)
 
@@ -39,7 +39,7 @@ class Holding:
         return bool(self.gathered or self.sealed)
 
     def takes(self, message: Durable) -> bool:
-        """Take the report of a cut that may wait; False for any other."""
+        """Take the report of a cut with leave to wait; False for any other."""
         group = self._own.layout.groups[message.group]
         if group.durable is None:
             return False
@@ -49,7 +49,7 @@ class Holding:
         return True
 
     def due(self) -> bool:
-        """True if what waits is to be made durable now."""
+        """True if waiting cuts are to be made durable now."""
         own = self._own
         if not (self.waiting or own.journal.waiting) or own.phase not in (WorkerPhase.RUNNING, WorkerPhase.DRAINING):
             return False
@@ -62,7 +62,7 @@ class Holding:
         return own.journal.mirror is None or ended or own.now - self._flushed_at >= self._seconds
 
     def flush(self) -> list[Durable]:
-        """Have all that waits written with the next segment; returns the reports of it."""
+        """Move all waiting sections to the next segment; return their reports."""
         self._own.journal.flush()
         self._flushed_at = self._own.now
         waiting, self.waiting = self.waiting, []
@@ -79,7 +79,7 @@ class Holding:
             self.gathered += self.waiting
 
     def end(self) -> None:
-        """Forget a mate that is gone."""
+        """End the connection to a mate."""
         self._own.journal.mirrored(None)
         if self.complete:
             self._own.report(Mate(self._own.place, False))
@@ -87,7 +87,7 @@ class Holding:
         self.gathered, self.sealed = [], []
 
     def write(self) -> list[Durable]:
-        """Send the next segment to the mate, if it has the one before; returns reports that need not wait."""
+        """Send the next segment to the mate; return reports without need of one."""
         mirror = self._own.journal.mirror
         if mirror is None or mirror.in_flight is not None:
             return []

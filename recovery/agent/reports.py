@@ -42,7 +42,7 @@ class Reports:
         self.durable = self._put_at = 0.0
         """Seconds until these were durable, all together, and the time of the last put."""
         self._flushed: tuple[Xi, ...] = ()
-        """Checkpoints that become durable with the next segment, and were in memory before."""
+        """Checkpoints in memory only, until the next segment is durable."""
         self._joins_when_noted = False
         self._kept_here: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """Channels within this worker, by group and depth of the receiver.
@@ -108,7 +108,7 @@ class Reports:
     # ------------------------------------------------------------------------------------------ the store
 
     def gather(self, message: ToMonitor) -> None:
-        """Report a message once the segment of what it tells of is durable, or held by the mate."""
+        """Report a message once its segment is durable, or in the mate's memory."""
         if isinstance(message, Durable):
             self._made[message.group] = self._own.now
             if self.holding.takes(message):

@@ -100,7 +100,7 @@ class Checkpoints:
         self._opening = Opening(layout)
         self._sender = {edge.edge: edge.source for edge in layout.edges}
         self._waits = [layout.groups[info.group].durable is not None for info in layout.processors]
-        """True for processors whose checkpoints go to a mate's memory first."""
+        """Processors with checkpoints for a mate's memory, before the store."""
         self._digests = [digest_of(info.state or ()) for info in layout.processors]
         self.piece_rows = PIECE_ROWS
         """Rows wanted in the next piece of a cut, set by the driver, which has a clock."""
@@ -365,7 +365,7 @@ class Checkpoints:
         return tuple(saved.checkpoint.xi for saved in self.saved() if self._journal.is_in_memory(saved.key))
 
     def in_mate(self) -> tuple[Xi, ...]:
-        """All Ξ in memory only, and in that of the mate, ascending by processor."""
+        """All Ξ in memory of worker and mate only, ascending by processor."""
         mirror = self._journal.mirror
         keys = (saved for saved in self.saved() if self._journal.is_in_memory(saved.key))
         return tuple(saved.checkpoint.xi for saved in keys if mirror is not None and mirror.is_stored(saved.key))

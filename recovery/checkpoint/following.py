@@ -35,7 +35,7 @@ from timely.worker import restoring
 from timely.worker.processor import build_operator
 
 _HELD = 1 << 48
-"""Added to the numbers of segments in memory only, so that they come after those of the store."""
+"""Offset of the numbers of segments in memory only, behind those of the store."""
 
 KEPT = 64 << 20
 """Limit on bytes of payloads kept in memory until loaded; others are read again."""
@@ -45,7 +45,7 @@ _FOLLOWED = (Opening, Applied, Checkpoint, Piece)
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a mate has for the next incarnation of its worker."""
+    """Content of a mate, for the next incarnation of its worker."""
 
     segments: Mapping[int, tuple[SegmentMeta, list[Section]]]
     """Of the store, by number."""
@@ -121,7 +121,7 @@ class Following:
         self.segments[meta.number] = meta, kept
 
     def hold(self, name: str, data: Buffer) -> None:
-        """Keep a segment that the worker sent; raises StoreCorrupt for one that it cannot have sent."""
+        """Keep a segment of the worker in memory; raises StoreCorrupt for any other."""
         meta, sections = decode_segment(data, name, self._journal[1])
         number = _HELD + meta.number
         records = [record_of(section.head) for section in sections]
@@ -130,14 +130,14 @@ class Following:
         self._held_news = True
 
     def let_go(self, name: str) -> None:
-        """Forget a segment that the worker sent: it is not needed any more."""
+        """Forget a segment in memory."""
         number = segment_number(name)
         if number is not None and self.segments.pop(_HELD + number, None) is not None:
             del self._records[_HELD + number]
             self._held_news = True
 
     def forget_held(self) -> None:
-        """Forget all that an earlier process of the worker sent."""
+        """Forget all segments of an earlier process."""
         for number in [number for number in self.segments if number >= _HELD]:
             del self.segments[number], self._records[number]
             self._held_news = True

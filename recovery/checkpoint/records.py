@@ -168,7 +168,7 @@ def current(entries: Sequence[tuple[int, tuple[Any, ...], Each]]) -> list[Each]:
 def newer(
     stored: Sequence[tuple[Record, Each]], held: Sequence[tuple[Record, Each]]
 ) -> tuple[list[tuple[Record, Each]], list[tuple[Record, Each]]]:
-    """Records of a store, and those held in memory that it lacks or has of an earlier generation.
+    """Records of a store, and those in memory not in it, or of a later generation.
 
     Of one key the records of only one are returned.
     """
@@ -181,7 +181,7 @@ def newer(
 
 
 def _generations(records: Sequence[tuple[Record, Any]]) -> dict[tuple[Any, ...], int]:
-    """Generation of each key: that of its checkpoint, or cut."""
+    """Generation of each key's checkpoint or cut."""
     found: dict[tuple[Any, ...], int] = {}
     for record, _ in records:
         of = record.generation if isinstance(record, Checkpoint | Logged | HistoryRecord) else 0

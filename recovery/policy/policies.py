@@ -209,7 +209,9 @@ class Amnesia(Policy):
 
 @dataclass(frozen=True, slots=True)
 class PassiveStandby(Policy):
-    """Save as `Lazy` into the memory of a mate, `every` so often, and durably only at intervals of `durable`.
+    """Save state into the memory of a mate, and durably only at times.
+
+    The first `every` so often, as `Lazy` does to the store, the second at intervals of `durable`.
 
     Needs mates (`falkirk run --mates 1`, `falkirk.run(..., mates=1)`). When a worker dies its mate goes on from the last
     checkpoint in its memory, and output in the region goes out once mates have what it comes from. If a worker dies with its

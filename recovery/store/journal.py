@@ -125,11 +125,11 @@ class Journal:
         If nothing has happened since it found none, it need not be called again.
         """
         self.waits = False
-        """True while what is added may wait for `flush`."""
+        """True while added sections wait for `flush`."""
         self.mirror: Journal | None = None
         self._waiting: dict[Key, list[Section]] = {}
         self._flushed: dict[Key, list[Section]] = {}
-        """Sections that waited, until they are durable."""
+        """Formerly waiting sections, until durable."""
         self.small = SMALL
         self.idle_release = IDLE_RELEASE
         self.store_id = store_id
@@ -188,7 +188,7 @@ class Journal:
 
     @classmethod
     def fresh(cls, owner: str, store_id: bytes, incarnation: int) -> Journal:
-        """Journal that is ready to write, in an empty store with no other writer."""
+        """Journal ready to write, in an empty store with no other writer."""
         journal = cls(owner, store_id, incarnation)
         name, _ = journal.fence()
         journal.stored(name)
@@ -196,7 +196,7 @@ class Journal:
         return journal
 
     def flush(self) -> None:
-        """Take what waits into the next segment."""
+        """Move waiting sections to the next segment."""
         waiting, self._waiting, waits, self.waits = self._waiting, {}, self.waits, False
         for key, sections in waiting.items():
             for section in sections:

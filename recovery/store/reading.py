@@ -132,7 +132,7 @@ def read_all(store: Store, owner: str, store_id: bytes) -> Iterator[tuple[Segmen
 
 
 def last_writer(store: Store, owner: str, store_id: bytes) -> int | None:
-    """Incarnation that wrote the newest segment, or fence; None for none."""
+    """Incarnation of the newest segment or fence; None for none."""
     newest = survey(store, owner, store_id).newest
     return None if newest is None else newest.incarnation
 

@@ -38,7 +38,7 @@ class Mate:
         worker = self.place.worker
         self.following = Following(plan, layout, worker, store, journal_of(worker, layout.number), where.id)
         self._end = None if sock is None else MateEnd(sock, self.following)
-        """Connection to the worker, which sends what is not durable yet."""
+        """Connection to the worker, for segments not durable yet."""
 
     def follow(self, file: int, tell: Callable[[FromChild], None], warm: Callable[[], None]) -> None:
         """Follow until `file` is readable; call `warm` before much is loaded.

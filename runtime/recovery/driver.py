@@ -112,7 +112,7 @@ class MateLink(Protocol):
         """Send a segment to be kept in memory; never blocks."""
 
     def let_go(self, name: str) -> None:
-        """Tell the mate that a segment is not needed any more."""
+        """Send an order to drop a segment."""
 
     def poll(self) -> list[MateBegan | MateEnded | Held]:
         """Events since the last call."""

@@ -1,4 +1,4 @@
-"""Link between a worker and its mate: segments one way, acknowledgements the other.
+"""Link of a worker and its mate: segments one way, acknowledgements back.
 
 A stream socket of the supervisor's making, one for each mate. Messages are framed MessagePack, typed; segments are those that
 would go to a disk, and are checked as those are.
@@ -21,7 +21,7 @@ from recovery.store.segments import as_bytes
 from runtime.control import cut, frame, put_out, take_in
 from timely.data.codec.typed import Typed
 
-STALLED_SECONDS = 10.0
+STALLED_SECONDS = 30.0
 """Longest wait for an acknowledgement before a mate is given up."""
 
 
@@ -77,7 +77,7 @@ class SocketMateLink:
         self._send(Keep(name, b"".join(map(as_bytes, parts))))
 
     def let_go(self, name: str) -> None:
-        """Tell the mate that a segment is not needed any more."""
+        """Send an order to drop a segment."""
         self._send(Drop(name))
 
     def _send(self, message: ToMate) -> None:
@@ -127,7 +127,7 @@ class SocketMateLink:
 
 
 class MateEnd:
-    """Mate's end, which keeps segments in `following`."""
+    """Mate's end; segments are kept in `following`."""
 
     def __init__(self, sock: socket.socket, following: Following) -> None:
         sock.setblocking(False)
@@ -142,7 +142,7 @@ class MateEnd:
         return [] if self._sock is None else [self._sock.fileno()]
 
     def turn(self) -> bool:
-        """Take what has come, and acknowledge it; False if nothing has.
+        """Take and acknowledge messages; False if there are none.
 
         Raises ProtocolError or StoreCorrupt for what no worker sends.
         """
@@ -166,7 +166,7 @@ class MateEnd:
         return bool(messages) or not there
 
     def drain(self) -> None:
-        """Take all that the worker has sent, once it is gone."""
+        """Take the rest, once the worker is gone."""
         while self.turn():
             pass
         if self._sock is not None:
