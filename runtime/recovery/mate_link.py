@@ -20,6 +20,7 @@ from recovery.store.interface import Buffer
 from recovery.store.segments import as_bytes
 from runtime.control import cut, frame, put_out, take_in
 from timely.data.codec.typed import Typed
+from timely.errors import ProtocolError
 
 STALLED_SECONDS = 30.0
 """Longest wait for an acknowledgement before a mate is given up."""
@@ -47,8 +48,8 @@ class Kept(msgspec.Struct, tag=True, frozen=True):
 ToMate: TypeAlias = Keep | Drop
 
 _encoder = msgspec.msgpack.Encoder()
-_to_mate: Typed[ToMate] = Typed("a message of a worker to its mate", ToMate)
-_of_mate: Typed[Kept] = Typed("a message of a mate", Kept)
+TO_MATE: Typed[ToMate] = Typed("a message of a worker to its mate", ToMate)
+OF_MATE: Typed[Kept] = Typed("a message of a mate", Kept)
 
 
 class SocketMateLink:
@@ -91,9 +92,13 @@ class SocketMateLink:
             self._push()
         if self._sock is not None:
             there = take_in(self._sock, self._in)
-            for data in cut(self._in):
-                self._sent_at = None
-                self._events.append(Held(_of_mate.decode(data).name))
+            try:
+                for data in cut(self._in):
+                    self._events.append(Held(OF_MATE.decode(data).name))
+                    self._sent_at = None
+            except ProtocolError as error:  # whatever it is, it is no mate
+                self.note(str(error))
+                there = False
             if not there:
                 self._end()
             elif self._sent_at is not None and self._clock() - self._sent_at > STALLED_SECONDS:
@@ -151,7 +156,7 @@ class MateEnd:
         there = take_in(self._sock, self._in)
         messages = cut(self._in)
         for data in messages:
-            message = _to_mate.decode(data)
+            message = TO_MATE.decode(data)
             if isinstance(message, Keep):
                 self._following.hold(message.name, message.data)
                 self._out += frame(_encoder.encode(Kept(message.name)))
