@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias  # noqa: E402
 
 if TYPE_CHECKING:
     from falkirk.saved_state import state
+    from falkirk.upgrading import upgrade
     from libraries import differential, graph, lindi, spark
     from libraries.columns import agg
     from libraries.columns.verbs.changes import Changes
@@ -188,6 +189,7 @@ __all__ = [
     "spark",
     "sql",
     "state",
+    "upgrade",
 ]
 
 _HOMES = {
@@ -278,6 +280,7 @@ _HOMES = {
     "spark": "libraries.spark",
     "sql": "libraries.sql.query",
     "state": "falkirk.saved_state",
+    "upgrade": "falkirk.upgrading",
 }
 
 

@@ -513,6 +513,45 @@ def state(
     _guarded(show, traceback)
 
 
+@app.command(epilog="A job that runs with the store must be stopped first: falkirk stop STORE.")
+def upgrade(
+    program: ProgramName,
+    store: Annotated[str, typer.Option("--store", metavar="STORE", help="The store of the job.", show_default=False)],
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FORMER=NEW",
+            help="An operator that has another name now. One with its own name confirms that it is the same. May be given "
+            "several times.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would become of each operator.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array; goes with --dry-run or --yes.")] = False,
+    arg: Arguments = None,
+    traceback: Traceback = False,
+) -> None:
+    """Give a stopped job another program; its operators keep their state."""
+    arguments, address = parse_arguments(arg or []), _address(store, "--store")
+    if as_json and not (dry_run or yes):
+        raise typer.BadParameter("goes with --dry-run or --yes", param_hint="--json")
+    renames = {}
+    for each in rename or ():
+        former, equals, new = each.partition("=")
+        if not (former and equals and new):
+            raise typer.BadParameter(f"{each!r} is not FORMER=NEW", param_hint="--rename")
+        renames[former] = new
+
+    def change() -> int:
+        from falkirk.upgrade_view import upgrade_command
+        from runtime.program import parse_program
+
+        return upgrade_command(parse_program(program, arguments), address, renames, dry_run, yes, as_json)
+
+    _guarded(change, traceback)
+
+
 @app.command()
 def whatif(
     target: Annotated[
@@ -646,6 +685,9 @@ def simulate(
         ),
     ] = "",
     workers: Annotated[int, typer.Option("-w", "--workers", min=1, max=64, help="How many simulated workers.")] = 2,
+    mates: Annotated[
+        int, typer.Option(min=0, max=1, metavar="N", help="Mates of each worker, which die as well: 0 or 1.")
+    ] = 0,
     keep: Annotated[
         str | None,
         typer.Option(metavar="I,...", help="Of the one seed only these faults, or none.", show_default=False),
@@ -667,7 +709,9 @@ def simulate(
 
         kinds = kinds_of(faults) if faults else tuple(KINDS)
         numbers = None if kept is None else [int(number) for number in kept]
-        return simulate_command(parse_program(program, arguments), seeds, first_seed, kinds, workers, numbers, quiet)
+        return simulate_command(
+            parse_program(program, arguments), seeds, first_seed, kinds, workers, numbers, quiet, mates
+        )
 
     _guarded(run_seeds, traceback)
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from monitor.coordination.supervision import MateView
 from monitor.explain.exposure import Danger
+from monitor.explain.mates import mate_text
 from recovery.store.address import StoreAddress, Where
 from recovery.store.identity import store_id
 from recovery.store.interface import NoStore, OpenStore, StoreError
@@ -94,6 +96,8 @@ def _status(page_answer: dict[str, Any]) -> Status:
     if known:
         worst = max(known, key=lambda each: each["records"])
         text += "\n" + Danger(*(worst[name] for name in ("who", "records", "redo", "restore"))).text
+    for mate in page_answer.get("mates", ()):
+        text += "\n" + mate_text(MateView(**mate))
     return Status(text, _CODES.get(page_answer["state"], 0), page_answer)
 
 
@@ -106,7 +110,7 @@ def _asked(store: OpenStore, folder: StoreFolder) -> dict[str, Any] | None:
         return None
     try:
         with Caller(door_of(folder), _SECONDS) as caller:
-            return caller.observe().verdict.as_json()
+            return caller.observe().told()
     except TimeoutError:
         raise FalkirkError(f"nothing came in {_SECONDS:.0f} s: ask again") from None
     except OSError:

@@ -201,6 +201,8 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
         for number, operator in enumerate(predicted.operators)
     ]
     print_table(console, ("operator", "region", "policy", "goes back to"), rows)
+    for mate in answer.get("mates", ()):
+        console.print(f"{mate['text'][0].upper()}{mate['text'][1:]}.")
     for each in answer["workers"]:
         console.print(_sentence(each["worker"], each["to"], each["failed"]))
     kept = sum(bound is None for of in to.values() for bound in of.values())

@@ -181,6 +181,10 @@ class Restored(msgspec.Struct, tag=True, frozen=True):
     resent: tuple[Resent, ...] = ()
     redone: tuple[Redone, ...] = ()
     """Undone work of this process; none of a process without memory."""
+    ahead: int = 0
+    """Operators with state loaded ahead, by a mate."""
+    pieces: int = 0
+    """Pieces of state read from the store beside that."""
 
 
 class Released(msgspec.Struct, tag=True, frozen=True):

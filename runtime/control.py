@@ -29,6 +29,7 @@ from monitor.coordination.supervision import (
     Fence,
     Happened,
     Lost,
+    Mates,
     Note,
     Noted,
     ProgramFailed,
@@ -65,7 +66,7 @@ class Follow(msgspec.Struct, tag=True, frozen=True):
     place: Place
 
 
-class Followed(msgspec.Struct, tag=True, frozen=True):
+class Mated(msgspec.Struct, tag=True, frozen=True):
     """To a worker: socket to its new mate."""
 
 
@@ -74,6 +75,16 @@ class CaughtUp(msgspec.Struct, tag=True, frozen=True):
 
     place: Place
     seconds: float
+
+
+class Followed(msgspec.Struct, tag=True, frozen=True):
+    """From a mate, at most once a second: how far it is; see `MateView`."""
+
+    place: Place
+    memory: int
+    epoch: int | None
+    behind: int
+    left: int
 
 
 class Go(msgspec.Struct, tag=True, frozen=True):
@@ -133,13 +144,14 @@ class Propose(msgspec.Struct, tag=True, frozen=True):
 ToChild: TypeAlias = (
     Begin
     | Follow
-    | Followed
+    | Mated
     | Happened
     | Go
     | Peer
     | Quit
     | Watch
     | Lost
+    | Mates
     | Noted
     | ProgramFailed
     | Stopping
@@ -255,6 +267,7 @@ FromChild: TypeAlias = (
     Beat
     | Here
     | CaughtUp
+    | Followed
     | Respawn
     | Fence
     | TimelineEvent

@@ -31,7 +31,7 @@ RESTORED = (
 )
 FIGURES = "tests/monitor/web/paper_figures"
 OUTPUT = ("folder={folder}/output",)
-PAYMENTS = (*OUTPUT, "payments=1000000", "per_second=1000", "per_epoch=50")
+PAYMENTS = (*OUTPUT, "payments=1000000", "per_second=400", "per_epoch=20")
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,10 @@ def take_phases(tab: Tab, target: Path) -> None:
                 base64.b64decode(tab.call("Page.captureScreenshot", format="png", clip=clip)["data"])
             )
             parts.append(f"<p>{step + 1}. {words}</p><img src='{step}.png' width='1000'>")
-        style = "<style>body{margin:8px;font:600 14px system-ui;background:#fff}p{margin:10px 0 4px}img{display:block}</style>"
+        style = "<style>html{overflow:hidden}"
+        style += (
+            "body{margin:8px;font:600 14px system-ui;background:#fff}p{margin:10px 0 4px}img{display:block}</style>"
+        )
         (Path(folder) / "all.html").write_text(f"<meta charset=utf-8>{style}{''.join(parts)}")
         tab.go(f"file://{folder}/all.html")
         tab.wait("document.images.length && [...document.images].every((one) => one.complete)")

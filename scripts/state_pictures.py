@@ -26,25 +26,12 @@ from recovery.store.address import StoreAddress  # noqa: E402
 from runtime.page.followed import FollowedJob  # noqa: E402
 from runtime.supervisor.stop import stop_job  # noqa: E402
 from tests.monitor.web.browser import Tab, browser, find_browser  # noqa: E402
-from tests.monitor.web.programs import example_layout  # noqa: E402
 from tests.monitor.web.serving import MadeUp, serving_all  # noqa: E402
 from tests.monitor.web.standing import StandingJob  # noqa: E402
 from tests.monitor.web.test_page import READY  # noqa: E402
-from tests.monitor.web.test_states import STATES  # noqa: E402
+from tests.monitor.web.test_states import STATES, made_of  # noqa: E402
 
 WIDE, HIGH, SHOWN = 1280, 900, 112
-
-
-def made_of(name: str) -> StandingJob:
-    """Job in a state of `test_states`."""
-    layout = example_layout("mixed_policies")
-    job = StandingJob(layout)
-    STATES[name].make(job)
-    parse = next(p for p, info in enumerate(layout.processors) if info.name == "parse")
-    for event in job.events:
-        if "processor" in event.data:
-            event.data["processor"] = parse
-    return job
 
 
 def jobs(*made: StandingJob) -> Callable[[], list[MadeUp]]:
@@ -108,7 +95,8 @@ def main() -> int:
         figures = "".join(
             f"<p>{name}</p><img src='{number}.png' width='1000'>" for number, (name, _) in enumerate(shots)
         )
-        style = "<style>body{margin:8px;font:600 13px system-ui;background:#fff}p{margin:9px 0 3px}img{display:block}</style>"
+        style = "<style>html{overflow:hidden}"
+        style += "body{margin:8px;font:600 13px system-ui;background:#fff}p{margin:9px 0 3px}img{display:block}</style>"
         (Path(folder) / "all.html").write_text(f"<meta charset=utf-8>{style}{figures}")
         tab.go(f"file://{folder}/all.html")
         tab.wait("document.images.length && [...document.images].every((one) => one.complete)")

@@ -28,6 +28,8 @@ from falkirk import Lazy, PassiveStandby
 
 SETTLE_SECONDS = 6
 """Steady seconds with processor time counted."""
+LOOK_SECONDS = 1.0
+"""Seconds from a kill to the first look at outputs, in the process that leads the job: it has better things to do then."""
 KILLS = 4
 
 
@@ -86,6 +88,7 @@ def main() -> None:
                 _wait(partial(ready, args.workers + number))
                 time.sleep(2 + chance.random())  # a cut, and anywhere between two
                 killed.append(steady.kill(folder, number % args.workers))
+                time.sleep(LOOK_SECONDS)
                 _wait(partial(_is_past, folder, killed[-1]))
             (folder / steady.ENDED).touch()
 

@@ -24,13 +24,15 @@ def simulate_command(
     workers: int,
     keep: Sequence[int] | None,
     quiet: bool,
+    mates: int = 0,
 ) -> int:
     """Run the seeds and report the result; the exit code.
 
     Args:
         keep: only these faults of the (one) seed.
+        mates: of each worker, 0 or 1.
     """
-    simulation = Simulation(program.build, workers, kinds, elsewhere=program)
+    simulation = Simulation(program.build, workers, kinds, elsewhere=program, mates=mates)
     try:
         expected = simulation.expected
     except SimulationFailed:
@@ -56,9 +58,9 @@ def simulate_command(
         return 0
     if keep is None:
         print(f"seed {failure.seed} on {workers} workers fails: {failure.error}", file=sys.stderr)
-        print(f"replay: {_replay(program, workers, failure.seed, kinds, None)}", file=sys.stderr)
+        print(f"replay: {_replay(program, workers, failure.seed, kinds, None, mates)}", file=sys.stderr)
         failure = _shortened(simulation, failure)
-    print(report(failure, _replay(program, failure.workers, failure.seed, kinds, failure.keep)))
+    print(report(failure, _replay(program, failure.workers, failure.seed, kinds, failure.keep, mates)))
     return 1
 
 
@@ -95,7 +97,9 @@ def _shortened(simulation: Simulation, failure: Counterexample) -> Counterexampl
         return best
 
 
-def _replay(program: Program, workers: int, seed: int, kinds: Sequence[str], keep: Sequence[int] | None) -> str:
+def _replay(
+    program: Program, workers: int, seed: int, kinds: Sequence[str], keep: Sequence[int] | None, mates: int
+) -> str:
     import json
     import shlex
 
@@ -105,6 +109,8 @@ def _replay(program: Program, workers: int, seed: int, kinds: Sequence[str], kee
         words += ["--arg", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     if tuple(kinds) != tuple(KINDS):
         words += ["--faults", ",".join(kinds)]
+    if mates:
+        words += ["--mates", str(mates)]
     if keep is not None:
         words += ["--keep", ",".join(map(str, keep)) or "none"]
     return shlex.join(words)

@@ -86,7 +86,8 @@ class Tally:
 
     def __str__(self) -> str:
         met = ", ".join(f"{count:,} x {what}" for what, count in sorted(self.faults.items()))
-        return f"{self.runs:,} runs, {self.steps:,} steps, {self.rounds:,} decisions; {met or 'no faults'}"
+        took = f"; {self.takeovers:,} take-overs by mates" if self.takeovers else ""
+        return f"{self.runs:,} runs, {self.steps:,} steps, {self.rounds:,} decisions; {met or 'no faults'}{took}"
 
 
 class Simulation:

@@ -40,6 +40,7 @@ from monitor.coordination.effects import Answered, Effect, Fail, Finished, Persi
 from monitor.coordination.events import Asked, Began, Event, FromWorker
 from monitor.coordination.supervision import Fence, Lost, Respawn, TimelineEvent
 from monitor.explain.what_if import PATIENCE_SECONDS, targets
+from recovery.agent.state import WorkerPhase
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.checkpoint.following import Taken
 from recovery.layout import Layout, lay_out
@@ -565,6 +566,7 @@ class World:
                 case Finished():
                     self.checks.finished()
                     self.finished = True
+                    self._end_joining()
                 case Fail(reason):
                     self.failure = reason
                 case Answered(number, answer):
@@ -702,6 +704,14 @@ class World:
         self._flights.clear()
         self._kill_monitor(0.0)
         self._monitor_at = max(until, self.now) + _AFTER_FULL + self._random.random() * 0.5
+
+    def _end_joining(self) -> None:
+        """End replacements of released workers, as the supervisor does at the end."""
+        self._starts.clear()
+        for process in self.processes:
+            if process.recovery is None or process.recovery.agent.phase is WorkerPhase.JOINING:
+                self.note("ended", **process.place.fields, incarnation=process.incarnation)
+                self._bury(process)
 
     def _start_due(self) -> None:
         due = [start for start in self._starts if start[0] <= self.now]

@@ -224,6 +224,8 @@ class Coordinator(JobState):
                 self._expected = by_worker
             case Happened(kind, data):
                 self._note(kind, data, self._now + LAG_SECONDS)
+                if kind == "takeover":
+                    self._account.taken_over(data["worker"])
             case Noted(place, text):
                 self._words[place] = text
                 self._event("note", {**place.fields, "text": text})

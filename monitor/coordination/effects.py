@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from monitor.coordination.records import Record
 from monitor.coordination.supervision import Fence, Note, Respawn, TimelineEvent
+from monitor.explain.mates import TakeOver
 from recovery.metadata import Bound
 from recovery.place import Place
 from recovery.protocol import Redone, Resent, ToWorker
@@ -67,12 +68,14 @@ class Answer:
         bounds: `[worker][processor]`: where each would go back to; None for what would stay as it is.
         resent: by worker, logged messages that would be sent again.
         redone: by worker, work that would be done again; None where nobody can say, because the job is not running.
+        mates: of failed workers, that would take over.
     """
 
     failed: tuple[tuple[int, int], ...]
     bounds: tuple[tuple[Bound | None, ...], ...]
     resent: tuple[tuple[Resent, ...], ...] = ()
     redone: tuple[tuple[Redone, ...], ...] | None = None
+    mates: tuple[TakeOver, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def another_program(before: Layout | None, now: Layout, accept: Collection[str] 
         lines = "\n  ".join(changes)
         return (
             f"this is another program than the one that the store belongs to:\n  {lines}\n"
-            "Run the program as it was, or choose another store"
+            "Run the program as it was, keep what it has for this one by falkirk upgrade, or choose another store"
         )
     changed = {name: lines for name, lines in functions_changed(before, now).items() if name not in accept}
     if not changed:

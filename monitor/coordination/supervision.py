@@ -67,6 +67,37 @@ class Busy(msgspec.Struct, tag=True, frozen=True):
     known: bool = False
 
 
+class MateView(msgspec.Struct, frozen=True, array_like=True):
+    """Mate of a worker as its supervisor knows it, by its own last report.
+
+    Attributes:
+        state: "begins", "loads", "follows", or "none" where the worker goes on without one.
+        pid: its process; 0 for none.
+        memory: its resident bytes.
+        epoch: the first epoch that its loaded state leaves out, of the operator furthest back; -1: none, None: unknown.
+        behind: durable checkpoints not loaded, of the operator furthest back; it stays 1 behind.
+        left: bytes in the store that a take-over would read now.
+        begun: mates of this worker begun so far.
+        seconds: that the last one took to load its worker's state; None before.
+    """
+
+    worker: int
+    state: str
+    pid: int = 0
+    memory: int = 0
+    epoch: int | None = None
+    behind: int = 0
+    left: int = 0
+    begun: int = 0
+    seconds: float | None = None
+
+
+class Mates(msgspec.Struct, tag=True, frozen=True):
+    """Event: mates of all workers as they are now, for display only."""
+
+    mates: tuple[MateView, ...]
+
+
 class Happened(msgspec.Struct, tag=True, frozen=True):
     """Event for the timeline, without other consequences here."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monitor.coordination.options import Option, Options
+from monitor.explain.measured import Pace
 from recovery.epoch_ends import KnownEnds
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
 from recovery.layout import EdgeInfo, Layout
@@ -41,9 +43,9 @@ _ROOT = -1
 class Danger(msgspec.Struct, frozen=True, array_like=True):
     """Cost of the death of a worker, or of the monitor (-1).
 
-    `records`: at most so many records that operators of all workers would handle again, by the last sample; `redo`: seconds
-    of the worker with most of that work; `restore`: seconds from a failure until all run again, as last measured; `back`:
-    processors that would go back. None: unknown.
+    `records`: number of records that operators of all workers would handle again, as of the last sample and by the rates
+    since; `redo`: seconds of the worker with most of that work; `restore`: seconds from a failure until all run again, as last
+    measured; `back`: processors that would go back. None: unknown.
     """
 
     who: int
@@ -369,16 +371,27 @@ class _Supposed:
         )
 
 
-def danger(who: int, found: Fate, samples: Mapping[int, Observed], restore: float | None) -> Danger:
-    """Cost of a fate, by the last observation of each worker."""
+def danger(
+    who: int,
+    found: Fate,
+    samples: Mapping[int, Observed],
+    restore: float | None,
+    paces: Mapping[int, Pace] = MappingProxyType({}),
+) -> Danger:
+    """Cost of a fate, by each worker's last observation and its pace since."""
     records, redo = 0, 0.0
     for worker, epochs in enumerate(found.epochs):
         exposed = samples[worker].exposed if worker in samples else None
         if exposed is None:
             return Danger(who, None, None, restore, found.back)
-        table = np.frombuffer(exposed.records, np.int64).reshape(len(exposed.begins), len(epochs))
-        rows = np.searchsorted(np.array(exposed.begins, np.int64), epochs, side="right") - 1
-        undone = int(np.where(epochs < END, table[rows, np.arange(len(epochs))], 0).sum())
+        begins = np.array(exposed.begins, np.int64)
+        table = np.frombuffer(exposed.records, np.int64).reshape(len(begins), len(epochs))
+        rows = np.searchsorted(begins, epochs, side="right") - 1
+        again = table[rows, np.arange(len(epochs))].astype(np.float64)
+        if (pace := paces.get(worker)) is not None and len(pace.taken) == len(epochs):
+            newest = exposed.begins[-1]
+            again = np.where(epochs > newest, 0.0, again) + pace.handled(newest, epochs)
+        undone = round(float(np.where(epochs < END, again, 0.0).sum()))
         records += undone
         redo = max(redo, undone * (exposed.each or 0.0))
     return Danger(who, records, redo, restore, found.back)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from recovery.layout import Layout
-from recovery.protocol import PERSISTED, ROWS, Observed, Persisting, Sent
+from recovery.protocol import END, PERSISTED, ROWS, Observed, Persisting, Sent
 
 Numbers = npt.NDArray[np.float64]
 
@@ -28,6 +28,7 @@ class Rates:
 
     Attributes:
         epochs: epochs that all of its sources reach; of the slowest other worker if it has none.
+        passed: epochs completed at each processor; 0 where that is not known.
         taken: records.
         rows, sizes: of state, now; sizes in bytes.
         written: as in `recovery.protocol.PERSISTED`.
@@ -38,6 +39,7 @@ class Rates:
     """
 
     epochs: float
+    passed: Numbers
     taken: Numbers
     rows: Numbers
     sizes: Numbers
@@ -50,6 +52,27 @@ class Rates:
     durable: float | None
     encoding: float | None
     sent: Mapping[tuple[int, int], tuple[float, float, float | None]]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Progress of a worker since its last observation, by its rates.
+
+    `seconds` since then, at most the distance of the last two; `epochs` and `taken` records a second, the latter by processor.
+    """
+
+    seconds: float
+    epochs: float
+    taken: Numbers
+
+    def handled(self, newest: int, epochs: npt.NDArray[np.int64]) -> Numbers:
+        """Records handled since, by processor, of `epochs` and later ones.
+
+        `newest` was the newest epoch at the observation; later ones have begun since, one after the other.
+        """
+        ahead = np.maximum(epochs - newest, 0)
+        begun = ahead / self.epochs if self.epochs else np.where(ahead, np.inf, 0.0)
+        return np.asarray(self.taken * np.maximum(self.seconds - begun, 0.0), np.float64)
 
 
 class Window:
@@ -89,6 +112,23 @@ class Window:
                 found[worker] = rates
         return found
 
+    def paces(self, now: float) -> dict[int, Pace]:
+        """Progress of each worker since its last observation, at its latest rates."""
+        found = {}
+        for worker, seen in self._seen.items():
+            at, last = seen[-1]
+            since, first = next((each for each in reversed(seen) if each[0] <= at - LEAST_SECONDS), seen[0])
+            if at <= since:
+                continue
+            old, new = (_rows(each)[_ROW["taken"]] for each in (first, last))
+            epochs = 0.0
+            if first.newest is not None and last.newest is not None:
+                epochs = (last.newest - first.newest) / (at - since)
+            due = min(max(now - at, 0.0), at - seen[-2][0])
+            found[worker] = Pace(due, epochs, np.maximum(new - old, 0) / (at - since))
+        fastest = max((pace.epochs for pace in found.values()), default=0.0)
+        return {worker: pace if pace.epochs else replace(pace, epochs=fastest) for worker, pace in found.items()}
+
 
 def of_all(rates: Iterable[Rates]) -> tuple[float, float]:
     """Bytes to the store and processor seconds of all workers, a second."""
@@ -100,13 +140,14 @@ def _between(first: Observed, last: Observed, seconds: float, epochs: float) -> 
     before, after = first.persisting, last.persisting
     if before is None or after is None or seconds < LEAST_SECONDS:
         return None
-    count = len(last.numbers) // (8 * len(ROWS))
-    old, new = (np.frombuffer(each.numbers, np.int64).reshape(len(ROWS), count) for each in (first, last))
+    old, new = _rows(first), _rows(last)
     written = (_written(after) - _written(before)) / seconds
     segments = after.segments - before.segments
     known = {(each.processor, each.port): each for each in before.sent}
+    passed = (new[_ROW["epoch"]] - old[_ROW["epoch"]]) / seconds
     return Rates(
         epochs,
+        np.where((new[_ROW["epoch"]] < END) & (passed > 0), passed, 0.0),
         np.maximum(new[_ROW["taken"]] - old[_ROW["taken"]], 0) / seconds,
         new[_ROW["rows"]].astype(np.float64),
         new[_ROW["bytes"]].astype(np.float64),
@@ -123,6 +164,10 @@ def _between(first: Observed, last: Observed, seconds: float, epochs: float) -> 
             for each in after.sent
         },
     )
+
+
+def _rows(reported: Observed) -> npt.NDArray[np.int64]:
+    return np.frombuffer(reported.numbers, np.int64).reshape(len(ROWS), -1)
 
 
 def _written(persisting: Persisting) -> Numbers:

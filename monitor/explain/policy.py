@@ -24,6 +24,7 @@ from monitor.explain.persistence import Persistence, cuts_a_second, lag, persist
 from recovery.layout import EdgeInfo, Layout
 from recovery.metadata import Bound, at_cut, at_epoch, image, meet, nothing
 from recovery.protocol import END, ROWS, Observed
+from recovery.reachability import behind
 
 Samples: TypeAlias = Mapping[int, Observed]
 
@@ -55,15 +56,11 @@ def carried_over(
     for upto in options.upto:
         of_worker = []
         for number, group in enumerate(layout.groups):
-            known = (
-                [
-                    at_cut(upto[measured.processors[of_p].group], 1)
-                    for p in layout.members(number)
-                    if (of_p := of[p]) is not None and layout.processors[p].kind != "gate"
-                ]
-                if upto is not None
-                else []
-            )
+            members = layout.members(number)
+            places_of = [of[p] for p in members if layout.processors[p].kind != "gate"] or [of[p] for p in members]
+            known = [
+                at_cut(upto[measured.processors[q].group], 1) for q in places_of if upto is not None and q is not None
+            ]
             of_worker.append(at_epoch(reduce(meet, known)[0], group.depth) if known else nothing(group.depth))
         found.append(tuple(of_worker))
     return found
@@ -116,7 +113,7 @@ class Supposed:
         self._let_go = np.array([self._safe(q) for q in range(len(measured.processors))], np.int64)
         """First epoch of each operator's output still needed by a receiver."""
         self._samples = {worker: self._in_layout(reported) for worker, reported in samples.items()}
-        self._open = {worker: _open_epochs(reported) for worker, reported in samples.items()}
+        self._open = _open_epochs(measured, samples)
 
     def cuts(self, share: float) -> list[tuple[tuple[Bound, ...], ...]]:
         """Cuts of each group, by worker, at a `share` of its interval after the last.
@@ -130,12 +127,13 @@ class Supposed:
             often = [cuts_a_second(group, self.rates[worker]) for worker in range(self.layout.workers)]
             epochs = [self.rates[worker].epochs for worker in range(self.layout.workers)]
             waited = [lag(self.rates[worker]) + (share / each if each else 0.0) for worker, each in enumerate(often)]
-            behind = [round(each * seconds) for each, seconds in zip(epochs, waited)]
+            late = [round(each * seconds) for each, seconds in zip(epochs, waited)]
             step = max(1, *(round(each / cuts) if cuts else 1 for each, cuts in zip(epochs, often)))
             if group.eager:  # each worker has its own, and whoever goes back needs one that others have
-                row = [end if end >= END else max(0, end - ago) // step * step for end, ago in zip(upto, behind)]
+                late = [int(each * seconds) for each, seconds in zip(epochs, waited)]  # what is complete is cut at once
+                row = [end if end >= END else max(0, end - ago) // step * step for end, ago in zip(upto, late)]
             else:
-                row = [end if (end := min(upto)) >= END else max(0, end - max(behind))] * self.layout.workers
+                row = [end if (end := min(upto)) >= END else max(0, end - max(late))] * self.layout.workers
             last.append(row)
             steps.append(step)
         saved = {info.group for info in self.layout.processors if info.chain}
@@ -190,14 +188,14 @@ class Supposed:
         """Records to be handled again by a worker whose processors go back.
 
         They go back to these epochs."""
-        rates, open_ = self.rates[worker], self._open[worker]
+        rates = self.rates[worker]
         if not rates.epochs:
             return 0.0
         found = 0.0
         for info, epoch, q in zip(self.layout.processors, epochs, self.of):
             if epoch < END and q is not None:
-                behind = max(0, self.done[worker][info.group][0] - epoch) + open_[q]
-                found += behind * float(rates.taken[q]) / rates.epochs
+                behind = max(0, self.done[worker][info.group][0] - epoch) + self._open[q]
+                found += behind * float(rates.taken[q]) / (float(rates.passed[q]) or rates.epochs)
         return found
 
     def _in_layout(self, reported: Observed) -> Observed:
@@ -226,13 +224,21 @@ def _back_to(least: int, last: int, step: int) -> list[int]:
     return found
 
 
-def _open_epochs(reported: Observed) -> list[int]:
-    """Number of epochs read, and not complete, at each processor."""
-    if reported.newest is None and reported.furthest is None:
-        return [0] * (len(reported.numbers) // (8 * len(ROWS)))
-    newest = max(each for each in (reported.newest, reported.furthest) if each is not None)
-    epochs = np.frombuffer(reported.numbers, np.int64).reshape(len(ROWS), -1)[_EPOCH]
-    return [0 if epoch >= END else max(newest - epoch, 0) for epoch in epochs.tolist()]
+def _open_epochs(layout: Layout, samples: Samples) -> list[int]:
+    """Number of open epochs at each processor, of those read by its sources.
+
+    Samples are of different moments, so both ends are of one worker: of the one with the most.
+    """
+    ways = [(edge.source, edge.target) for edge in layout.edges]
+    sources = [p for p, info in enumerate(layout.processors) if info.role == "source"]
+    fed = [(source, p) for source in sources for p in behind(ways, [source])]
+    found = [0] * len(layout.processors)
+    for reported in samples.values():
+        epochs = np.frombuffer(reported.numbers, np.int64).reshape(len(ROWS), -1)[_EPOCH].tolist()
+        for source, p in fed:
+            if epochs[source] < END and epochs[p] < END:
+                found[p] = max(found[p], epochs[source] - epochs[p])
+    return found
 
 
 def compare(
@@ -289,10 +295,12 @@ def compare(
     written, cpu = of_all(rates.values())
     sizes = [sum(each.size for each in known.values()) for known in (old, new)]
     spent = [sum(each.seconds(rates[w]) for w, each in known.items()) for known in (old, new)]
-    found["bytes"] = {
+    segments = [sum(each.segments for each in known.values()) for known in (old, new)]
+    more = segments[1] / segments[0] if segments[0] and written > sizes[0] else 1.0
+    found["bytes"] = {  # what the model leaves out is mostly of segments
         "measured": written,
         "before": sizes[0],
-        "after": max(written + sizes[1] - sizes[0], sizes[1] / 2),
+        "after": max((written - sizes[0]) * more + sizes[1], sizes[1] / 2),
     }
     found["cpu"] = {"measured": cpu, "before": spent[0], "after": max(cpu + spent[1] - spent[0], 0.0)}
     found["kinds"] = {

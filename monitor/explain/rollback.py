@@ -32,6 +32,9 @@ class NoAccount:
         `words`: the last note of the worker, if any; `output`: its last lines on standard error.
         """
 
+    def taken_over(self, worker: int) -> None:
+        """Note the take-over of a worker by its mate."""
+
     def began(self) -> None:
         """Start a round; reports of the one before are void."""
 
@@ -97,6 +100,10 @@ class RollbackAccount(NoAccount):
         self._resent: dict[int, tuple[Resent, ...]] = {}
         self._redone: dict[int, tuple[Redone, ...]] = {}
         self._reported: dict[int, float] = {}
+        self._taken: set[int] = set()
+        """Failed workers, taken over by their mates."""
+        self._ahead: dict[int, tuple[int, int]] = {}
+        """Operators from memory loaded ahead, and pieces read, by worker."""
 
     def failed(self, worker: int, reason: str, words: str, now: float, output: str = "") -> None:
         """Add a failure.
@@ -105,6 +112,11 @@ class RollbackAccount(NoAccount):
         """
         cause = {"worker": worker, "reason": reason, "words": words, "after": now - self._at, "output": output}
         self._causes.append(cause)
+        self._taken.discard(worker)
+
+    def taken_over(self, worker: int) -> None:
+        """Note the take-over of a worker by its mate."""
+        self._taken.add(worker)
 
     def began(self) -> None:
         """Start a round; reports of the one before are void."""
@@ -132,12 +144,14 @@ class RollbackAccount(NoAccount):
         self._resent.clear()
         self._redone.clear()
         self._reported.clear()
+        self._ahead.clear()
 
     def restored(self, message: Restored, now: float) -> None:
         """Take a worker's cost."""
         self._reported[message.place.worker] = now - self._at
         self._resent[message.place.worker] = message.resent
         self._redone[message.place.worker] = message.redone
+        self._ahead[message.place.worker] = message.ahead, message.pieces
 
     def finish(self, now: float) -> dict[str, Any]:
         """Event of the timeline: all workers run again."""
@@ -173,6 +187,7 @@ class RollbackAccount(NoAccount):
             "drained": [[worker, seconds] for worker, seconds in sorted(self._drained.items())],
             "joined": [[worker, seconds] for worker, seconds in sorted(self._joined.items())],
             "restored": [[worker, seconds] for worker, seconds in sorted(self._reported.items())],
+            "mates": [[worker, *self._ahead[worker]] for worker in sorted(self._taken & self._ahead.keys())],
             "expected": self._foreseen(),
             "places": rows[:MOST_ROWS],
             "resent": resent[:MOST_ROWS],

@@ -97,6 +97,9 @@ class Judge:
                 since = before.since if before.state == "rolling back" else at
                 text = f"rolling back: {self._cause}"
                 self._now, self._halt = Verdict("rolling back", text, since, -1, data["worker"]), None
+            case "takeover" if before.state == "rolling back":
+                self._cause = f"{self._cause}; its mate takes over"
+                self._now = msgspec.structs.replace(before, text=f"{before.text}; its mate takes over")
             case "round" | "decided" if before.state == "rolling back":
                 phase = "draining" if event.kind == "round" else "restoring"
                 self._now = msgspec.structs.replace(before, text=f"rolling back: {phase}: {self._cause}")

@@ -109,6 +109,7 @@ interface PictureEdge {
 
 /** GET api/graph */
 interface Picture {
+  across: boolean;
   width: number;
   height: number;
   nodes: PictureNode[];
@@ -132,6 +133,7 @@ interface Verdict {
   over: boolean;
   /** Of api/verdict only. */
   exposure?: Danger[];
+  mates?: Mate[];
 }
 
 /** An event of the timeline; what else it says depends on its kind. */
@@ -203,8 +205,23 @@ interface Supposed {
   processors: { operator: number; worker: number; to: Bound | null; keeps: boolean }[];
   resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];
   redone: { records: number; seconds: number; epochs: number } | null;
+  /** Take-overs of failed workers by their mates. */
+  mates?: { worker: number; pid: number; epoch: number | null; left: number; seconds: number | null; without: number | null; measured: boolean; text: string }[];
   /** Limits of the answer, in words. */
   note?: string;
+}
+
+/** A mate of a worker, of api/processes and api/verdict. */
+interface Mate {
+  worker: number;
+  state: string;
+  pid: number;
+  memory: number;
+  epoch: number | null;
+  behind: number;
+  left: number;
+  begun: number;
+  seconds: number | null;
 }
 
 /** Exposure of a worker, by the model. */
@@ -290,6 +307,8 @@ interface Rollback {
   drained: [number, number][];
   joined: [number, number][];
   restored: [number, number][];
+  /** Take-overs by mates: worker, operators from memory, pieces read; none in older jobs. */
+  mates?: [number, number, number][];
   expected: (Danger & { places: { to: Bound | null; workers: number[]; operators: [number, number][] }[] }) | null;
   places: { from: Bound; to: Bound | null; workers: number[]; operators: [number, number][] }[];
   resent: { edge: number; from: number; to: number; messages: number; bytes: number }[];

@@ -361,7 +361,7 @@ class _Pages:
         seen = self._hub.view.observation if self._hub.view is not None else None
         if seen is None:
             raise HTTPException(503, "no worker has joined yet")
-        return _json({**seen.verdict.as_json(), "exposure": [each.as_json() for each in seen.exposure]})
+        return _json(seen.told())
 
     async def timeline(self, request: Request) -> Response:
         since = _number(request.query_params.get("since") or "0", "since")

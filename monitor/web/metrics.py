@@ -128,6 +128,7 @@ class _Job:
         yield from (alive, failures)
         yield from _frontiers(seen, hub.layout)
         yield from _exposure(seen)
+        yield from _mates(seen)
         yield from _operators(hub.view, hub.layout)
         totals = hub.view.totals()
         for family, name, metric, what in _TOTALS:
@@ -135,8 +136,28 @@ class _Job:
                 yield family(f"falkirk_{metric}", what, value=totals[name])
 
 
+_MATES = (
+    ("follows", "1 if the mate of this worker has loaded its durable state and follows it."),
+    ("behind_checkpoints", "Durable checkpoints that the mate has not loaded; it stays 1 behind."),
+    ("left_bytes", "Bytes in the store that a take-over by this mate would read now."),
+    ("memory_bytes", "Resident memory of the mate; 0 while there is none."),
+    ("begun", "Mates of this worker begun so far."),
+)
+
+
+def _mates(seen: Observation) -> Iterator[Metric]:
+    if not seen.mates:
+        return
+    families = [GaugeMetricFamily(f"falkirk_mate_{name}", what, labels=["worker"]) for name, what in _MATES]
+    for mate in seen.mates:
+        values = float(mate.state == "follows"), mate.behind, mate.left, mate.memory, mate.begun
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([str(mate.worker)], value)
+    yield from families
+
+
 _EXPOSURE = (
-    ("records", "Records that would be handled again if this worker died now, at most; by the last sample."),
+    ("records", "Records that would be handled again if this worker died now, by the last sample and the rates since."),
     ("redo_seconds", "Seconds that handling them again would take, of the worker with most of it."),
     ("seconds", "Seconds until all would be as it was: the above, and restoring, as last measured in this job."),
 )

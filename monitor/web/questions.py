@@ -184,7 +184,7 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
             case Why(operator, worker, epoch):
                 reply(_json(why(job, operator, worker, epoch)))
             case OfProcesses():
-                reply(_json({"processes": processes(job.samples), "settings": job.settings}))
+                reply(_json({"processes": processes(job.samples), "mates": mates(job), "settings": job.settings}))
             case Act(what, worker, copy):
                 reply(_json({"text": job.act(what, Place(worker, copy))}))
             case WhatIf(failed):
@@ -201,6 +201,12 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
         reply(WrongQuestion(str(error), 400))
     except Exception as error:
         reply(WrongQuestion(f"this cannot be answered: {type(error).__name__}: {error}", 500))
+
+
+def mates(job: JobState) -> list[dict[str, Any]]:
+    """Mates of the workers as JSON; none of a job that does not run."""
+    seen = job.observe()
+    return [msgspec.structs.asdict(mate) for mate in seen.mates] if seen is not None and seen.live else []
 
 
 def why(job: JobState, operator: int, worker: int, epoch: int | None) -> dict[str, Any]:
@@ -294,4 +300,5 @@ def answer_as_json(answer: Answer) -> dict[str, Any]:
             for part in parts
         ],
         "redone": redone,
+        "mates": [each.as_json() for each in answer.mates],
     }

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from monitor.coordination.supervision import MateView
 from monitor.explain.exposure import Danger
 from monitor.explain.verdict import UNJUDGED, Verdict
 from monitor.web.fold import Folding
@@ -117,6 +118,12 @@ class Observation:
     """Cost of the death of each worker, and of the monitor, now; () if unknown."""
     gone: Mapping[int, Gone] = field(default_factory=dict)
     """Counters of ended processes, by worker."""
+    mates: tuple[MateView, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """Verdict as JSON, with exposure and mates, for /api/verdict and `falkirk status`."""
+        mates = [msgspec.structs.asdict(mate) for mate in self.mates] if self.live else []
+        return {**self.verdict.as_json(), "exposure": [each.as_json() for each in self.exposure], "mates": mates}
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,9 @@ class Rounds:
         own.alive = True
         own.phase = WorkerPhase.RUNNING
         own.round = max(own.round, decision.generation)
-        self._reports.gather(Restored(own.place, decision.generation, orders.resent, redone))
+        restored = orders.restored.values()
+        ahead, pieces = sum(each.loaded is not None for each in restored), sum(each.pieces for each in restored)
+        self._reports.gather(Restored(own.place, decision.generation, orders.resent, redone, ahead, pieces))
         for p, bound in enumerate(own.low[own.index]):
             self._collection.let_go(p, bound)
         own.perform()

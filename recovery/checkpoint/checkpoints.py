@@ -46,6 +46,7 @@ from timely.data.batch import Batch, concat
 from timely.errors import OperatorError
 from timely.state.interface import Run, Runs, State
 from timely.state.shapes import digest_of, shown
+from timely.time import Time
 
 MOST_EVENTS = 1000
 """Most events of a full history before a snapshot of `state` replaces it.
@@ -120,6 +121,10 @@ class Checkpoints:
     def generation(self) -> int:
         """Generation of the last decision applied."""
         return self._applied.generation
+
+    def keeps(self, p: int, generation: int, event: Time) -> bool:
+        """True if no decision after `generation` has excluded an event of processor `p`."""
+        return self._applied.keeps(p, generation, event)
 
     # Making cuts
 
@@ -408,6 +413,10 @@ class Checkpoints:
         if found is None or (found.at is None and found.within is None):
             return None
         return None if found.rest(self._of[p].chain(bound)) is None else found
+
+    def pieces(self, p: int, bound: Bound, loaded: Loaded | None) -> int:
+        """Number of pieces of S(p, `bound`) to be read, without those of `loaded`."""
+        return sum(map(len, self._of[p].left(self._of[p].chain(bound), loaded).values()))
 
     def came_back(self, p: int, bound: Bound) -> None:
         """Record a restore of processor `p` from the store at `bound`."""

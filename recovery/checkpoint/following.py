@@ -24,7 +24,7 @@ from recovery.checkpoint.processor_checkpoints import Key, Loaded, SavedCheckpoi
 from recovery.checkpoint.records import Applied, Checkpoint, Opening, Piece, Record, current, key_of, newer, record_of
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
-from recovery.metadata import to_frontier, within
+from recovery.metadata import Bound, to_frontier, within
 from recovery.store.following import GrowingJournal
 from recovery.store.interface import Buffer, NotThere, Store
 from recovery.store.journal import Journal
@@ -52,6 +52,21 @@ class Taken:
     loaded: Mapping[int, Loaded]
     held: Sequence[tuple[SegmentMeta, list[Section]]]
     """In memory only, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a follower: of the operator furthest back, and bytes.
+
+    Attributes:
+        loaded: bound of what is loaded; None if nothing can be.
+        behind: durable checkpoints not loaded.
+        left: bytes of pieces that a take-over at the newest checkpoints would still load.
+    """
+
+    loaded: Bound | None
+    behind: int
+    left: int
 
 
 class Following:
@@ -249,6 +264,24 @@ class Following:
             loaded.at, loaded.within, loaded.pieces = saved.identity, None, 0
             state.compact(to_frontier(saved.bound))
         return False
+
+    @property
+    def progress(self) -> Progress:
+        """Progress at this moment."""
+        bounds, behind, left = [], 0, 0
+        for p, loaded in self.loaded.items() if self.found is not None else ():
+            assert self.found is not None
+            saved = self.found.of(p).saved
+            bounds.append(self._layout.processors[p].nothing if loaded.at is None else loaded.at[0])
+            if not saved:
+                continue
+            known = [place for place, each in enumerate(saved, 1) if each.identity == loaded.at]
+            behind = max(behind, len(saved) - (known[0] if known else 0))
+            chain = self.found.of(p).chain(saved[-1].bound)
+            rest = loaded.rest(chain)
+            for each, done in [(each, 0) for each in chain] if rest is None else rest:
+                left += sum(size_of(payload) for _, payload in each.runs[done:])
+        return Progress(min(bounds, key=lambda bound: bound[0], default=None), behind, left)
 
     def take_over(self, writer: int | None) -> Taken:
         """Segments and state for the next incarnation of the worker; this is then empty.

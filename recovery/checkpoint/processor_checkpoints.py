@@ -126,6 +126,12 @@ class ProcessorCheckpoints:
         since = bound if found is None else found.checkpoint.since
         return [saved for saved in self.saved if within(since, saved.bound) and within(saved.bound, bound)]
 
+    def left(self, chain: list[SavedCheckpoint], loaded: Loaded | None) -> dict[Key, list[tuple[Piece, Any]]]:
+        """Pieces of a chain to be read, without those of `loaded`, by checkpoint."""
+        rest = [(saved, 0) for saved in chain] if loaded is None else loaded.rest(chain)
+        assert rest is not None
+        return {saved.key: saved.runs[skipped:] for saved, skipped in rest}
+
     def runs(self, bound: Bound, wanted: Callable[[Time], bool], last: bool, loaded: Loaded | None = None) -> Runs:
         """Runs of S(p, `bound`) from the store, at `wanted` times.
 
@@ -134,11 +140,7 @@ class ProcessorCheckpoints:
         Each piece is decoded when it is asked for, and forgotten then if this is the `last` time.
         """
         chosen = self.chain(bound)
-        left = {saved.key: saved.runs for saved in chosen}
-        if loaded is not None:
-            rest = loaded.rest(chosen)
-            assert rest is not None
-            left = {saved.key: saved.runs[skipped:] for saved, skipped in rest}
+        left = self.left(chosen, loaded)
 
         def read() -> Iterator[Run]:
             for saved in chosen:

@@ -33,6 +33,10 @@ class PublishedBounds:
         """True if `time` of processor `p` was published."""
         return p in self._bounds and holds(self._bounds[p], time)
 
+    def bounds(self) -> dict[int, Bound]:
+        """Published bounds by processor; none of those that have published nothing."""
+        return dict(self._bounds)
+
     def load(self, record: Published) -> None:
         """Restore bounds written by an earlier incarnation."""
         for p, bound in record.bounds:

@@ -68,6 +68,8 @@ class ProcessorOrder:
     forgets: tuple[str, ...]
     loaded: Operator | None = None
     """Operator with the state before `runs`; None: `runs` are all of it."""
+    pieces: int = 0
+    """Pieces of state in `runs`, of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ class RollbackPlanner:
     def _restore(self, p: int, bound: Bound, remembers: bool, lowest: bool) -> ProcessorOrder:
         if remembers and not within(self._recorder.since[p], bound):
             remembers = self._between(p, bound)
-        loaded = None
+        loaded, pieces = None, 0
         if remembers:
             requests, held = self._recorder.requests(p, bound), self._recorder.held_at(p, bound)
             runs = None
@@ -180,6 +182,7 @@ class RollbackPlanner:
             requests, held = (checkpoint.requests, checkpoint.held) if checkpoint is not None else ((), ())
             loaded = self._checkpoints.loaded(p, bound)
             # What it came back with may be one run for many times.
+            pieces = self._checkpoints.pieces(p, bound, loaded)
             runs = self._checkpoints.runs(p, bound, last=lowest, loaded=loaded)
         info, state = self._layout.processors[p], self._worker.runtimes[p].operator.state
         again = None
@@ -187,7 +190,7 @@ class RollbackPlanner:
             again = self._replay(p, bound, runs)
         forgets = tuple(self._attributes.changed(p))
         operator = None if loaded is None else loaded.operator
-        return ProcessorOrder(bound, not remembers, requests, held, runs, again, forgets, operator)
+        return ProcessorOrder(bound, not remembers, requests, held, runs, again, forgets, operator, pieces)
 
     def _replay(self, p: int, bound: Bound, runs: Runs | None) -> Replay:
         """History of a processor from its last saved state up to `bound`.

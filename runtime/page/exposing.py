@@ -7,7 +7,7 @@ tables. Otherwise workers take turns: as many are solved as the share allows, th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from statistics import median
 
 from monitor.coordination.coordinator import Coordinator
@@ -15,6 +15,7 @@ from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import TimelineEvent
 from monitor.coordination.workers import JobPhase
 from monitor.explain.exposure import MONITOR, Danger, Fate, Reduced, danger, fate
+from monitor.explain.measured import Pace
 from recovery.protocol import Observed
 
 SHARE = 0.01
@@ -29,7 +30,8 @@ class RestoreTimes:
     """Measured times from a failure until all run again: of workers, and of monitors."""
 
     def __init__(self, events: Iterable[KeptEvent | TimelineEvent] = ()) -> None:
-        self._workers: list[float] = []
+        self._workers: dict[bool, list[float]] = {True: [], False: []}
+        """Seconds, by True for take-overs by mates of all failed workers."""
         self._monitors: list[float] = []
         self._replaced: float | None = None
         for event in events:
@@ -38,8 +40,10 @@ class RestoreTimes:
     def take(self, event: KeptEvent | TimelineEvent) -> None:
         """Apply the next event of the timeline."""
         if event.kind == "restored" and "rollback" in event.data:
-            phases = event.data["rollback"]["phases"]
-            self._workers = [*self._workers[1 - _REMEMBERED :], sum(phases.values())]
+            rollback = event.data["rollback"]
+            mates = {each[0] for each in rollback.get("mates", ())}
+            taken = bool(mates) and mates >= set(rollback["failed"])
+            self._workers[taken] = [*self._workers[taken][1 - _REMEMBERED :], sum(rollback["phases"].values())]
         if event.kind == "monitor":
             self._replaced = event.at
         elif event.kind in ("resumed", "restored") and self._replaced is not None:
@@ -47,9 +51,22 @@ class RestoreTimes:
             self._replaced = None
 
     @property
-    def of_worker(self) -> float | None:
-        """Median of the newest, in seconds; None before the first."""
-        return median(self._workers) if self._workers else None
+    def of_takeover(self) -> float | None:
+        """Median of the newest take-overs by mates, in seconds; None before one."""
+        return median(self._workers[True]) if self._workers[True] else None
+
+    @property
+    def of_other(self) -> float | None:
+        """Median of the newest restarts from the store, in seconds; None before one."""
+        return median(self._workers[False]) if self._workers[False] else None
+
+    def of_worker(self, mate: bool) -> float | None:
+        """Median for a worker with a following mate, or without one.
+
+        While that was not measured, the median of the other kind.
+        """
+        found = (self.of_takeover, self.of_other) if mate else (self.of_other, self.of_takeover)
+        return found[0] if found[0] is not None else found[1]
 
     @property
     def of_monitor(self) -> float | None:
@@ -82,10 +99,17 @@ class Exposing:
         self._allowed = 0.0
         """Seconds of processor time left to spend; below 0: overspent."""
 
-    def look(self, samples: Mapping[int, tuple[float, Observed]], seconds: float) -> tuple[Danger, ...]:
+    def look(
+        self,
+        samples: Mapping[int, tuple[float, Observed]],
+        seconds: float,
+        paces: Mapping[int, Pace],
+        followed: Collection[int] = (),
+    ) -> tuple[Danger, ...]:
         """Cost of each death now; () while the job does not run.
 
-        `samples`: the last observation of each worker; `seconds`: since the last look.
+        `samples`: the last observation of each worker; `seconds`: since the last look; `paces`: of workers since they were
+        observed; `followed`: workers whose mates follow them.
         """
         leads = self._coordinator
         if leads.phase is not JobPhase.RUNNING:
@@ -98,11 +122,13 @@ class Exposing:
         self._allowed = min(self._allowed + seconds * SHARE, _MOST_AT_ONCE)
         if len(current) == leads.layout.workers and self._allowed > 0:
             self._solve(current, began)
-        restore = self.times.of_worker
-        found = [
-            danger(w, self._fates[w][1], current, restore) if w in self._fates else Danger(w, None, None, restore)
-            for w in range(leads.layout.workers)
-        ]
+        found = []
+        for w in range(leads.layout.workers):
+            restore = self.times.of_worker(w in followed)
+            known = w in self._fates
+            found.append(
+                danger(w, self._fates[w][1], current, restore, paces) if known else Danger(w, None, None, restore)
+            )
         self._allowed -= self._clock() - began
         return (*found, Danger(MONITOR, 0, 0.0, self.times.of_monitor, 0))
 

@@ -22,7 +22,7 @@ from runtime.page.followed import FollowedJob, JobAtRest
 from runtime.page.launched import Launch
 from runtime.page.server import serve
 
-_POLITE = 5
+_POLITE = 10
 """Increment of the process's nice value: jobs come first."""
 
 
@@ -36,8 +36,9 @@ def run_page(
 
     Unless it `stays`, it ends by itself: see `runtime.page.server`.
     """
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):  # not on all systems
         os.nice(_POLITE)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # woken, it interrupts nobody
 
     async def run() -> None:
         await serve([*map(FollowedJob, stores), *others()], page, stays)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from monitor.coordination.supervision import TimelineEvent
+from monitor.coordination.supervision import MateView, TimelineEvent
 from monitor.explain.exposure import Danger
 from monitor.explain.verdict import UNJUDGED, Verdict
 from monitor.web.questions import Question
@@ -51,6 +51,7 @@ class Seen(msgspec.Struct, tag=True, frozen=True):
     read: dict[int, tuple[int, int | None]] = {}
     exposure: tuple[Danger, ...] = ()
     gone: dict[int, Gone] = {}
+    mates: tuple[MateView, ...] = ()
 
 
 class PageAnswer(msgspec.Struct, tag=True, frozen=True):
@@ -110,6 +111,7 @@ class DifferenceWriter:
             dict(observation.read),
             observation.exposure,
             {w: gone for w, gone in observation.gone.items() if gone is not known.get(w)},
+            observation.mates,
         )
 
 
@@ -142,4 +144,5 @@ class DifferenceReader:
             seen.read,
             seen.exposure,
             dict(self._gone),
+            seen.mates,
         )

@@ -5,19 +5,22 @@ Part of the monitor, beside the coordinator. While no page is open workers are a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from monitor.coordination.coordinator import Coordinator
-from monitor.coordination.effects import Answered
+from monitor.coordination.effects import Answer, Answered
 from monitor.coordination.events import Asked
 from monitor.coordination.options import Options
 from monitor.coordination.records import KeptEvent
-from monitor.coordination.supervision import Busy
+from monitor.coordination.supervision import Busy, MateView
 from monitor.coordination.workers import JobPhase
 from monitor.explain.exposure import Danger
+from monitor.explain.mates import take_overs
 from monitor.explain.measured import Window
 from monitor.explain.policy import compare
 from monitor.explain.verdict import OVER
@@ -32,6 +35,11 @@ from runtime.page.exposing import Exposing
 EVERY_SECONDS = 0.25
 """Distance of observations for an open page, in seconds."""
 SECOND = 1.0
+EXPOSED_SECONDS = 0.618
+"""Distance of looks at exposure, in seconds.
+
+At one second all of them would meet cuts of one second in the same state.
+"""
 _ASK_SECONDS = 1.0
 _LEASE_SECONDS = 3.0
 """Duration of a worker's observations after one request, in seconds.
@@ -82,6 +90,8 @@ class WatchedJob:
         self._exposure: tuple[Danger, ...] = ()
         self._exposed_at = clock()
         self._busy: dict[int, Busy] = {}
+        self.mates: tuple[MateView, ...] = ()
+        """Mates as last reported by the supervisor."""
         self._ask_due = float("-inf")
         self._asked: tuple[bool, tuple[int, ...]] = True, ()
 
@@ -105,7 +115,9 @@ class WatchedJob:
     def expose(self) -> tuple[Danger, ...]:
         """Compute the exposure anew."""
         now = self.clock()
-        self._exposure = self.exposing.look(self._samples, now - self._exposed_at)
+        followed = {mate.worker for mate in self.mates if mate.state == "follows"}
+        paces = self._window.paces(now)
+        self._exposure = self.exposing.look(self._samples, now - self._exposed_at, paces, followed)
         self._exposed_at = now
         return self._exposure
 
@@ -130,7 +142,14 @@ class WatchedJob:
         """Deliver the coordinator's answer to a question."""
         done = self._questions.pop(effect.number, None)
         if done is not None:
-            done(effect.answer)
+            done(effect.answer if isinstance(effect.answer, str) else self._with_mates(effect.answer))
+
+    def _with_mates(self, answer: Answer) -> Answer:
+        times, whole = self.exposing.times, len(self.coordinator.layout.processors)
+        lost = Counter(worker for _, worker in answer.failed)
+        failed = {worker for worker, count in lost.items() if count == whole}
+        measured = times.of_takeover, times.of_other
+        return replace(answer, mates=take_overs(self.mates, failed, answer.redone, *measured))
 
     # For questions (`monitor.web.questions.JobState`)
 
@@ -164,6 +183,7 @@ class WatchedJob:
             read={w: (each.read, each.newest) for w, each in self._busy.items() if each.known},
             exposure=self._exposure if coordinator.phase is JobPhase.RUNNING else (),
             gone=dict(self._gone),
+            mates=self.mates,
         )
 
     def act(self, what: str, place: Place) -> str:

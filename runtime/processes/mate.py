@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 from recovery.checkpoint.following import Following
 from recovery.layout import Layout
+from recovery.metadata import NEVER
 from recovery.place import journal_of
-from runtime.control import CaughtUp, Follow, FromChild
+from runtime.control import CaughtUp, Follow, Followed, FromChild
 from runtime.processes.task import MUCH, StoreTask
 from runtime.recovery.mate_link import MateEnd
+from runtime.recovery.process_use import resident
 from runtime.recovery.store_client import opened_again
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
@@ -22,6 +24,9 @@ _ALONE_SECONDS = 30.0
 
 _LOOK_SECONDS = 0.1
 """Seconds between two looks at the journal."""
+
+_TELL_SECONDS = 1.0
+"""Seconds between two reports."""
 
 
 class Mate:
@@ -47,7 +52,8 @@ class Mate:
         """
         following, began = self.following, time.monotonic()
         warmed = told = False
-        busy = True
+        busy, due = True, began
+        last: Followed | None = None
         files = [file]
         while file not in wait_readable(files, 0.0 if busy else _LOOK_SECONDS):
             if not warmed and not following.caught_up and following.size > MUCH:
@@ -59,6 +65,13 @@ class Mate:
             if not told and following.segments and following.caught_up:
                 told = True
                 tell(CaughtUp(self.place, time.monotonic() - began))
+                due = 0.0
+            if (now := time.monotonic()) >= due:
+                due = now + _TELL_SECONDS
+                report = self._report()
+                if report != last:
+                    tell(report)
+                    last = report
         if self._end is not None:
             self._end.drain()
 
@@ -69,3 +82,9 @@ class Mate:
         if ended is not None and time.monotonic() - ended > _ALONE_SECONDS:
             raise FalkirkError("its worker has given it up, as it was too slow")
         return self._end.turn()
+
+    def _report(self) -> Followed:
+        progress = self.following.progress
+        epoch = None if progress.loaded is None else progress.loaded[0]
+        shown = -1 if epoch is not None and epoch >= NEVER else epoch
+        return Followed(self.place, resident(), shown, progress.behind, progress.left)

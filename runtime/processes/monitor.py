@@ -23,6 +23,7 @@ from monitor.coordination.supervision import (
     Fence,
     Happened,
     Lost,
+    Mates,
     Note,
     Noted,
     ProgramFailed,
@@ -48,7 +49,7 @@ from runtime.control import (
 from runtime.folders.store_folder import StoreFolder
 from runtime.page.live import LivePage
 from runtime.page.recorder import HistoryRecorder, versions
-from runtime.page.watched import SECOND, WatchedJob
+from runtime.page.watched import EXPOSED_SECONDS, SECOND, WatchedJob
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
@@ -142,7 +143,7 @@ class MonitorProcess:
         self._history = HistoryRecorder(folder.history, self.layout, behind, lambda text: self._tell(Note(text)))
         self._recorded: tuple[object, int] | None = None
         """Low-watermarks and generation as last recorded."""
-        self._second = 0.0
+        self._second = self._exposed = 0.0
         self._selector.register(control.sock, selectors.EVENT_READ, None)
         for file in self._journal.files():
             self._selector.register(file, selectors.EVENT_READ, None)
@@ -183,6 +184,8 @@ class MonitorProcess:
             for message in from_parent:
                 if isinstance(message, Busy):
                     self._watched.hear_busy(message)
+                if isinstance(message, Mates):
+                    self._watched.mates = message.mates
                 if isinstance(message, Proposed):
                     self._watched.proposed(message.number, message.error or LAYOUT.decode(message.layout))
                 if isinstance(message, Lost | Noted | ProgramFailed | Stopping | Busy | Happened):
@@ -203,6 +206,7 @@ class MonitorProcess:
                 self._events.append(Ticked())
                 self._workers.tick()
             self._page.turn()
+            self._expose()
             self._record()
             if time.monotonic() >= greeting:
                 greeting = time.monotonic() + self._greet_seconds
@@ -238,6 +242,13 @@ class MonitorProcess:
             self._write_last_words()
             self._end(failure.reason, failure.lost)
 
+    def _expose(self) -> None:
+        """Compute the cost of each death now, out of step with cuts."""
+        now = time.monotonic()
+        if now >= self._exposed and not self._over:
+            self._exposed = now + EXPOSED_SECONDS
+            self._events.append(Expected(self._watched.exposing.expected(self._watched.expose())))
+
     def _record(self, at_once: bool = False) -> None:
         """Have the history record this second, if the last one is over."""
         now = time.monotonic()
@@ -246,8 +257,6 @@ class MonitorProcess:
         self._second = now + SECOND
         if not self._page.viewers:
             self._watched.look(self._now(), sampled=True)
-        exposed = self._watched.expose()
-        self._events.append(Expected(self._watched.exposing.expected(exposed)))
         low, generation = known = self._coordinator.low_watermarks, self._coordinator.generation
         new = self._recorded is None or low is not self._recorded[0] or generation != self._recorded[1]
         self._recorded = known

@@ -29,9 +29,9 @@ from runtime.control import (
     CapturedBatch,
     Control,
     Follow,
-    Followed,
     FromChild,
     Go,
+    Mated,
     Peer,
     Quit,
     Returned,
@@ -214,7 +214,7 @@ class WorkerProcess:
             match message:
                 case Peer(place) if isinstance(self._link, SocketLink):
                     self._link.replace(place, self._control.files(1)[0])
-                case Followed() if self._recovery is not None:
+                case Mated() if self._recovery is not None:
                     self._recovery.link.begin(self._control.files(1)[0])
                 case Quit():
                     self._ended = True

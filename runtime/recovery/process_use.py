@@ -16,7 +16,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def process_use(began: float) -> ProcessUse:
     """Use of this process at this moment; `began` in seconds since 1970."""
-    return ProcessUse(os.getpid(), _host(), _resident(), round(time.process_time(), 2), round(began, 2))
+    return ProcessUse(os.getpid(), _host(), resident(), round(time.process_time(), 2), round(began, 2))
 
 
 @cache
@@ -24,7 +24,7 @@ def _host() -> str:
     return socket.gethostname()
 
 
-def _resident() -> int:
+def resident() -> int:
     """Resident bytes; the most there ever were, where the system has no /proc."""
     try:
         with open("/proc/self/statm", "rb") as file:

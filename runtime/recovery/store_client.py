@@ -123,6 +123,7 @@ class ThreadedStore:
             parts = None  # what was written is not kept alive while there is nothing to do
             with self._changed:
                 self._done.append((name, error))
+            self._woken = True  # before the write: who is woken by it would look in vain until this thread goes on
             with suppress(OSError):
                 os.write(self._writing, b"!")
             self._woken = True  # after the write: a byte missed by `take_done` still wakes whoever waits

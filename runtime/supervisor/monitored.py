@@ -21,6 +21,8 @@ from monitor.coordination.supervision import (
     Fence,
     Happened,
     Lost,
+    Mates,
+    MateView,
     Note,
     Noted,
     ProgramFailed,
@@ -39,6 +41,7 @@ from runtime.control import (
     CapturedBatch,
     CaughtUp,
     Control,
+    Followed,
     FromChild,
     Over,
     Propose,
@@ -115,6 +118,8 @@ class Monitored:
             note(text)
         self._on_event = on_event
         self._pids: dict[Place, int] = {}
+        self._mates_told: tuple[MateView, ...] = ()
+        """Mates as last reported to the monitor."""
         self._note = note
         self._monitor: Child | None = None
         self._monitor_began = float("-inf")
@@ -190,9 +195,12 @@ class Monitored:
                 if self._on_event is not None:
                     self._on_event(kind, at, data)
             case CaughtUp(place, seconds):
-                self.place.caught_up(child)
+                self.place.caught_up(child, seconds)
                 if self._monitor is not None:
-                    self._monitor.tell(Happened("mate", {"worker": place.worker, "seconds": round(seconds, 3)}))
+                    fields = {"worker": place.worker, "seconds": round(seconds, 3), "pid": child.pid}
+                    self._monitor.tell(Happened("mate", fields))
+            case Followed():
+                self.place.followed(child, message)
             case Beat(busy, doing, processor, name) if child.place is not None:
                 self._tell_busy(child.place, busy, processor, name, doing)
             case Stats() if child.place is not None:
@@ -242,6 +250,7 @@ class Monitored:
                 if child.place is not None:
                     self._tell_busy(child.place, seconds, -1, "", f"a process that {child.pulse.excuse}")
             self._lose(self.place.turn())
+            self._tell_mates()
 
     def stopped(self, by: str) -> None:
         """Ask the monitor to journal a stop of the job `by` somebody."""
@@ -287,6 +296,17 @@ class Monitored:
                         self.hear(self._monitor, message)
                 if self._monitor.control.ended or any(isinstance(message, Over) for message in answers):
                     return
+
+    def _tell_mates(self) -> None:
+        """Report mates to the monitor, if anything is new."""
+        views = self.place.mate_views
+        if self._monitor is None or self._monitor.control.ended:
+            return
+        for lost in self.place.take_lost_mates():
+            self._monitor.tell(lost)
+        if views != self._mates_told:
+            self._mates_told = views
+            self._monitor.tell(Mates(views))
 
     def _tell_busy(self, place: Place, seconds: float, processor: int, name: str, where: str) -> None:
         """Report long turns of processes to the monitor, and their ends."""
@@ -346,6 +366,7 @@ class Monitored:
     def _watch(self, monitor: Child, instead: str = "") -> None:
         self._monitor = monitor
         self._busy.clear()
+        self._mates_told = ()
         watch = Watch(
             self._store.address,
             self._store.incarnation(),

@@ -9,25 +9,20 @@ again; after it the new one does, from its own cut.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from monitor.coordination.handshake import another_program, refusal
+from monitor.coordination.handshake import another_program
 from monitor.coordination.options import Options
 from monitor.coordination.records import (
-    KeptDecision,
-    KeptEvent,
-    KeptLayout,
-    KeptRounds,
     KeptWatermarks,
-    Record,
     SavedJob,
 )
 from recovery.checkpoint.reading import read_checkpoints
 from recovery.checkpoint.records import SourcePosition
-from recovery.errors import NoSolutionError, ReportError
+from recovery.errors import NoSolutionError
 from recovery.guarantees.classes import operators_of
 from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
@@ -35,14 +30,23 @@ from recovery.metadata import Bound
 from recovery.moving.former import FormerWorker
 from recovery.moving.refusals import CannotMove, check_alike, refusals
 from recovery.moving.successors import Successors
-from recovery.place import Place, journal_of, layout_of
-from recovery.protocol import Join
-from recovery.store.interface import Buffer, Store
+from recovery.place import journal_of
+from recovery.store.interface import Store
 from recovery.store.reading import take_over
 from runtime.folders.workspace import Workspace
 from runtime.page.recorded import read_saved
 from runtime.processes.monitor_journal import MonitorJournal
 from runtime.session.outputs import OnCapture, OutputDriver
+from runtime.supervisor.rewriting import (
+    WritesAtOnce,
+    commit,
+    next_generation,
+    next_layout,
+    options_of,
+    sweep,
+    write_journal,
+    write_records,
+)
 from timely.data.messages import Effect
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan, compile_plan
@@ -94,36 +98,6 @@ def publish(
     outputs.close()
 
 
-class WritesAtOnce:
-    """Store client with synchronous operations."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.spent = 0.0
-        self._done: list[tuple[str, Exception | None]] = []
-
-    def put(self, name: str, parts: Sequence[Buffer]) -> None:
-        """Write a blob."""
-        self._store.put(name, parts)
-        self._done.append((name, None))
-
-    def delete(self, name: str) -> None:
-        """Delete a blob."""
-        self._store.delete(name)
-
-    def take_done(self) -> list[tuple[str, Exception | None]]:
-        """Blobs written since the last call."""
-        done, self._done = self._done, []
-        return done
-
-    def files(self) -> list[int]:
-        """File descriptors to wait for: none."""
-        return []
-
-    def close(self) -> None:
-        """Nothing is pending."""
-
-
 def settle(store: Store, store_id: bytes, plan: Plan, layout: Layout, around: Around, may_move: bool) -> Layout:
     """Layout of a job at rest, with its journals moved if necessary.
 
@@ -157,53 +131,38 @@ def move(
     before = saved.layout
     assert before is not None
     _check(before, former, plan, layout, around)
-    number = 1 + max(before.number, *(found for found in map(layout_of, _owners(store)) if found is not None), 0)
-    layout = replace(layout, number=number)
+    layout = replace(layout, number=next_layout(store, before))
     journals = [
         take_over(store, journal_of(worker, before.number), store_id, around.incarnation())[:2]
         for worker in range(before.workers)
     ]
-    bounds = _common(store, store_id, saved, before, layout.workers)
-    generation = 1 + max(saved.rounds, saved.decision.generation if saved.decision is not None else 0)
+    known = [
+        read_checkpoints(store, store_id, before, worker, WorkerRecorder(before, worker))
+        for worker in range(before.workers)
+    ]
+    bounds = _common(options_of(saved, before, known), before, layout.workers)
+    generation = next_generation(saved)
     journal = MonitorJournal(store, store_id, around.incarnation(), WritesAtOnce(store))
     # What is safe is known before anything of it is published.
-    _write(journal, KeptWatermarks((bounds,) * before.workers))
+    write_records(journal, KeptWatermarks((bounds,) * before.workers))
     successors = Successors(former, plan, layout, bounds, generation, _positions(plan, around.files))
     was = replace(around.lay_out(former), number=before.number)
     for worker, (old, found) in enumerate(journals):
-        known = FormerWorker(former, was, worker, old.incarnation, old, found.read(), bounds, generation)
-        around.publish(known.worker, known.outputs())
+        gone = FormerWorker(former, was, worker, old.incarnation, old, found.read(), bounds, generation)
+        around.publish(gone.worker, gone.outputs())
         try:
-            successors.take(known)
+            successors.take(gone)
         except OperatorError as error:
             raise CannotMove(before.workers, layout.workers, [str(error)]) from error
     for worker in range(layout.workers):
-        owner = journal_of(worker, number)
-        new, _, _ = take_over(store, owner, store_id, around.incarnation())
-        new.resume()
-        new.generation = generation
-        for key, section in successors.sections(worker):
-            new.add(key, section)
-        segment = new.seal()
-        assert segment is not None  # a layout is in it
-        store.put(*segment)
-    _write(journal, *_commit(saved, before, layout, bounds, generation, around.now))
-    sweep(store, number)
+        sections = successors.sections(worker)
+        write_journal(store, store_id, layout, worker, around.incarnation(), generation, [sections])
+    everyone = (bounds,) * layout.workers
+    event = "rescaled", {"from": before.workers, "workers": layout.workers}
+    write_records(journal, *commit(saved, layout, everyone, generation, around.now, *event))
+    sweep(store, layout.number)
     around.note(f"the state of {before.workers} worker(s) has moved to {layout.workers}")
     return layout
-
-
-def sweep(store: Store, number: int) -> None:
-    """Delete the journals of all layouts but `number`.
-
-    They are of former ones, and of interrupted moves."""
-    for name in store.names("worker-"):
-        if layout_of(name.partition("/")[0]) not in (None, number):
-            store.delete(name)
-
-
-def _owners(store: Store) -> set[str]:
-    return {name.partition("/")[0] for name in store.names("worker-")}
 
 
 def _check(before: Layout, former: Plan, plan: Plan, layout: Layout, around: Around) -> None:
@@ -227,51 +186,15 @@ def _check(before: Layout, former: Plan, plan: Plan, layout: Layout, around: Aro
         raise CannotMove(before.workers, layout.workers, reasons)
 
 
-def _common(store: Store, store_id: bytes, saved: SavedJob, before: Layout, workers: int) -> tuple[Bound, ...]:
+def _common(options: Options, before: Layout, workers: int) -> tuple[Bound, ...]:
     """Bound of each operator, one for all former workers.
 
-    Raises FalkirkError if there is none."""
-    decision = saved.decision
-    options = Options(before, saved.watermarks, decision.bounds if decision is not None else None)
-    for worker in range(before.workers):
-        checkpoints = read_checkpoints(store, store_id, before, worker, WorkerRecorder(before, worker))
-        xis = tuple(each.checkpoint.xi for each in checkpoints.saved())
-        joins = Join(Place(worker), 0, checkpoints.generation, False, before, xis)
-        try:
-            wrong = refusal(joins, before, decision) or options.join(worker, xis)
-        except ReportError as error:
-            wrong = f"the journal of worker {worker} does not fit the others: {error}"
-        if wrong is not None:
-            raise FalkirkError(wrong)
-        if decision is not None and joins.generation < decision.generation:
-            options.cut_worker(worker, decision.bounds[worker])
+    Raises CannotMove if there is none."""
     try:
         return options.common()
     except NoSolutionError as error:
         reason = f"{error}: it ended while a cut was written. After its next cut with {before.workers} it may change"
         raise CannotMove(before.workers, workers, [reason]) from error
-
-
-def _commit(
-    saved: SavedJob, before: Layout, layout: Layout, bounds: tuple[Bound, ...], generation: int, now: float
-) -> tuple[Record, ...]:
-    """Records of the new layout as the job's, written as one."""
-    everyone = (bounds,) * layout.workers
-    held = Options(layout, everyone, everyone).held(everyone, ())
-    previous = saved.decision.generation if saved.decision is not None else 0
-    last = max((event.n for event in saved.events), default=0)
-    return (
-        KeptLayout(layout),
-        KeptWatermarks(everyone),
-        KeptDecision(generation, previous, everyone, tuple(range(layout.workers)), held),
-        KeptRounds(generation),
-        KeptEvent("rescaled", now, {"from": before.workers, "workers": layout.workers}, last + 1),
-    )
-
-
-def _write(journal: MonitorJournal, *records: Record) -> None:
-    journal.write(0, records)
-    journal.written()
 
 
 class _Opened:

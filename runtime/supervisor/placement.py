@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from monitor.coordination.supervision import Lost
+from monitor.coordination.supervision import Happened, Lost, MateView
 from recovery.place import Place, places
-from runtime.control import MONITOR_SOCKET, Begin, Follow, Followed, ToChild
+from runtime.control import MONITOR_SOCKET, Begin, Follow, Followed, Mated, ToChild
 from runtime.host_limits import check_processes
 from runtime.processes.task import StoreTask, WorkerTask
 from runtime.processes.worker import HASTE
 from runtime.program import Program
 from runtime.session.job import Drive
 from runtime.sources.limits import Limits
+from runtime.supervisor.mates import MOST_FAILURES, MateRecords
 from runtime.supervisor.processes import WORKER, Child, Children, link_to, task_file
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ _AFTER_SECONDS, _RESTORE_SECONDS = 0.2, 5.0
 
 _MATE_SECONDS = 0.1
 """Seconds between the starts of two mates."""
-
-_FAILURES = 5
-"""Limit on failures of mates of one worker, in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,18 @@ class Placement(Protocol):
     def turn(self) -> list[Lost]:
         """Return new losses; called several times a second while the job goes on."""
 
-    def caught_up(self, child: Child) -> None:
-        """Record a mate as having the durable state of its worker."""
+    def caught_up(self, child: Child, seconds: float) -> None:
+        """Record a mate as caught up with its worker, after so many seconds."""
+
+    def followed(self, child: Child, report: Followed) -> None:
+        """Take a mate's report of itself."""
+
+    @property
+    def mate_views(self) -> tuple[MateView, ...]:
+        """Mates as they are now; () for a job without."""
+
+    def take_lost_mates(self) -> list[Happened]:
+        """Losses of mates since the last call, for the timeline."""
 
     def restored(self) -> None:
         """Handle the end of a recovery: the job goes on after a loss."""
@@ -152,8 +160,8 @@ class LocalWorkers:
         self._spares: deque[Child] = deque()
         self.mates: dict[int, Child] = {}
         """Mate of each worker, if it has one."""
-        self._failures: Counter[int] = Counter()
-        """Number of failures of mates in a row, by worker, since one had caught up."""
+        self._records = MateRecords(task.workers if task.mates else 0)
+        self._lost_mates: list[Happened] = []
         self._spare_due: float | None = None
         self._has_lost = False
         """True after the first loss of a worker: then the next spare warms up at once.
@@ -190,6 +198,8 @@ class LocalWorkers:
         if mate is None and not self._spares:
             self._start_spare()
         child = mate or self._spares.popleft()
+        if mate is not None:
+            self._records.took_over(place.worker)
         child.place, child.incarnation = place, self._task.incarnation()
         link_to(child, Begin(place, child.incarnation, tuple(self.workers)), list(self.workers.values()))
         self.workers[place] = child
@@ -207,7 +217,7 @@ class LocalWorkers:
     def gone(self, child: Child) -> list[Lost]:
         """Handle the end of a worker, a mate or a spare."""
         if child in self.mates.values():
-            self._miss_mate(child)
+            self._miss_mate(child, child.how_it_ended())
         elif child in self._spares:
             self._spares.remove(child)  # one that cannot even be prepared is not tried again before it is needed
             if not child.failed:
@@ -225,38 +235,59 @@ class LocalWorkers:
             if not self._spares:
                 self._start_spare()
             for worker in range(self._task.workers if self._task.mates else 0):
-                if worker not in self.mates and Place(worker) in self.workers and self._failures[worker] < _FAILURES:
+                if worker not in self.mates and Place(worker) in self.workers and self._records.may_begin(worker):
                     self._spare_due = time.monotonic() + _MATE_SECONDS
                     self._begin_mate(worker, self._spares.popleft())
                     break
+        for worker in self._records.fallen_behind(time.monotonic()):
+            child = self.mates[worker]
+            self._children.end(child)
+            self._miss_mate(child, "has fallen behind for good")
         return []
 
     def _begin_mate(self, worker: int, child: Child) -> None:
         self.mates[worker] = child
         child.mate_of = worker
+        self._records.begun(worker, child.pid)
         one, other = socket.socketpair()
         with one, other:
             child.tell(Follow(Place(worker, 1)), [one])
-            self.workers[Place(worker)].tell(Followed(), [other])
+            self.workers[Place(worker)].tell(Mated(), [other])
 
-    def _miss_mate(self, child: Child) -> None:
+    def _miss_mate(self, child: Child, how: str) -> None:
         """Have another mate begin anew, unless none of this worker comes far."""
         worker = child.mate_of
         assert worker is not None
         del self.mates[worker]
-        self._failures[worker] += 1
-        what = f"the mate of worker {worker} {child.how_it_ended()}"
-        if self._failures[worker] < _FAILURES:
+        again = self._records.lost(worker)
+        what = f"the mate of worker {worker} {how}"
+        if again:
             self._note(f"{what}; another one begins anew")
             self._spare_due = time.monotonic() + _SPARE_SECONDS
         else:
-            self._note(f"{what}, as {_FAILURES - 1} before it: worker {worker} goes on without a mate")
+            self._note(f"{what}, as {MOST_FAILURES - 1} before it: worker {worker} goes on without a mate")
+        self._lost_mates.append(Happened("mate_lost", {"worker": worker, "reason": how, "again": again}))
 
-    def caught_up(self, child: Child) -> None:
-        """Record a mate as having the durable state of its worker."""
+    def caught_up(self, child: Child, seconds: float) -> None:
+        """Record a mate as caught up with its worker, after so many seconds."""
         if child.mate_of is not None:
-            self._failures[child.mate_of] = 0
             child.caught_up = True
+            self._records.caught_up(child.mate_of, seconds)
+
+    def followed(self, child: Child, report: Followed) -> None:
+        """Take a mate's report of itself."""
+        if self.mates.get(report.place.worker) is child:
+            self._records.followed(report.place.worker, report, time.monotonic())
+
+    @property
+    def mate_views(self) -> tuple[MateView, ...]:
+        """Mates as they are now; () for a job without."""
+        return self._records.views
+
+    def take_lost_mates(self) -> list[Happened]:
+        """Losses of mates since the last call, for the timeline."""
+        lost, self._lost_mates = self._lost_mates, []
+        return lost
 
     def restored(self) -> None:
         """Bring the next spare forward, as the restore is over."""

@@ -129,6 +129,7 @@ CALLED_BY_THE_ENGINE = ("partitions", "seek", "open", "commit", "on_batch", "com
 """Methods of sources, partitions, sinks, writers, operators and states: what their siblings return goes to the engine."""
 
 NOT_FOR_USERS = {
+    "Change": "upgrade tells by it what becomes of an operator",
     "Aligned": "the engine asks shapes of windows for it",
     "FileSource": "Files gives one, of a class that has an entry",
     "JobStats": "for those who drive a session",

@@ -95,7 +95,7 @@ _HEARD = "a table of the size that `runtime.page.watched.WatchedJob.hear` has ch
 NO_NEED: dict[str, str] = {
     "monitor.explain.exposure:_Supposed.__init__": _HEARD,
     "monitor.explain.exposure:danger": _HEARD,
-    "monitor.explain.measured:_between": _HEARD,
+    "monitor.explain.measured:_rows": _HEARD,
     "monitor.explain.measured:_written": _HEARD,
     "monitor.explain.policy:Supposed._in_layout": _HEARD,
     "monitor.explain.policy:Supposed._in_layout.moved": _HEARD,

@@ -313,7 +313,7 @@ def said_to_monitor() -> list[bytes]:
         protocol.Flushed(Place(0), 1, (xi,)),
         protocol.Mate(Place(0), True),
         protocol.Drained(Place(0), 1, (memory, memory), ENDS),
-        protocol.Restored(Place(0), 1),
+        protocol.Restored(Place(0), 1, (), (), 8, 3),
         protocol.Released(Place(1)),
         protocol.CurrentMemory(Place(0), 1, 7, (memory,)),
         protocol.Cost(Place(0), 1, 7, (protocol.Resent(1, 0, 5, 99),), (protocol.Redone(1, 5, 2, 0.5),)),
@@ -346,8 +346,9 @@ _stats = control.Stats(1, 2, 3, 4, 5, False, (control.JobStats("spark", 1, "task
 _captured = control.CapturedBatch(1, (2,), *joined([("a", 1)]))
 TO_CHILD: list[Any] = [
     control.Begin(Place(1), 2, (Place(0), Place(2, 1))),
+    control.Follow(Place(1, 1)),
     control.Go(),
-    control.Followed(),
+    control.Mated(),
     control.Peer(Place(1)),
     control.Quit(),
     control.Watch(
@@ -363,6 +364,10 @@ TO_CHILD: list[Any] = [
     supervision.ProgramFailed(Place(1), "it failed"),
     supervision.Noted(Place(1), "it is tried again"),
     supervision.Stopping("falkirk stop"),
+    supervision.Happened("mate_lost", {"worker": 1, "reason": "failed", "again": True}),
+    supervision.Mates(
+        (supervision.MateView(1, "follows", 4711, 1 << 20, 12, 1, 300, 2, 0.5), supervision.MateView(0, "none"))
+    ),
     supervision.Busy(Place(1), 61.5, 2, "map", "line 7", 100, 3, True),
 ]
 FROM_CHILD: list[Any] = [
@@ -373,6 +378,8 @@ FROM_CHILD: list[Any] = [
     control.Unable("SourceError", "text", "trace", True),
     supervision.Note("text"),
     control.Here(Place(1), 2, "host", 3),
+    control.CaughtUp(Place(1, 1), 0.5),
+    control.Followed(Place(1, 1), 1 << 20, None, 2, 300),
     control.Beat(0.5, "map"),
     control.Built(2, "fingerprint", json.dumps({"map": {"kind": "map"}})),
     _stats,

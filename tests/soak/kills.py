@@ -4,7 +4,8 @@ Jobs are run one after the other until enough was killed. The outputs of each mu
 its store must stay small, and so must the processes that were never killed: the supervisor, and in two jobs of three one worker
 that is spared, which must be the same process at the end. In the third nobody is spared, and all workers may die at once.
 `--during-recovery` is the share of kills of workers that wait for the recovery of the one before; `--busy` so many processes
-that do nothing but take processor time from the job.
+that do nothing but take processor time from the job. With `--mates` each worker has a mate: of a pair the worker, the mate or
+both at once are killed, half of them at any time, and the others when all mates have caught up.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from typing import Any
 
 from runtime.program import Program
 from runtime.session.job import Result
+from runtime.supervisor.placement import LocalWorkers
+from runtime.supervisor.processes import Child
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build, check
 from tests.support.beside import run_beside
@@ -88,6 +91,10 @@ class Tally:
     """The steps of the longest of them."""
     store_bytes: int = 0
     """The most that a store has held."""
+    pairs: Counter[str] = field(default_factory=Counter)
+    """Who of a pair was killed, and how far its mate was."""
+    takeovers: int = 0
+    """Workers whose place their mates took."""
     memory: list[tuple[int, int]] = field(default_factory=list)
     """Of each supervisor, in bytes: at the beginning and the end of its job."""
     survivors: list[tuple[int, int]] = field(default_factory=list)
@@ -106,6 +113,7 @@ class Soak:
         tally: Tally,
         during_recovery: float = 0.0,
         eager: bool = False,
+        mates: int = 0,
     ) -> None:
         self.during_recovery = during_recovery
         self.folder = folder
@@ -114,6 +122,8 @@ class Soak:
         self.random = random
         self.tally = tally
         self.phase = Phase()
+        self.struck: set[int] = set()
+        """Workers that were killed: they may still be there for a moment."""
         self.hasty = 0
         """Kills since a low-watermark last rose: too many in a row end the job, as they should."""
         self.over = False
@@ -126,7 +136,9 @@ class Soak:
         self.samples: list[int] = []
         """The memory of the process that is spared, in bytes, from time to time."""
         arguments = {"folder": str(folder), "records": self.records, "per_second": PER_SECOND, "eager": eager}
-        self.job = Job(Program(flow=build, args=arguments), workers, folder / "store", on_event=self.hear)
+        self.mated = bool(mates)
+        program = Program(flow=build, args=arguments)
+        self.job = Job(program, workers, folder / "store", on_event=self.hear, mates=mates)
 
     def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
         self.last = [*self.last[-20:], (kind, data)]
@@ -136,6 +148,7 @@ class Soak:
             self.step(f"{kind} {' '.join(str(each) for each in data.values())}")
         if kind == "restored":
             self.recovered(data["seconds"])
+        self.tally.takeovers += kind == "takeover"
         if kind == "watermarks":
             self.hasty = 0
 
@@ -189,15 +202,45 @@ class Soak:
                     monitors -= 1
                     self.tally.monitors += 1
                     self.phase.name = "assembling"
-            mortal = [pid for pid in self.job.pids if pid != self.spared_pid]
+            mortal = [pid for pid in self.job.pids if pid != self.spared_pid and pid not in self.struck]
             if workers and mortal:
                 phase = self.phase.now
-                if kill(pid := self.random.choice(mortal)):
+                pid = self.random.choice(mortal)
+                if self.mated and not self.strike_pair(pid):
+                    continue
+                if kill(pid):
+                    self.struck.add(pid)
                     self.step(f"kill {pid}, one of {self.job.pids}")
                     workers -= 1
                     self.hasty += 1
                     self.tally.workers += 1
                     self.tally.phases[phase] += 1
+
+    def strike_pair(self, pid: int) -> bool:
+        """Kill the mate of a worker, or leave it; True if the worker is to be killed as well."""
+        mate = self.mate_of(pid)
+        whom = self.random.choice(("the worker", "the worker", "the mate", "both"))
+        if whom != "the worker" and (mate is None or not kill(mate.pid)):
+            return True  # there is none: the worker goes on its own
+        there = "without a mate" if mate is None else "caught up" if mate.caught_up else "catching up"
+        self.tally.pairs[f"{whom}, {there}"] += 1
+        self.step(f"of worker {pid}: kill {whom}, mate {there}")
+        return whom != "the mate"
+
+    def all_follow(self) -> bool:
+        """True if each worker has a mate that has caught up."""
+        place = self.job.place
+        assert isinstance(place, LocalWorkers)
+        return sum(child.caught_up for child in tuple(place.mates.values())) == self.workers
+
+    def mate_of(self, pid: int) -> Child | None:
+        """Mate of the worker that is process `pid`, if it has one."""
+        place = self.job.place
+        assert isinstance(place, LocalWorkers)
+        for where, child in tuple(place.workers.items()):
+            if child.pid == pid:
+                return place.mates.get(where.worker)
+        return None
 
     def wait(self) -> None:
         """Until the next kill: as chance has it, or until the job is in the midst of its recovery from the last one."""
@@ -206,6 +249,11 @@ class Soak:
             while self.phase.name not in RECOVERING and not self.over and time.monotonic() < late:
                 time.sleep(0.005)
             time.sleep(self.random.random() * 0.2)
+        elif self.mated and self.random.random() < 0.5:
+            late = time.monotonic() + 20.0
+            while not self.all_follow() and not self.over and time.monotonic() < late:
+                time.sleep(0.02)
+            time.sleep(self.random.random())
         else:
             time.sleep(self.random.expovariate(1 / 0.5))
 
@@ -259,6 +307,7 @@ def soak(
     seed: int,
     during_recovery: float = 0.0,
     eager: bool = False,
+    mates: int = 0,
 ) -> Tally:
     """Jobs of `seconds` of input, on as many workers as `workers` says in turn, until so much was killed."""
     tally, random = Tally(), Random(seed)
@@ -266,7 +315,7 @@ def soak(
         folder = Path(tempfile.mkdtemp(prefix="falkirk-soak-"))
         count = workers[tally.jobs % len(workers)]
         began = time.monotonic()
-        Soak(folder, count, seconds, random, tally, during_recovery, eager).run(
+        Soak(folder, count, seconds, random, tally, during_recovery, eager, mates).run(
             kills - tally.workers, monitors - tally.monitors
         )
         print(
@@ -287,6 +336,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--during-recovery", type=float, default=0.0, help="share of the kills of workers")
     parser.add_argument("--busy", type=int, default=0, help="processes that take processor time from the job")
+    parser.add_argument("--mates", action="store_true", help="jobs with a mate for each worker")
     parser.add_argument("--eager", action="store_true", help="jobs of eager regions")
     options = parser.parse_args()
     with busy(options.busy):
@@ -298,8 +348,11 @@ def main() -> None:
             options.seed,
             options.during_recovery,
             options.eager,
+            int(options.mates),
         )
     print(f"{tally.in_recovery} of {tally.workers} workers were killed while the job was recovering")
+    if options.mates:
+        print(f"{tally.takeovers} take-overs; of pairs were killed: {dict(tally.pairs)}")
     times = sorted(tally.recoveries)
     print(f"recovery: median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s")
     print("\n".join(["the longest, from its first failure on:", *tally.longest]))

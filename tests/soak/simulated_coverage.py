@@ -191,8 +191,8 @@ def stale(entries: dict[str, dict[str, str]]) -> list[str]:
 # Running
 
 
-KINDS = ("troubled", "often", "usual")
-"""Kinds of worlds: more trouble than users' programs are given, frequent deaths, the faults of `falkirk simulate`."""
+KINDS = ("troubled", "often", "usual", "mates")
+"""Kinds of worlds: more trouble than users' programs are given, frequent deaths, the faults of `falkirk simulate`, mates."""
 
 
 def world(kind: str, build: Callable[[], Dataflow], seed: int) -> World:
@@ -204,7 +204,10 @@ def world(kind: str, build: Callable[[], Dataflow], seed: int) -> World:
     workers = 3 - seed % 3
     if kind == "often":
         return often(build, workers, seed)
-    found = (TroubledWorld if kind == "troubled" else World)(build, workers, seed)
+    if kind == "troubled":
+        found: World = TroubledWorld(build, workers, seed)
+    else:
+        found = World(build, workers, seed, mates=int(kind == "mates"))
     found.curious = 0.01 if seed % 2 else 0.0
     return found
 
@@ -215,7 +218,7 @@ def failure_of(name: str, kind: str, build: Callable[[], Dataflow], seed: int, e
 
     job = world(kind, build, seed)
     try:
-        with {"troubled": small_histories, "often": large_states, "usual": nullcontext}[kind]():
+        with {"troubled": small_histories, "often": large_states}.get(kind, nullcontext)():
             job.run(100_000)
         job.outside.compare(expected)
     except Exception as error:

@@ -22,6 +22,13 @@ def test_hundreds_of_kills_leave_no_trace(eager: bool) -> None:
 
 
 @pytest.mark.soak
+def test_workers_mates_and_pairs_are_killed_without_a_trace() -> None:
+    tally = soak(kills=200, monitors=20, workers=[2, 3], seconds=40.0, seed=1, mates=1)
+    assert tally.takeovers > 20
+    assert {"the worker, caught up", "the mate, caught up", "both, caught up"} <= set(tally.pairs)
+
+
+@pytest.mark.soak
 def test_drawn_programs_leave_no_trace_of_kills() -> None:
     programs, killed = drawn_kills.soak(range(200), kills=4)
     assert programs > 80

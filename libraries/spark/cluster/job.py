@@ -26,10 +26,10 @@ from libraries.spark.cluster.start import begin
 from libraries.spark.cluster.task import TaskOrders, as_task
 from libraries.spark.cluster.worker import PATIENCE, StageTask
 from libraries.spark.errors import SparkError
-from monitor.coordination.supervision import Lost
+from monitor.coordination.supervision import Happened, Lost, MateView
 from recovery.place import Place
 from recovery.store.address import StoreAddress, Where
-from runtime.control import Begin, Here, ToChild
+from runtime.control import Begin, Followed, Here, ToChild
 from runtime.page.address import PageSocket
 from runtime.processes.greeting import listen, new_token
 from runtime.program import Program, packed
@@ -166,8 +166,20 @@ class BarrierStage:
         self._begin(place)
         return False
 
-    def caught_up(self, child: Child) -> None:
+    def caught_up(self, child: Child, seconds: float) -> None:
         """Do nothing: there are no mates."""
+
+    def followed(self, child: Child, report: Followed) -> None:
+        """Do nothing: there are no mates."""
+
+    @property
+    def mate_views(self) -> tuple[MateView, ...]:
+        """None: there are no mates."""
+        return ()
+
+    def take_lost_mates(self) -> list[Happened]:
+        """None: there are no mates."""
+        return []
 
     def _begin(self, place: Place) -> None:
         if place in self._begun:

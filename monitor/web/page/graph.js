@@ -1,6 +1,7 @@
 // The drawing: built when the layout or what is folded changes, then only touched where rows differ.
 
 import { magnified } from "./camera.js";
+import { fitted, wide } from "./fitting.js";
 import { bytes, count, epoch, lag, policy, some, svg } from "./words.js";
 
 const EACH = 20;
@@ -11,24 +12,37 @@ const SLACK = 150;
 
 const ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz";
 
-function short(text, most) {
-  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
-}
+/** Letters of nodes as page.css has them: size in pixels, and weight. */
+const NAME = /** @type {const} */ ([12, 620]);
+const SMALL_NAME = /** @type {const} */ ([11.5, 550]);
+const LETTER = /** @type {const} */ ([11, 750]);
+const FIGURES = 11;
+/** Room between two texts in a line. */
+const APART = 8;
+/** Height of name and figures from afar, at no magnification; a card grows to it, by so much at most: more room there is not below. */
+const LINES = 27.4;
+const GROWS = 28;
+const GROWS_ACROSS = 22;
+/** Magnification at which the name of a small node is higher than its node. */
+const SMALL_HIGH = 2.2;
 
 /**
- * Both frontiers and the lag of a node, in `room` letters: what does not fit is said shorter, and the lag last of all.
+ * Both frontiers and the lag of a node, in `room`: what does not fit is said shorter, and the lag last of all.
  * @param {Row} row
  * @param {number} behind
  * @param {number} room
+ * @param {(text: string, at: number) => number} wideness
  * @returns {[string, string, string]}
  */
-export function figures([progress, inner, low, lowInner], behind, room) {
+export function figures([progress, inner, low, lowInner], behind, room, wideness) {
   const first = `▸ ${epoch(progress, inner)}`;
   const kept = low < 0 ? "↺ all" : `↺ ${epoch(low, lowInner)}`;
   const less = low >= 0 && progress >= low ? `↺ −${count(progress - low)}` : kept;
+  const brief = progress < 0 ? first : `▸ ${count(progress)}`;
   const end = progress === -1 ? "✓ end" : progress < 0 ? "?" : behind ? `−${count(behind)}` : "";
-  const tries = /** @type {[string, string, string][]} */ ([[first, kept, end], [first, less, end], [first, kept, ""], [first, less, ""]]);
-  return tries.find((parts) => parts.reduce((sum, part) => sum + part.length + (part ? 2 : 0), -2) <= room) ?? tries[3];
+  const tries = /** @type {[string, string, string][]} */ ([[first, kept, end], [first, less, end], [first, kept, ""], [first, less, ""], [brief, less, end], [brief, less, ""], [first, "", ""], [brief, "", ""]]);
+  const fits = (/** @type {string[]} */ parts) => parts.reduce((sum, part, at) => sum + (part ? wideness(part, at) + APART : 0), -APART) <= room;
+  return tries.find(fits) ?? ["", "", ""];
 }
 
 export class Graph {
@@ -42,7 +56,7 @@ export class Graph {
     this.stage = stage;
     this.events = events;
     /** @type {Picture} */
-    this.page = { width: 0, height: 0, nodes: [], boxes: [], edges: [], of: [] };
+    this.page = { width: 0, across: false, height: 0, nodes: [], boxes: [], edges: [], of: [] };
     /** @type {(Row | null)[]} */
     this.rows = [];
     /** @type {any[]} */
@@ -84,7 +98,9 @@ export class Graph {
     });
     this.edges = edges;
     const nodes = page.nodes.map((node, index) => this.node(node, index));
-    this.layer.replaceChildren(...boxes, ...edges, ...nodes);
+    const frames = page.boxes.findIndex((one) => !one.key);
+    const split = frames < 0 ? boxes.length : frames;
+    this.layer.replaceChildren(...boxes.slice(0, split), ...edges, ...boxes.slice(split), ...nodes);
     this.mark();
   }
 
@@ -103,22 +119,45 @@ export class Graph {
     this.layer.querySelectorAll(".box > text").forEach((text, at) => set(text, this.label(this.page.boxes[at])));
   }
 
-  /** Write the name of a node, as much as there is room for. */
+  /** Height of a node's card: from afar the room of its two lines, if there is as much. */
+  height(node) {
+    const most = node.h + (this.page.across ? GROWS_ACROSS : GROWS);
+    const lines = LINES * this.k;
+    return this.far && !node.small && lines <= most ? Math.max(node.h, lines) : node.h;
+  }
+
+  /** Write the name of a node, as much as there is room for beside what else is in its line. */
   name(index) {
     const node = this.page.nodes[index];
     const parts = this.parts[index];
+    const [size, weight] = node.small ? SMALL_NAME : NAME;
+    const fit = (room) => fitted(node.name, room, size * this.k, weight);
+    if (node.small) {
+      if (this.k > SMALL_HIGH) set(parts.name, "");
+      else set(parts.name, fit(node.w - (this.far ? 12 : 24)));
+      return;
+    }
+    const high = this.height(node).toFixed(1);
+    for (const card of [parts.card, parts.behind]) card?.setAttribute("height", high);
     const { letter } = policy(node.policy);
-    const most = this.far && !node.small ? node.w - 12 : node.w - 26;
     const several = node.count > 1 ? (this.k > 1.1 ? `×${node.count} ${letter}` : `${node.count} operators  ${letter}`) : letter;
-    const beside = node.small || this.far ? 0 : several.length * 6.6 * this.k + 8;
-    set(parts.name, short(node.name, Math.max(3, Math.floor((most - beside) / (6.8 * this.k)))));
-    if (parts.letter) set(parts.letter, several);
+    set(parts.letter, several);
+    set(parts.name, fit(this.far ? node.w - 16 : node.w - 23 - APART - wide(several, LETTER[0] * this.k, LETTER[1])));
+  }
+
+  /** Write the only figure of a small node, if there is room for it beside the whole name. */
+  beside(index, text) {
+    const node = this.page.nodes[index];
+    const parts = this.parts[index];
+    const room = wide(text.replace(/[0-9]/g, "0"), FIGURES * this.k, 700);
+    const [size, weight] = SMALL_NAME;
+    set(parts.lag, this.far || wide(node.name, size * this.k, weight) + APART + room > node.w - 24 ? "" : text);
   }
 
   /** @param {PictureBox} box */
   label(box) {
     const word = { scope: "scope ", region: "region ", frame: "region " }[box.kind] ?? "";
-    return short(this.far || box.label.startsWith(word) ? box.label : word + box.label, Math.max(4, Math.floor((box.w - (box.key ? 50 : 20)) / (7 * this.k))));
+    return fitted(this.far || box.label.startsWith(word) ? box.label : word + box.label, box.w - (box.key ? 50 : 20), 12 * this.k, 600);
   }
 
   /** @param {PictureBox} box */
@@ -166,9 +205,10 @@ export class Graph {
     });
     /** @type {any} */
     const parts = { group };
-    if (node.count > 1) group.append(svg("rect", { class: "behind", x: 5, y: 5, width: node.w, height: node.h, rx: 9 }));
+    if (node.count > 1) group.append((parts.behind = svg("rect", { class: "behind", x: 5, y: 5, width: node.w, height: node.h, rx: 9 })));
+    parts.card = svg("rect", { class: "card", width: node.w, height: node.h, rx: node.small ? 15 : 9 });
     group.append(
-      svg("rect", { class: "card", width: node.w, height: node.h, rx: node.small ? 15 : 9 }),
+      parts.card,
       node.small ? "" : svg("rect", { class: "stripe", x: 0, y: 10, width: 4, height: node.h - 20, rx: 2 }),
     );
     parts.title = svg("title", {}, node.name);
@@ -184,12 +224,12 @@ export class Graph {
       parts.letter = svg("text", { class: "letter", x: node.w - 10, y: 19 }, "");
       group.append(parts.letter);
       group.append(svg("text", { class: "figures", x: 13, y: 37 }, parts.progress, parts.low), parts.lag);
-      const wide = node.w - 23;
+      const line = node.w - 23;
       parts.done = svg("rect", { class: "done", x: 13, y: 43, width: 0, height: 4, rx: 2 });
       parts.kept = svg("rect", { class: "kept", x: 13, y: 43, width: 0, height: 4, rx: 2 });
-      group.append(svg("g", { class: "gauge" }, svg("rect", { class: "track", x: 13, y: 43, width: wide, height: 4, rx: 2 }), parts.done, parts.kept));
+      group.append(svg("g", { class: "gauge" }, svg("rect", { class: "track", x: 13, y: 43, width: line, height: 4, rx: 2 }), parts.done, parts.kept));
       parts.workers = svg("path", { class: "workers" });
-      group.append(svg("path", { class: "floor", d: `M13 65.5h${wide}` }), parts.workers);
+      group.append(svg("path", { class: "floor", d: `M13 65.5h${line}` }), parts.workers);
     }
     parts.verdict = svg("g", { class: "verdict", transform: `translate(${node.w / 2} ${node.h - 3})` }, svg("rect", { x: -58, y: 0, width: 116, height: 19, rx: 9 }), svg("text", { x: 0, y: 13.5, "text-anchor": "middle" }));
     group.append(parts.verdict);
@@ -244,21 +284,25 @@ export class Graph {
     if (!row) return;
     const [progress, inner, low, , , , , , , , , , , , bars] = row;
     const behind = lag(progress, this.newest);
-    const [first, kept, end] = figures(row, behind, Math.floor((node.w - 23) / (6.1 * this.k)));
-    set(parts.lag, node.small ? (this.far ? "" : progress < 0 ? end : epoch(progress, inner)) : end);
+    const size = FIGURES * this.k;
+    const room = this.far ? (LINES * this.k > this.height(node) + 0.1 ? 0 : node.w - 13) : node.w - 23;
+    // Of digits each is as wide as any other.
+    const [first, kept, end] = node.small ? ["", "", ""] : figures(row, behind, room, (text, at) => wide(text.replace(/[0-9]/g, "0"), size, at === 2 ? 700 : 400));
+    if (node.small) this.beside(index, progress < -1 ? "?" : progress < 0 ? "✓ end" : epoch(progress, inner));
+    else set(parts.lag, end);
     if (parts.far !== behind > 8) parts.group.classList.toggle("behind-others", (parts.far = behind > 8));
     if (parts.told) this.tell(index);
     if (node.small) return;
     set(parts.progress, first);
     set(parts.low, kept);
-    const wide = node.w - 23;
+    const line = node.w - 23;
     const { from, top } = this.scale;
-    const at = (value) => (value < 0 ? wide : Math.max(0, Math.min(wide, ((value - from) / (top - from)) * wide)));
+    const at = (value) => (value < 0 ? line : Math.max(0, Math.min(line, ((value - from) / (top - from)) * line)));
     width(parts.done, at(progress));
     width(parts.kept, Math.min(at(low), at(progress)));
     if (bars !== parts.bars) {
       parts.bars = bars;
-      const step = wide / bars.length;
+      const step = line / bars.length;
       let path = "";
       for (let w = 0; w < bars.length; w += 1) {
         const height = (ALPHABET.indexOf(bars[w]) / 35) * 13;

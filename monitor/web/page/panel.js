@@ -5,6 +5,7 @@ import { Checkpoints } from "./checkpoints.js";
 import { Errors } from "./errors.js";
 import { Members, membersTable } from "./members.js";
 import { Processes } from "./processes.js";
+import { tookOver } from "./rollback.js";
 import { at_moment, choose, state } from "./state.js";
 import { bound, bytes, clock, count, dated, epochOr, html, linked, moment, morph, placeAt, placeOf, seconds, some, wordsOf, zone } from "./words.js";
 
@@ -24,13 +25,16 @@ const KINDS = {
   note: (event) => `${placeOf(event)}: ${event.text}`,
   round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
-  restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure`),
+  restored: (event) => (event.start ? `all workers run, ${seconds(event.seconds)} after the start` : `all is restored, ${seconds(event.seconds)} after the failure${(event.rollback?.mates ?? []).map((mate) => `; ${tookOver(mate)}`).join("")}`),
   caught_up: (event) => `all is as far again as before the failure, ${seconds(event.seconds)} after that`,
   gap: (event) => `${event.output} is incomplete ${event.first === null ? "at the end" : `from epoch ${event.first}`}${event.last === null ? " on" : ` to ${event.last}`}`,
   mate: (event) => `the mate of worker ${event.worker} has its state, after ${seconds(event.seconds)}`,
+  mate_lost: (event) => `the mate of worker ${event.worker} ${event.reason}${event.again ? "; another one begins anew" : ": the worker goes on without"}`,
   takeover: (event) => `the mate of worker ${event.worker} takes over`,
   standby: (event) =>
     event.there ? `the mate of worker ${event.worker} has all that is not durable` : `the mate of worker ${event.worker} is gone`,
+  rescaled: (event) => `the state of ${some(event.from, "worker")} has moved to ${some(event.workers, "worker")}`,
+  upgraded: (event) => `the program was changed: ${["added", "removed", "renamed", "changed"].filter((fate) => event[fate]).map((fate) => `${fate} ${event[fate].join(", ")}`).join("; ")}`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
@@ -177,7 +181,7 @@ export class Panel {
 
   overview() {
     const rows = this.workers.map(([presence, , failures, newest, rate, busy, age], at) =>
-      html("tr", {}, html("td", {}, placeAt(at, this.job.workers)), html("td", {}, this.lost ? "unknown" : presence), html("td", {}, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
+      html("tr", {}, html("td", {}, placeAt(at, this.job.workers)), html("td", {}, this.lost ? "unknown" : presence), html("td", { class: newest === -1 ? "wraps" : "" }, newest === -1 && this.verdict?.state !== "ended" ? "no open source" : epochOr(newest)), html("td", {}, count(rate)), html("td", {}, busy === null ? "–" : `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : ""), html("td", {}, age === null ? "never" : age < 2 ? "now" : `${seconds(age)} ago`)),
     );
     const bad = this.events.filter(isBad);
     const recent = gathered(this.events);

@@ -3,7 +3,7 @@
 import { stacksTable } from "./flames.js";
 import { ask } from "./live.js";
 import { choose } from "./state.js";
-import { bytes, clock, html, seconds, wordsOf } from "./words.js";
+import { bytes, clock, html, seconds, some, wordsOf } from "./words.js";
 
 const EVERY_MS = 1000;
 /** @type {{[what: string]: (worker: number) => string}} */
@@ -21,7 +21,7 @@ export class Processes {
   constructor(job, changed) {
     this.job = job;
     this.changed = changed;
-    /** @type {{processes: any[], settings: {[name: string]: string}} | null} */
+    /** @type {{processes: any[], mates: Mate[], settings: {[name: string]: string}} | null} */
     this.answer = null;
     this.asked = 0;
     /** @type {{what: string, worker: number} | null} */
@@ -44,13 +44,14 @@ export class Processes {
 
   list() {
     this.fetch();
-    const { processes, settings } = this.answer ?? { processes: [], settings: {} };
+    const { processes, mates, settings } = this.answer ?? { processes: [], mates: [], settings: {} };
     const rows = processes.map((each) => html("tr", { "data-worker": each.worker }, html("td", {}, `worker ${each.worker}`), html("td", {}, `${each.pid}`), html("td", {}, bytes(each.memory)), html("td", {}, seconds(each.cpu)), html("td", { title: `generation ${each.generation}` }, clock(each.began)), html("td", {}, each.host), this.can("stacks") ? html("td", {}, html("button", { "data-keep": `stacks ${each.worker}`, "data-act": "stacks", onclick: () => this.look(`worker-${each.worker}`) }, "Stacks")) : "", this.can("restart") ? html("td", {}, this.button("restart", "Restart", each.worker)) : ""));
     const heads = ["", "process", "memory", "CPU", "since", "host", ...(this.can("stacks") ? [""] : []), ...(this.can("restart") ? [""] : [])];
     const facts = Object.entries(settings).flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]);
     return [
       html("h3", {}, "Processes"),
       rows.length ? html("table", { class: "tight processes" }, html("tr", {}, heads.map((text) => html("th", {}, text))), rows) : "",
+      ...matesTable(mates),
       html("div", { class: "chips" }, html("button", { "data-keep": "flames", "data-view": "flames", onclick: () => choose({ view: "flames" }) }, "Flame graph"), html("button", { "data-keep": "output", "data-view": "output", onclick: () => choose({ view: "output" }) }, "Output")),
       this.stacks.length ? html("div", { id: "stacks", "data-keep": "stacks" }, stacksTable(this.stacks)) : "",
       ...this.orders(),
@@ -111,4 +112,20 @@ export class Processes {
     }
     this.changed();
   }
+}
+
+/**
+ * Mates of the workers, a row each; nothing in a job without.
+ * @param {Mate[]} mates
+ */
+function matesTable(mates) {
+  if (!mates.length) return [];
+  const heads = ["mate of", "process", "memory", "state", "up to", "behind", "to read", "begun"];
+  const rows = mates.map((one) => {
+    const upto = one.epoch === null ? "–" : one.epoch < 0 ? "the end" : `epoch ${one.epoch}`;
+    const known = [`${one.pid}`, bytes(one.memory), one.state, upto, some(one.behind, "checkpoint"), bytes(one.left)];
+    const cells = [`worker ${one.worker}`, ...(one.pid ? known : ["–", "–", one.state, "–", "–", "–"]), one.begun === 1 ? "once" : `${one.begun} times`];
+    return html("tr", { "data-mate": one.worker }, cells.map((text) => html("td", {}, text)));
+  });
+  return [html("table", { class: "tight mates" }, html("tr", {}, heads.map((text) => html("th", {}, text))), rows)];
 }

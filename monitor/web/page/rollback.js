@@ -148,6 +148,7 @@ export class Rollbacks {
       html("div", { class: "head" }, html("h2", {}, `Rollback to generation ${card.generation}`), close),
       html("p", { class: "soft" }, `${clock(card.since)}, ${some(card.rounds, "round")}`),
       ...card.causes.map((one) => html("div", { class: "because" }, html("b", {}, `worker ${one.worker}`), html("span", {}, `${one.reason}${one.after > 0.0005 ? `, ${seconds(one.after)} later` : ""}`), one.words ? html("div", { class: "soft" }, `its last note: ${one.words}`) : "", ...lastWords(one))),
+      ...(card.mates ?? []).map((mate) => html("p", { class: "took-over" }, `Taken over by its mate: ${tookOver(mate)}.`)),
       ...this.player(card),
       html(
         "div",
@@ -185,7 +186,7 @@ export class Rollbacks {
     const joined = of(card.joined);
     const restored = of(card.restored);
     const rows = Array.from({ length: this.job.workers }, (_, worker) =>
-      html("tr", {}, [`worker ${worker}`, joined.has(worker) ? `new after ${seconds(joined.get(worker))}` : drained.has(worker) ? `drained after ${seconds(drained.get(worker))}` : "–", restored.has(worker) ? seconds(restored.get(worker)) : "–"].map((text) => html("td", {}, text))),
+      html("tr", {}, [`worker ${worker}`, joined.has(worker) ? `${(card.mates ?? []).some((mate) => mate[0] === worker) ? "its mate" : "new"} after ${seconds(joined.get(worker))}` : drained.has(worker) ? `drained after ${seconds(drained.get(worker))}` : "–", restored.has(worker) ? seconds(restored.get(worker)) : "–"].map((text) => html("td", {}, text))),
     );
     return [html("h3", {}, "On each worker"), html("table", { class: "tight" }, html("tr", {}, ["", "ready", "restored after"].map((text) => html("th", {}, text))), rows)];
   }
@@ -244,7 +245,7 @@ function expected(card, places) {
   const took = card.caught === null ? null : sum(card) + card.caught;
   const rows = [
     ["processors rolled back", count(said.back), count(back)],
-    ["records handled again, at most", said.records === null ? "unknown" : count(said.records), `${count(living)} of the living`],
+    ["records handled again", said.records === null ? "unknown" : count(said.records), `${count(living)} of the living`],
     ["until all was as before", said.seconds === null ? "unknown" : seconds(said.seconds), took === null ? "…" : seconds(took)],
   ];
   const table = html("table", { class: "tight expected" }, html("tr", {}, ["", "expected", "happened"].map((text) => html("th", {}, text))), rows.map((row) => html("tr", {}, row.map((text) => html("td", {}, text)))));
@@ -269,4 +270,12 @@ function cause(card) {
 /** @param {Rollback} card */
 function sum(card) {
   return card.phases.drain + card.phases.decide + card.phases.restore;
+}
+
+/**
+ * A take-over in words.
+ * @param {[number, number, number]} mate worker, operators from memory, pieces read
+ */
+export function tookOver([worker, operators, pieces]) {
+  return `the mate of worker ${worker} took over: ${some(operators, "operator")} from memory, ${some(pieces, "piece")} read`;
 }

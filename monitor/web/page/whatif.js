@@ -124,6 +124,7 @@ export class WhatIf {
         html("div", {}, html("b", {}, redone ? seconds(redone.seconds) : "–"), html("span", {}, "of work done again, about")),
       ),
     ];
+    parts.push(...(answer.mates ?? []).map((mate) => html("p", { class: "mate" }, `${mate.text[0].toUpperCase()}${mate.text.slice(1)}.`)));
     parts.push(...answer.workers.map((one) => html("p", { class: "fate" }, fate(one))));
     parts.push(html("h3", {}, "Sent again from logs"));
     if (!messages) parts.push(html("p", { class: "soft" }, "No logged messages."));

@@ -134,6 +134,16 @@ def test_a_sound_program_passes_and_its_sinks_are_left_alone(folder: Path) -> No
     assert not (folder / "never-written").exists()
 
 
+def test_mates_die_and_take_over_among_the_simulated_processes(folder: Path) -> None:
+    words = "simulate", "app.py", "--seeds", "15", "--arg", "records=40", "--faults", "kill"
+    done = falkirk(*words, "--mates", "1", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"15 runs.*; (\d+) take-overs by mates", done.stdout)
+    assert found is not None, done.stdout
+    assert int(found[1]) > 0
+    assert "take-overs" not in falkirk(*words, cwd=folder).stdout
+
+
 @pytest.mark.check
 def test_a_failing_seed_is_told_with_a_line_that_shows_it_again(folder: Path) -> None:
     done = falkirk("simulate", "app.py:forgetful", "--seeds", "50", "--faults", "kill,disk", cwd=folder)

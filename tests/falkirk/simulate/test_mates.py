@@ -42,6 +42,9 @@ def check_loaded(mate: SimulatedMate) -> int:
         if not isinstance(section.payload, Unread)
     ]
     assert sum(waiting) == following.kept <= following.kept_limit
+    progress = following.progress
+    assert progress.left >= 0
+    assert progress.behind <= 1 or not following.caught_up, "it keeps one checkpoint behind, and no more"
     for p, loaded in following.loaded.items():
         if loaded.at is None or loaded.within is not None or following.found is None:
             continue

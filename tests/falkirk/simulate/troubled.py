@@ -205,6 +205,8 @@ class TroubledWorld(World):
         message = decode_to_monitor(process.to_monitor[0])
         rate = self._nonsense if isinstance(message, Completed) else 4 * self._nonsense  # of these there are many
         wrong = self._nonsense_for(message) if self._chance.random() < rate else None
+        if self._monitor.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
+            wrong = None  # nobody is given up any more
         if wrong is not None and self._happens("nonsense", 1.0):
             if wrong.place == process.place:
                 process.to_monitor.popleft()
@@ -260,7 +262,9 @@ class TroubledWorld(World):
                 if self.now >= UNTIL:
                     return None
                 self._refused = True  # it says that it has lost something, or is of another program
-                if durable and self._chance.random() < 0.5:
+                # A worker of an independent group acknowledges by itself: nobody else knows what it has lost.
+                known = not any(group.independent for group in message.layout.groups)
+                if durable and self._chance.random() < 0.5 and known:
                     return replace(message, durable=())
                 return replace(message, layout=replace(message.layout, workers=self.workers + 1))
             case Released():

@@ -43,6 +43,7 @@ ACCOUNT: dict[str, Any] = {
     "drained": [[1, 0.5]],
     "joined": [[0, 0.5]],
     "restored": [[0, 1.0], [1, 1.0]],
+    "mates": [],
     "expected": None,
     "places": [{"from": [5], "to": [5], "workers": [0, 1], "operators": [[0, 1]]}],
     "resent": [],

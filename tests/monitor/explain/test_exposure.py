@@ -40,7 +40,7 @@ class Roomy(CountingWorld):
             process.recovery.agent.recorder.shipments.budget = KEPT_BYTES
 
 
-def look(world: World) -> dict[int, Observed]:
+def look(world: World, sampled: bool = True) -> dict[int, Observed]:
     """What each worker says of itself now."""
     samples = {}
     for process in world._processes.values():
@@ -48,7 +48,7 @@ def look(world: World) -> dict[int, Observed]:
         assert process.recovery is not None
         observer = process.recovery._observer
         observer._measure()
-        samples[process.recovery.agent.index] = observer._look(Observe(1.0, 10.0, sampled=True))
+        samples[process.recovery.agent.index] = observer._look(Observe(1.0, 10.0, sampled=sampled))
     return samples
 
 

@@ -40,6 +40,19 @@ def test_ranges_are_the_numbers_and_do_not_touch(numbers: set[int]) -> None:
     assert all(second[0] > first[1] + 1 for first, second in pairwise(found))
 
 
+def test_who_was_taken_over_by_a_mate_is_said_with_what_it_had() -> None:
+    account = RollbackAccount(layout("a source, b chain", "a|b"), [None] * 3, 10.0)
+    for worker in (0, 1, 2):
+        account.failed(worker, "was killed by SIGKILL", "", 10.0)
+    for worker in (0, 1):
+        account.taken_over(worker)
+    account.failed(0, "was killed by SIGKILL", "", 10.5)  # the mate that had taken over: a spare follows it
+    account.decided(3, (((2,), (2,)),) * 3, (0, 1, 2), 11.0)
+    for worker in (0, 1, 2):
+        account.restored(Restored(Place(worker), 3, ahead=8, pieces=worker), 12.0)
+    assert account.finish(12.0)["mates"] == [[1, 8, 1]]
+
+
 def test_phases_costs_and_catching_up() -> None:
     plan = layout("a source, b chain", "a|b")
     groups = len(plan.groups)

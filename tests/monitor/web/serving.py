@@ -84,7 +84,13 @@ def serving_all(make: Callable[[], Sequence[JobAtRest]], token: str = "") -> Ite
 
 @contextmanager
 def running(
-    folder: Path, workers: int = 2, monitor: Path | None = None, flow: Any = build, token: str = "", **args: Any
+    folder: Path,
+    workers: int = 2,
+    monitor: Path | None = None,
+    flow: Any = build,
+    token: str = "",
+    mates: int = 0,
+    **args: Any,
 ) -> Iterator[tuple[str, Job]]:
     """The address of the page of a job with real processes that goes on until the end of the block.
 
@@ -94,7 +100,8 @@ def running(
         if flow is build:
             args = {"records": 10**7, "per_second": 2000, **args}
         program = Program(flow=flow, args={"folder": str(folder), **args})
-        job = Job(program, workers, folder / "store", on_note=lambda text: None, monitor=monitor, page=page)
+        how = {"monitor": monitor, "page": page, "mates": mates}
+        job = Job(program, workers, folder / "store", on_note=lambda text: None, **how)
         problems: list[BaseException] = []
 
         def run() -> None:

@@ -148,6 +148,7 @@ def test_an_answer_to_a_supposed_failure_tells_where_all_goes_back_to_and_what_t
         ],
         "resent": [{"edge": 4, "from": 0, "to": 1, "messages": 7, "bytes": 70}],
         "redone": {"records": 16, "seconds": 1.0, "epochs": 3},
+        "mates": [],
     }
     nothing = answer_as_json(Answer((), (), (), ()))
     assert nothing["redone"] == {"records": 0, "seconds": 0, "epochs": 0}

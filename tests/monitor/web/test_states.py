@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -150,16 +150,21 @@ HAPPENED = {
 """Words in the panel, by the event that they are for."""
 
 
-@pytest.mark.parametrize("name", STATES)
-def test_the_page_says_the_state_of_the_job_and_nothing_that_it_does_not_know(tab: Tab, name: str) -> None:
-    state = STATES[name]
+def made_of(name: str) -> StandingJob:
+    """Job in one of the `STATES`."""
     layout = example_layout("mixed_policies")
-    parse = next(p for p, info in enumerate(layout.processors) if info.name == "parse")
     job = StandingJob(layout)
-    state.make(job)
+    STATES[name].make(job)
+    parse = next(p for p, info in enumerate(layout.processors) if info.name == "parse")
     for event in job.events:
         if "processor" in event.data:
             event.data["processor"] = parse
+    return job
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_page_says_the_state_of_the_job_and_nothing_that_it_does_not_know(tab: Tab, name: str) -> None:
+    state, job = STATES[name], made_of(name)
     with serving(job, moves=False) as url:
         go(tab, url)
         tab.wait(f"{text_of('#phase')} !== ''")
@@ -177,6 +182,28 @@ def test_the_page_says_the_state_of_the_job_and_nothing_that_it_does_not_know(ta
         for kind, words in HAPPENED.items():
             said = any(event.kind == kind and not event.data.get("start") for event in job.events)
             assert tab.run(f"{text_of('#panel')}.includes({words!r})") == said, words
+        assert not tab.problems
+
+
+def test_a_list_says_the_state_of_each_of_its_jobs(tab: Tab) -> None:
+    def make() -> list[MadeUp]:
+        jobs = [MadeUp(made_of(name), moves=False) for name in STATES]
+        for number, job in enumerate(jobs):
+            job.shown = replace(job.shown, key=f"job-{number}")
+        return jobs
+
+    with serving_all(make) as url:
+        go(tab, url)
+        tab.wait(f"document.querySelectorAll('#list tbody tr').length === {len(STATES)}")
+        rows = tab.run(
+            "[...document.querySelectorAll('#list tbody tr')].map((row) => {"
+            "const pill = row.querySelector('.pill'); return [pill.textContent, "
+            "pill.dataset.alarm] })"
+        )
+        assert len(rows) == len(STATES)
+        for name, (text, alarm) in zip(STATES, rows):
+            assert text.startswith(STATES[name].says), name
+            assert alarm == ("yes" if STATES[name].alarm else "no"), name
         assert not tab.problems
 
 

@@ -93,7 +93,7 @@ def test_exposure_takes_its_share_of_the_time_and_no_more_however_much_there_is_
     told = {w: (0.0, said(plan, w, 0, 5)) for w in range(4)}
     for second in range(1, 400):
         leads.options.version += 1
-        before, found = spent, exposing.look(told, 1.0)
+        before, found = spent, exposing.look(told, 1.0, {})
         assert spent <= second * SHARE + 0.03
         assert spent - before <= 0.06
     assert spent > 390 * SHARE
@@ -107,21 +107,27 @@ def test_what_has_not_changed_is_not_solved_again() -> None:
     leads.phase = JobPhase.RUNNING
     exposing = Exposing(leads, clock=lambda: 0.0)
     told = {w: (0.0, said(plan, w, 0, 5)) for w in range(2)}
-    exposing.look(told, 1.0)
+    exposing.look(told, 1.0, {})
     before = dict(exposing._fates)
-    exposing.look(told, 1.0)
+    exposing.look(told, 1.0, {})
     assert all(exposing._fates[w] is before[w] for w in range(2))
     leads.phase = JobPhase.GATHERING
-    assert exposing.look(told, 1.0) == ()
+    assert exposing.look(told, 1.0, {}) == ()
 
 
 def test_times_of_restoring_are_unknown_until_one_was_measured() -> None:
     times = RestoreTimes()
-    assert (times.of_worker, times.of_monitor) == (None, None)
+    assert (times.of_worker(mate=False), times.of_worker(mate=True), times.of_monitor) == (None, None, None)
     for at, drain in enumerate((0.1, 0.3, 0.2)):
         phases = {"drain": drain, "decide": 0.0, "restore": 0.1}
         times.take(TimelineEvent("restored", float(at), {"rollback": {"phases": phases}}))
-    assert times.of_worker == 0.2 + 0.1
+    assert times.of_worker(mate=False) == times.of_other == 0.2 + 0.1
+    assert times.of_worker(mate=True) == 0.2 + 0.1, "the best that is known"
+    for mates, seconds in (([[1, 3, 0]], 0.05), ([[0, 3, 0]], 7.0)):  # by its mate; one of two by its mate
+        rollback = {"phases": {"drain": seconds}, "mates": mates, "failed": [1]}
+        times.take(TimelineEvent("restored", 5.0, {"rollback": rollback}))
+    assert times.of_worker(mate=True) == times.of_takeover == 0.05
+    assert times.of_other == pytest.approx(0.35)
     times.take(TimelineEvent("monitor", 10.0, {}))
     times.take(TimelineEvent("resumed", 10.25, {}))
     assert times.of_monitor == 0.25

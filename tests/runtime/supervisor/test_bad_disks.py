@@ -249,7 +249,9 @@ def test_a_program_that_was_changed_is_refused_by_its_own_store(midway: Path) ->
     code, said = run(command(midway, "--arg", "operator=tally"))
     assert code == 1
     assert "operator 'count' is gone" in said
-    assert "Run the program as it was, or choose another store" in said
+    assert (
+        "Run the program as it was, keep what it has for this one by falkirk upgrade, or choose another store" in said
+    )
     code, said = run(command(midway))
     assert code == 0, said
     check(midway, RECORDS)

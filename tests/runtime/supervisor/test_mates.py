@@ -140,6 +140,50 @@ def test_a_worker_that_wakes_after_its_mate_took_over_neither_sends_nor_writes(
     assert watched.of("takeover") == [{"worker": 0}]
 
 
+@pytest.mark.check
+def test_a_mate_that_falls_behind_for_good_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.supervisor.mates.BEHIND", -1)
+    monkeypatch.setattr("runtime.supervisor.mates.BEHIND_SECONDS", 0.0)
+    watched = Mated(tmp_path)
+
+    def strike() -> None:
+        watched.until(10)
+        until(lambda: any("the mate of worker 1 has fallen behind for good; another" in note for note in watched.notes))
+        monkeypatch.setattr("runtime.supervisor.mates.BEHIND", 2)
+        watched.mate(1)
+        watched.end()
+
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    assert {"worker": 1, "reason": "has fallen behind for good", "again": True} in watched.of("mate_lost")
+    assert watched.of("failure") == []
+
+
+@pytest.mark.check
+def test_a_worker_goes_on_without_where_mates_fail_again_and_again(tmp_path: Path) -> None:
+    watched = Mated(tmp_path)
+
+    def strike() -> None:
+        watched.until(10)
+        place = watched.job.place
+        assert isinstance(place, LocalWorkers)
+        died: set[int] = set()
+
+        def given_up() -> bool:
+            mate = place.mates.get(1)
+            if mate is not None and mate.pid not in died:
+                died.add(mate.pid)
+                os.kill(mate.pid, signal.SIGKILL)
+            return place.mate_views[1].state == "none"
+
+        until(given_up)
+        watched.end()
+
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    assert any("as 4 before it: worker 1 goes on without a mate" in note for note in watched.notes)
+    assert [each["again"] for each in watched.of("mate_lost") if each["worker"] == 1][-1] is False
+    assert watched.of("failure") == []
+
+
 def test_mates_are_refused_where_they_cannot_be(tmp_path: Path) -> None:
     flow = build(str(tmp_path))
     with pytest.raises(FalkirkError, match="mates= goes with store="):

@@ -23,12 +23,12 @@ def test_a_job_goes_on_with_other_numbers_of_workers(
     expected = right(tmp_path / "right").outputs()
     runs = Runs(tmp_path)
     store = ("--store", str(tmp_path / "store"))
-    upto = 0
+    upto = before = 0
     for former, workers in zip((0, *numbers), numbers):
         last = workers == numbers[-1]
-        upto = EPOCHS if last else upto + 15
-        runs.upto(upto)
+        before, upto = upto, EPOCHS if last else upto + 15
         while True:
+            runs.upto(upto)
             with runs.start("-w", str(workers), *store) as process:
                 if not last:
                     try:
@@ -42,10 +42,10 @@ def test_a_job_goes_on_with_other_numbers_of_workers(
                 break
             # It ended while one worker had written a cut and another had not: it goes on as it was, up to the next cut.
             assert "has persisted more than the others" in notes
-            upto += 1
-            runs.upto(upto)
+            before += 1
+            runs.upto(before)
             with runs.start("-w", str(former), *store) as process:
-                runs.wait_for(process, upto - 1)
+                runs.wait_for(process, before - 1)
                 runs.end(process, end)
         if former:
             assert f"the state of {former} worker(s) has moved to {workers}" in notes

@@ -185,7 +185,7 @@ def test_a_worker_goes_on_without_a_mate_when_each_fails_before_it_has_caught_up
                     wait(1.0)
                     local.turn()
                 if caught_up:
-                    local.caught_up(local.mates[1])
+                    local.caught_up(local.mates[1], 0.5)
                 assert local.gone(local.mates[1]) == []
 
         fail(12, True)
