@@ -4,10 +4,9 @@ Two workers with a store, 40 epochs a second of keyed sums. Periods of `--size` 
 one run, and an epoch is of the period in which its last record is read: its time is from there until the sinks of all
 workers have it. `--part hostile`: 2,000 connections are held open at the page, a quarter each idle, sending a byte now and
 then, asking for the stream and reading nothing, and sending garbage; whichever the page closes is opened anew. In the other
-periods the same is done to a port at which nobody answers: so what the load itself takes of the machine is on both sides, and
-the ratio is the page's part. `--part
-tabs`: twenty readers of the stream of events, as twenty tabs are; beside it how old what they read last is. The load comes
-from a process of its own with a lower priority than the job's.
+periods the same is done to a server that accepts, and answers nothing: so what the load itself takes of the machine is on both
+sides, and the ratio is the page's part. `--part tabs`: twenty readers of the stream of events, as twenty tabs are; beside it
+how old what they read last is. The load comes from a process of its own with a lower priority than the job's.
 """
 
 from __future__ import annotations
@@ -91,7 +90,6 @@ def main() -> None:
 
         thread = threading.Thread(target=run)
         thread.start()
-        silent = socket.create_server(("127.0.0.1", 0), backlog=4096)
         periods: list[tuple[bool, float, float]] = []
         said: list[dict[str, float]] = []
         spent: dict[bool, float] = defaultdict(float)
@@ -107,7 +105,8 @@ def main() -> None:
                 if loaded:
                     said.append(load(args.part, page.url, args.size))
                 elif args.part == "hostile":
-                    load(args.part, "http://127.0.0.1:{1}".format(*silent.getsockname()), args.size)
+                    with Silent() as url:
+                        load(args.part, url, args.size)
                 else:
                     time.sleep(args.size)
                 measured[loaded] += time.time() - begin
@@ -117,7 +116,6 @@ def main() -> None:
             stop_job(Path(there) / "store")
             thread.join()
             page.close()
-            silent.close()
         found = epochs_in(notes)
     times = {
         each: sorted(
@@ -143,6 +141,28 @@ def main() -> None:
         load=os.getloadavg()[0],
         **{name: max(each[name] for each in said) for name in said[0]},
     )
+
+
+class Silent:
+    """Server without answers: it only accepts connections."""
+
+    def __enter__(self) -> str:
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self._open: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+        return "http://127.0.0.1:{1}".format(*self._server.getsockname())
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # it is shut down
+            while True:
+                self._open.append(self._server.accept()[0])
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        for each in (self._server, *self._open):
+            each.close()
 
 
 def page_of(job: Job) -> int:

@@ -29,7 +29,10 @@ from falkirk import Lazy, PassiveStandby
 SETTLE_SECONDS = 6
 """Steady seconds with processor time counted."""
 LOOK_SECONDS = 1.0
-"""Seconds from a kill to the first look at outputs, in the process that leads the job: it has better things to do then."""
+"""Seconds from a kill to the first look at outputs.
+
+The process that looks also leads the job, and has better things to do until then.
+"""
 KILLS = 4
 
 

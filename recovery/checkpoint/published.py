@@ -34,7 +34,7 @@ class PublishedBounds:
         return p in self._bounds and holds(self._bounds[p], time)
 
     def bounds(self) -> dict[int, Bound]:
-        """Published bounds by processor; none of those that have published nothing."""
+        """Published bounds of the processors with published output."""
         return dict(self._bounds)
 
     def load(self, record: Published) -> None:

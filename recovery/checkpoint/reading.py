@@ -31,8 +31,19 @@ def read_checkpoints(
 
     As `recovery.agent.Agent` reads them, without the content of histories.
     """
+    return read_journal(store, store_id, layout, worker, recorder)[1]
+
+
+def read_journal(
+    store: Store, store_id: bytes, layout: Layout, worker: int, recorder: WorkerRecorder
+) -> tuple[list[tuple[Record, Any]], Checkpoints]:
+    """Records of a worker's journal with payloads, and its checkpoints.
+
+    See `read_checkpoints`.
+    """
     owner = journal_of(worker, layout.number)
     found = survey(store, owner, store_id)
+    records = current_records(found.read())
     checkpoints = Checkpoints(layout, recorder, Journal(owner, store_id, 0, found.newest, found.fences))
-    checkpoints.load(current_records(found.read()), contents=False)
-    return checkpoints
+    checkpoints.load(records, contents=False)
+    return records, checkpoints

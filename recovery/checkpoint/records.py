@@ -128,6 +128,9 @@ class Published(msgspec.Struct, tag="published", array_like=True, frozen=True):
 
 Record: TypeAlias = Opening | Applied | Checkpoint | Piece | Logged | HistoryRecord | Published
 
+Keyed: TypeAlias = tuple[tuple[Any, ...], Section]
+"""Section of a journal, and its key."""
+
 Each = TypeVar("Each")
 
 PUBLISHED = ("published",)
@@ -240,6 +243,11 @@ def section(record: Record, payload: bytes | memoryview = b"") -> Section:
 def record_of(head: bytes | memoryview) -> Record:
     """Decode a section's head; raise ProtocolError if it is no record."""
     return _decoder.decode(head)
+
+
+def keyed(record: Record, payload: bytes | memoryview = b"") -> Keyed:
+    """Section with a record as its head, and its journal key."""
+    return key_of(record), section(record, payload)
 
 
 @contextmanager

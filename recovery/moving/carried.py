@@ -16,21 +16,17 @@ from recovery.checkpoint.records import (
     Applied,
     Checkpoint,
     HistoryRecord,
+    Keyed,
     Logged,
     Opening,
     Piece,
     Published,
     Record,
-    key_of,
-    section,
+    keyed,
 )
 from recovery.metadata import Bound, Xi, holds, image, meet, nothing, within
 from recovery.moving.matching import Matching
-from recovery.store.segments import Section
 from timely.state.shapes import digest_of
-
-Keyed = tuple[tuple[Any, ...], Section]
-"""Section of a journal, and its key."""
 
 Bounds = Sequence[Sequence[Bound]]
 """Bounds by worker and processor."""
@@ -96,12 +92,12 @@ class Carried:
             records: of its former journal.
             checkpoints: loaded with them.
         """
-        yield [_keyed(Opening(self._layout))]
-        yield [_keyed(Applied(self._generation, tuple(self._now[worker])))]
+        yield [keyed(Opening(self._layout))]
+        yield [keyed(Applied(self._generation, tuple(self._now[worker])))]
         for checkpoint, pieces in self._cuts(worker, checkpoints):
-            yield [_keyed(checkpoint), *(_keyed(piece, payload) for piece, payload in pieces)]
+            yield [keyed(checkpoint), *(keyed(piece, payload) for piece, payload in pieces)]
         yield from self._messages(worker, records, checkpoints)
-        yield [_keyed(Published(tuple(self._published(worker, checkpoints))))]
+        yield [keyed(Published(tuple(self._published(worker, checkpoints))))]
 
     def xis(self, worker: int, checkpoints: Checkpoints) -> list[Xi]:
         """Ξ of all checkpoints in the journal of a worker."""
@@ -169,7 +165,7 @@ class Carried:
             ):
                 carried = replace(record, processor=new[record.processor])
             if carried is not None:
-                each = _keyed(carried, payload)
+                each = keyed(carried, payload)
                 found.setdefault(each[0], []).append(each)
         yield from found.values()
 
@@ -189,7 +185,3 @@ class Carried:
                 yield p, published[former]
             elif former is None and info.role in ("sink", "capture"):
                 yield p, self._now[worker][p]
-
-
-def _keyed(record: Record, payload: bytes = b"") -> Keyed:
-    return key_of(record), section(record, payload)

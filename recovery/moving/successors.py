@@ -14,23 +14,21 @@ from recovery.checkpoint.checkpoints import alike
 from recovery.checkpoint.records import (
     Applied,
     Checkpoint,
+    Keyed,
     Logged,
     Opening,
     Piece,
     Published,
-    Record,
     SourcePosition,
-    key_of,
+    keyed,
     save_batch,
     saving,
-    section,
 )
 from recovery.layout import Layout
 from recovery.memory.records import LogEntry
 from recovery.metadata import Bound, Xi, nothing, union
 from recovery.moving.former import FormerWorker
 from recovery.moving.refusals import goes_everywhere, may_go_anywhere, parts_of, split_of
-from recovery.store.segments import Section
 from timely.data.batch import Batch, concat
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan
@@ -45,9 +43,6 @@ from timely.worker.outbox import GENERATION_BITS
 
 PIECE_ROWS = 1 << 16
 """Most rows of state in a piece, unless one run has more."""
-
-Keyed = tuple[tuple[Any, ...], Section]
-"""Section of a journal, and its key."""
 
 PositionsAt = Callable[[Node, int, int, Mapping[str, SourcePosition]], tuple[SourcePosition, ...]]
 """Positions of a worker's partitions of a source.
@@ -201,8 +196,8 @@ class Successors:
     def sections(self, worker: int) -> Iterator[Keyed]:
         """Sections of the journal of a new worker; it takes them."""
         layout, generation = self._layout, self._generation
-        yield _keyed(Opening(layout))
-        yield _keyed(Applied(generation, self._bounds))
+        yield keyed(Opening(layout))
+        yield keyed(Applied(generation, self._bounds))
         published: list[tuple[int, Bound]] = []
         for p, info in enumerate(layout.processors):
             bound = self._bounds[p]
@@ -213,14 +208,14 @@ class Successors:
             with saving(info):
                 yield from self._checkpoint(worker, p, bound)
         if published:
-            yield _keyed(Published(tuple(published)))
+            yield keyed(Published(tuple(published)))
         number = generation << GENERATION_BITS
         messages, self._messages[worker] = self._messages[worker], []
         for edge, receiver, event, time, batch in messages:
             number += 1
             header, payload = save_batch(batch)
             cut = self._bounds[self._edges[edge].source]
-            yield _keyed(Logged(edge, receiver, number, event, time, header, cut, generation), payload)
+            yield keyed(Logged(edge, receiver, number, event, time, header, cut, generation), payload)
 
     def _checkpoint(self, worker: int, p: int, bound: Bound) -> Iterator[Keyed]:
         info, layout = self._layout.processors[p], self._layout
@@ -237,7 +232,7 @@ class Successors:
             node = self._plan.processors[p].node
             positions = self._positions_at(node, int(bound[0]), worker, self._positions[p])
         pieces = [*_pieces(p, bound, runs)]
-        yield _keyed(
+        yield keyed(
             Checkpoint(
                 xi=Xi(p, bound, tuple(self._discards[p])),
                 generation=self._generation,
@@ -273,11 +268,7 @@ def _pieces(p: int, bound: Bound, runs: Iterable[Run]) -> Iterator[Keyed]:
         header, payload = save_batch(concat([run.batch for run in together]))
         told = tuple((run.time, run.part, len(run.batch)) for run in together)
         slots = tuple(None if run.slot is None else (run.slot, run.gone) for run in together)
-        yield _keyed(Piece(p, bound, told, header, slots if any(slots) else ()), payload)
-
-
-def _keyed(record: Record, payload: bytes = b"") -> Keyed:
-    return key_of(record), section(record, payload)
+        yield keyed(Piece(p, bound, told, header, slots if any(slots) else ()), payload)
 
 
 def _has_shards(run: Run) -> bool:

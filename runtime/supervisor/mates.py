@@ -29,7 +29,7 @@ class _Record:
 
 
 class MateRecords:
-    """Records of the mates of so many workers."""
+    """Records of the workers' mates."""
 
     def __init__(self, workers: int) -> None:
         self._of = {worker: _Record(MateView(worker, "begins")) for worker in range(workers)}

@@ -21,10 +21,10 @@ from monitor.coordination.records import (
     Value,
 )
 from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.records import Keyed
 from recovery.errors import ReportError
 from recovery.layout import Layout
 from recovery.metadata import Bound
-from recovery.moving.successors import Keyed
 from recovery.place import Place, journal_of, layout_of
 from recovery.protocol import Join
 from recovery.store.interface import Buffer, Store

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from monitor.coordination.handshake import functions_changed
 from monitor.coordination.options import Options
 from monitor.coordination.records import SavedJob, Value
+from monitor.coordination.topology import Topology
 from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.checkpoint.reading import current_records
+from recovery.checkpoint.reading import read_journal
 from recovery.checkpoint.records import Record
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout, ProcessorInfo
@@ -27,8 +28,7 @@ from recovery.moving.carried import Carried
 from recovery.moving.matching import Matching, match, with_names
 from recovery.place import journal_of
 from recovery.store.interface import Buffer, Store
-from recovery.store.journal import Journal
-from recovery.store.reading import survey, take_over
+from recovery.store.reading import take_over
 from runtime.page.recorded import read_saved
 from runtime.processes.monitor_journal import MonitorJournal
 from runtime.supervisor.rewriting import (
@@ -116,24 +116,20 @@ def plan_upgrade(
         raise FalkirkError("there is no job in the store yet: run the program")
     if saved.finished:
         raise CannotUpgrade(["an earlier run has finished it: nothing is left to do"])
-    before = with_names(saved.layout, _renames(saved.layout, renames))
+    _check_renames(saved.layout, renames)
+    before = with_names(saved.layout, renames)
     after = replace(lay_out(before.workers), number=next_layout(store, before))
     matching = match(before, after, set(renames.values()))
     journals = []
     for worker in range(before.workers):
-        owner = journal_of(worker, before.number)
         if incarnation is not None:
-            take_over(store, owner, store_id, incarnation())
-        found = survey(store, owner, store_id)
-        records = current_records(found.read())
-        recorder = WorkerRecorder(before, worker)
-        checkpoints = Checkpoints(before, recorder, Journal(owner, store_id, 0, found.newest, found.fences))
-        checkpoints.load(records, contents=False)
-        journals.append((records, checkpoints))
+            take_over(store, journal_of(worker, before.number), store_id, incarnation())
+        journals.append(read_journal(store, store_id, before, worker, WorkerRecorder(before, worker)))
     was = _decided(options_of(saved, saved.layout, [checkpoints for _, checkpoints in journals]))
-    begun = _begin(matching, was)
+    topology = Topology(after)
+    begun = _begin(topology, matching, was)
     reasons = [*matching.reasons, *begun.reasons]
-    now = Options(after).topology.by_worker(begun.bounds)
+    now = topology.by_worker(begun.bounds)
     generation = next_generation(saved)
     carried = Carried(matching, was, now, generation)
     for worker, (records, checkpoints) in enumerate(journals):
@@ -145,7 +141,7 @@ def plan_upgrade(
     unpublished = {
         p for worker, (_, checkpoints) in enumerate(journals) for p in carried.unpublished(checkpoints, worker)
     }
-    changes = _changes(matching, renames, begun, unpublished)
+    changes = _changes(topology, matching, renames, begun, unpublished)
     return Upgrade(changes, saved, after, now, generation, carried, tuple(journals))
 
 
@@ -167,12 +163,11 @@ def upgrade(store: Store, store_id: bytes, plan: Upgrade, incarnation: Callable[
     sweep(store, plan.layout.number)
 
 
-def _renames(layout: Layout, renames: Mapping[str, str]) -> Mapping[str, str]:
+def _check_renames(layout: Layout, renames: Mapping[str, str]) -> None:
     names = {name for info in layout.processors for name in (info.name, *info.members)}
     for name in renames:
         if name not in names:
             raise FalkirkError(f"--rename {name}={renames[name]}: the store has no operator {name!r}")
-    return renames
 
 
 def _decided(options: Options) -> Bounds:
@@ -181,8 +176,7 @@ def _decided(options: Options) -> Bounds:
     return tuple(tuple(bound for bound in of if bound is not None) for of in decided)
 
 
-def _begin(matching: Matching, was: Bounds) -> Beginnings:
-    topology = Options(matching.after).topology
+def _begin(topology: Topology, matching: Matching, was: Bounds) -> Beginnings:
     infos = [topology.info(flat) for flat in range(topology.count)]
     known, midway = {}, []
     for flat, info in enumerate(infos):
@@ -211,12 +205,12 @@ def _inconsistent(carried: Carried, layout: Layout, now: Bounds, journals: list[
 
 
 def _changes(
-    matching: Matching, renames: Mapping[str, str], begun: Beginnings, unpublished: Collection[int]
+    topology: Topology, matching: Matching, renames: Mapping[str, str], begun: Beginnings, unpublished: Collection[int]
 ) -> tuple[Change, ...]:
     found = []
     functions = functions_changed(matching.before, matching.after)
     workers, infos = matching.after.workers, matching.after.processors
-    edges = Options(matching.after).topology.edges
+    edges = topology.edges
     former_names, names = (
         {name for info in of for name in _members(info)} for of in (matching.before.processors, infos)
     )
