@@ -31,6 +31,7 @@ from recovery.checkpoint.records import (
     Record,
     SourcePosition,
     check_fit,
+    check_state,
     key_of,
     save_batch,
     saving,
@@ -43,9 +44,8 @@ from recovery.metadata import Bound, Xi, at_cut, holds, nothing, within
 from recovery.store.journal import Journal, cost
 from recovery.store.segments import Section, size_of
 from timely.data.batch import Batch, concat
-from timely.errors import OperatorError
 from timely.state.interface import Run, Runs, State
-from timely.state.shapes import digest_of, shown
+from timely.state.shapes import digest_of
 from timely.time import Time
 
 MOST_EVENTS = 1000
@@ -322,7 +322,7 @@ class Checkpoints:
             key = key_of(record)
             match record:
                 case Checkpoint() if self._applied.holds(record.xi.processor, record.generation, record.xi.bound):
-                    self._check_state(record, written_by)
+                    check_state(record, self._layout, self._digests, lambda: written_by)
                     current[key] = SavedCheckpoint(record, key, 0)
                     self._of[record.xi.processor].saved.append(current[key])
                 case Piece() if key in current and any(
@@ -338,20 +338,6 @@ class Checkpoints:
         for history in self._of:
             history.saved.sort(key=lambda saved: saved.bound)
         self._events.sort()
-
-    def _check_state(self, checkpoint: Checkpoint, written_by: Sequence[Layout]) -> None:
-        """Raise OperatorError if a saved state has another shape than the program's."""
-        p = checkpoint.xi.processor
-        if checkpoint.state in (0, self._digests[p]) or self._layout.processors[p].state is None:
-            return
-        info = self._layout.processors[p]
-        of = (layout.processors[p].state for layout in written_by if p < len(layout.processors))
-        before = next((shape for shape in of if shape and digest_of(shape) == checkpoint.state), None)
-        was = "of another shape" if before is None else shown(before)
-        raise OperatorError(
-            f"{info.kind} {info.name!r} ({info.site}): the state in the store was {was}, and is {shown(info.state or ())} in "
-            "this program, so it cannot be restored. Run the program with the state as it was, or choose another store"
-        )
 
     def live_keys(self) -> set[Key]:
         """Keys still in use, after `load`."""

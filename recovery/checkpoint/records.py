@@ -5,7 +5,7 @@ Everything is MessagePack with types, and the engine's own codec for batches: no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,7 +17,8 @@ from recovery.store.segments import Section
 from timely.data.batch import Batch
 from timely.data.codec import encode_batch
 from timely.data.codec.typed import Typed
-from timely.errors import CodecError, ProtocolError
+from timely.errors import CodecError, OperatorError, ProtocolError
+from timely.state.shapes import digest_of, shown
 from timely.time import Time
 
 
@@ -205,6 +206,27 @@ def check_fit(record: Record, layout: Layout, senders: Mapping[int, int]) -> Non
             f"a record in the journal of a worker does not fit the program: {type(record).__name__} of what is not there. "
             "Run the program that wrote the store, bring back a copy of the store, or choose another one"
         )
+
+
+def check_state(
+    checkpoint: Checkpoint, layout: Layout, digests: Sequence[int], written_by: Callable[[], Sequence[Layout]]
+) -> None:
+    """Check that a saved state has the shape of the program's, with `digests` by processor.
+
+    Raises:
+        OperatorError: if it has another one, which is that of a layout in `written_by`.
+    """
+    p = checkpoint.xi.processor
+    info = layout.processors[p]
+    if checkpoint.state in (0, digests[p]) or info.state is None:
+        return
+    of = (layout.processors[p].state for layout in written_by() if p < len(layout.processors))
+    before = next((shape for shape in of if shape and digest_of(shape) == checkpoint.state), None)
+    was = "of another shape" if before is None else shown(before)
+    raise OperatorError(
+        f"{info.kind} {info.name!r} ({info.site}): the state in the store was {was}, and is {shown(info.state)} in "
+        "this program, so it cannot be restored. Run the program with the state as it was, or choose another store"
+    )
 
 
 def _fits(record: Record, layout: Layout, senders: Mapping[int, int]) -> bool:
