@@ -272,11 +272,12 @@ class Options:
             last = chain[-1] if chain else None
             if last is None or _follows(options[0], last):
                 chain += options
-                self._memory_news.append((flat, *options[0]))
                 if held:
                     self._in_memory[flat].add(options[0][0])
                 else:
                     self._new_options.append((flat, *options[0]))
+                if self._mates[worker] or not held:
+                    self._memory_news.append((flat, *options[0]))
             elif options[0] in chain:
                 if not held and options[0][0] in self._in_memory[flat]:
                     self._made_durable(flat, options[0])

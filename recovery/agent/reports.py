@@ -75,9 +75,9 @@ class Reports:
         """Announcement of this worker, with the options of its store."""
         own = self._own
         generation, durable = own.checkpoints.generation, own.checkpoints.durable()
-        mate = alive and self.holding.complete
+        mate = self.holding.complete  # what was said of it before counts only for those that had joined
         # What a living worker without a mate has in memory only is on its way to the store.
-        held = own.checkpoints.in_mate() if mate else () if alive else own.checkpoints.in_memory()
+        held = own.checkpoints.in_memory() if not alive else own.checkpoints.in_mate() if mate else ()
         return Join(own.place, own.incarnation, generation, alive, own.layout, durable, paused, held, mate)
 
     # ------------------------------------------------------------------------------------------ completion

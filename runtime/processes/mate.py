@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -46,7 +47,7 @@ class Mate:
         """Connection to the worker, for segments not durable yet."""
 
     def follow(self, file: int, tell: Callable[[FromChild], None], warm: Callable[[], None]) -> None:
-        """Follow until `file` is readable; call `warm` before much is loaded.
+        """Follow until `file` is readable; call `warm`, in a thread, once there is much to load.
 
         Raises as `Following.turn` and `MateEnd.turn`, and FalkirkError where the worker gave it up.
         """
@@ -57,8 +58,8 @@ class Mate:
         files = [file]
         while file not in wait_readable(files, 0.0 if busy else _LOOK_SECONDS):
             if not warmed and not following.caught_up and following.size > MUCH:
-                warmed = True
-                warm()
+                warmed = True  # beside the rest: it may take long, and the worker waits for answers
+                threading.Thread(target=warm, name="falkirk-warm", daemon=True).start()
             busy = self._hear()
             files = [file, *([] if self._end is None else self._end.files())]
             busy = following.turn() or busy
