@@ -459,7 +459,8 @@ class Options:
         if not self._standby:
             return []
         if self._memory_solver is None:
-            kinds = [(info.depth, info.chain) for info in map(self.topology.info, range(self.topology.count))]
+            infos = [self.topology.info(flat) for flat in range(self.topology.count)]
+            kinds = [(info.depth, info.chain) for info in infos]
             self._memory_solver = WatermarkSolver(kinds, self.topology.edges, self._low)
             news = []
             for flat, (_, chain) in enumerate(kinds):

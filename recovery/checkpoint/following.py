@@ -167,7 +167,7 @@ class Following:
         return _own(section)
 
     def _drop_all_but(self, needed: set[int]) -> None:
-        """Drop segments of the store that are no longer needed."""
+        """Drop all other segments of the store."""
         for number in [number for number in self.segments if number < HELD and number not in needed]:
             for index in range(len(self.segments[number][1])):
                 self._unload(number, index)
@@ -299,5 +299,5 @@ def _can_be_loaded(new: Loaded) -> bool:
 
 
 def _own(section: Section) -> Section:
-    """Section with a payload that keeps no segment alive."""
+    """Section with a payload of its own, not a view of its segment."""
     return Section(section.head, bytes(content_of(section.payload)))

@@ -1,4 +1,4 @@
-"""Checkpoints in a set of segments that come and go, kept up to date one segment at a time.
+"""Checkpoints in a changing set of segments, up to date with each segment.
 
 The set is that of a mate: segments of its worker's store, and segments in its memory only. Of one key the last segment of
 either counts, and of both the later generation, as for whoever takes over (`records.current`, `records.newer`). The cost of a
@@ -44,7 +44,7 @@ class GatheredCheckpoints:
         self._decisions: list[Applied] = []
         self._applied = AppliedDecisions(Journal("", b""))
         self._held: set[Key] = set()
-        """Keys of checkpoints that count, and are in memory only."""
+        """Keys of current checkpoints in memory only."""
 
     def of(self, p: int) -> ProcessorCheckpoints:
         """Checkpoints of processor `p`, as of the last `settle`."""
@@ -113,7 +113,7 @@ class GatheredCheckpoints:
         return True
 
     def _current(self, key: Key) -> tuple[int, list[tuple[int, Record, int]]]:
-        """Segment that counts for a key, and its sections."""
+        """Segment with the current sections of a key, and these."""
         places = self._places.get(key, ())
         stored = max((number for number in places if number < HELD), default=None)
         held = max((number for number in places if number >= HELD), default=None)
@@ -146,7 +146,7 @@ class GatheredCheckpoints:
             found.setdefault(p, []).extend([] if new is None else [new])
 
     def _openings(self) -> list[Layout]:
-        """Layouts of the programs that wrote the journal."""
+        """Layouts in the journal."""
         _, sections = self._current(("opening",))
         return [record.layout for _, record, _ in sections if isinstance(record, Opening)]
 

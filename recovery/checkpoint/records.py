@@ -211,7 +211,9 @@ def check_fit(record: Record, layout: Layout, senders: Mapping[int, int]) -> Non
 def check_state(
     checkpoint: Checkpoint, layout: Layout, digests: Sequence[int], written_by: Callable[[], Sequence[Layout]]
 ) -> None:
-    """Check that a saved state has the shape of the program's, with `digests` by processor.
+    """Check a saved state's shape against the program's.
+
+    `digests` has the program's, by processor.
 
     Raises:
         OperatorError: if it has another one, which is that of a layout in `written_by`.

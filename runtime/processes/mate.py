@@ -47,7 +47,7 @@ class Mate:
         """Connection to the worker, for segments not durable yet."""
 
     def follow(self, file: int, tell: Callable[[FromChild], None], warm: Callable[[], None]) -> None:
-        """Follow until `file` is readable; call `warm`, in a thread, once there is much to load.
+        """Follow until `file` is readable; with much to load, call `warm` in a thread.
 
         Raises as `Following.turn` and `MateEnd.turn`, and FalkirkError where the worker gave it up.
         """
