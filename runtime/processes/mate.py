@@ -46,8 +46,10 @@ class Mate:
         self._end = None if sock is None else MateEnd(sock, self.following)
         """Connection to the worker, for segments not durable yet."""
 
-    def follow(self, file: int, tell: Callable[[FromChild], None], warm: Callable[[], None]) -> None:
+    def follow(self, file: int | None, tell: Callable[[FromChild], None], warm: Callable[[], None]) -> None:
         """Follow until `file` is readable; with much to load, call `warm` in a thread.
+
+        For None only what was sent already is taken.
 
         Raises as `Following.turn` and `MateEnd.turn`, and FalkirkError where the worker gave it up.
         """
@@ -55,8 +57,8 @@ class Mate:
         warmed = told = False
         busy, due = True, began
         last: Followed | None = None
-        files = [file]
-        while file not in wait_readable(files, 0.0 if busy else _LOOK_SECONDS):
+        files = [] if file is None else [file]
+        while file is not None and file not in wait_readable(files, 0.0 if busy else _LOOK_SECONDS):
             if not warmed and not following.caught_up and following.size > MUCH:
                 warmed = True  # beside the rest: it may take long, and the worker waits for answers
                 threading.Thread(target=warm, name="falkirk-warm", daemon=True).start()

@@ -38,11 +38,11 @@ class PreparedRecovery:
         """Connection to the mate of this worker, if it has one."""
 
     def follow(
-        self, follow: Follow, worker: socket.socket, sock: socket.socket, tell: Callable[[FromChild], None]
+        self, follow: Follow, worker: socket.socket, sock: socket.socket | None, tell: Callable[[FromChild], None]
     ) -> None:
-        """Follow a `worker` as its mate, until the supervisor has something else to say."""
+        """Follow a `worker` as its mate, until there is something to read on `sock`; not at all for None."""
         self._mate = Mate(self._plan, self._layout, self._where, follow, worker)
-        self._mate.follow(sock.fileno(), tell, kernels.warm)
+        self._mate.follow(None if sock is None else sock.fileno(), tell, kernels.warm)
 
     def open(
         self,

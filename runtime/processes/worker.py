@@ -107,8 +107,9 @@ def main() -> int:
         begin, *early = control.read(wait=True) or [Quit()]
         if isinstance(begin, Follow) and recovery is not None:
             warm_up()
-            recovery.follow(begin, control.files(1)[0], sock, channel.tell)
-            begin, *early = control.read(wait=True) or [Quit()]
+            # Its worker may have died before it could begin to follow.
+            recovery.follow(begin, control.files(1)[0], None if early else sock, channel.tell)
+            begin, *early = early or control.read(wait=True) or [Quit()]
         if not isinstance(begin, Begin):
             return 0
         if recovery is not None:
