@@ -54,18 +54,21 @@ class Mate:
         Raises as `Following.turn` and `MateEnd.turn`, and FalkirkError where the worker gave it up.
         """
         following, began = self.following, time.monotonic()
-        warmed = told = False
+        told = False
+        warming: threading.Thread | None = None
         busy, due = True, began
         last: Followed | None = None
         files = [] if file is None else [file]
         while file is not None and file not in wait_readable(files, 0.0 if busy else _LOOK_SECONDS):
-            if not warmed and not following.caught_up and following.size > MUCH:
-                warmed = True  # beside the rest: it may take long, and the worker waits for answers
-                threading.Thread(target=warm, name="falkirk-warm", daemon=True).start()
+            if warming is None and not following.caught_up and following.size > MUCH:
+                # Beside the rest: it may take long, and the worker waits for answers.
+                warming = threading.Thread(target=warm, name="falkirk-warm", daemon=True)
+                warming.start()
             busy = self._hear()
             files = [file, *([] if self._end is None else self._end.files())]
             busy = following.turn() or busy
-            if not told and following.segments and following.caught_up:
+            warm_enough = warming is None or not warming.is_alive()
+            if not told and warm_enough and following.segments and following.caught_up:
                 told = True
                 tell(CaughtUp(self.place, time.monotonic() - began))
                 due = 0.0

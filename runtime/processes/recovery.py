@@ -40,7 +40,10 @@ class PreparedRecovery:
     def follow(
         self, follow: Follow, worker: socket.socket, sock: socket.socket | None, tell: Callable[[FromChild], None]
     ) -> None:
-        """Follow a `worker` as its mate, until there is something to read on `sock`; not at all for None."""
+        """Follow a `worker` as its mate, until `sock` has something to read.
+
+        For None only what was sent already is taken.
+        """
         self._mate = Mate(self._plan, self._layout, self._where, follow, worker)
         self._mate.follow(None if sock is None else sock.fileno(), tell, kernels.warm)
 
