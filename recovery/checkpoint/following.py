@@ -98,13 +98,15 @@ class Following:
         infos = enumerate(self._layout.processors)
         return [p for p, info in infos if info.role == "operator" and info.chain and not info.history]
 
-    def turn(self) -> bool:
+    def turn(self, load: bool = True) -> bool:
         """Load one piece, or else look at the journal; False if nothing was done.
+
+        Without `load` it only looks.
 
         Raises StoreError where the journal cannot be read, OperatorError where what was saved does not fit the program.
         """
         with suppress(NotThere):  # its worker has let go of it: what took its place is seen now
-            if self.step():
+            if load and self.step():
                 return True
         self._growing.forget()
         try:

@@ -26,6 +26,9 @@ _ALONE_SECONDS = 30.0
 _LOOK_SECONDS = 0.1
 """Seconds between two looks at the journal."""
 
+_SOME = 1 << 18
+"""Least bytes under passive standby, for a mate to load Numba."""
+
 _TELL_SECONDS = 1.0
 """Seconds between two reports."""
 
@@ -43,6 +46,7 @@ class Mate:
         store, _ = opened_again(where.address, where.id)
         worker = self.place.worker
         self.following = Following(plan, layout, worker, store, journal_of(worker, layout.number), where.id)
+        self._much = MUCH if all(group.durable is None for group in layout.groups) else _SOME
         self._end = None if sock is None else MateEnd(sock, self.following)
         """Connection to the worker, for segments not durable yet."""
 
@@ -60,14 +64,14 @@ class Mate:
         last: Followed | None = None
         files = [] if file is None else [file]
         while file is not None and file not in wait_readable(files, 0.0 if busy else _LOOK_SECONDS):
-            if warming is None and not following.caught_up and following.size > MUCH:
-                # Beside the rest: it may take long, and the worker waits for answers.
+            if warming is None and not following.caught_up and following.size > self._much:
+                # Beside the rest: it may take long, and the worker waits for answers. The first piece would load it, too.
                 warming = threading.Thread(target=warm, name="falkirk-warm", daemon=True)
                 warming.start()
             busy = self._hear()
             files = [file, *([] if self._end is None else self._end.files())]
-            busy = following.turn() or busy
             warm_enough = warming is None or not warming.is_alive()
+            busy = following.turn(warm_enough) or busy
             if not told and warm_enough and following.segments and following.caught_up:
                 told = True
                 tell(CaughtUp(self.place, time.monotonic() - began))
