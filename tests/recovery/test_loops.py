@@ -262,6 +262,7 @@ def test_iterations_before_a_failure_are_kept_and_nothing_is_lost() -> None:
     assert found["restored"] > 10
 
 
+@pytest.mark.check
 def test_loops_with_delays_are_cut_between_iterations_too() -> None:
     found, wrong = tally([("delayed_loops", workers, seed) for workers in (2, 3) for seed in range(2)])
     assert not wrong

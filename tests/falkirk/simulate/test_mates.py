@@ -69,16 +69,15 @@ def run(simulation: Simulation, seed: int) -> None:
     assert failure is None, report(failure, f"seed {seed} with mates")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.check] * (number % 6 != 0)) for number, name in enumerate(PROGRAMS)],
-)
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_outputs_are_those_without_failures(name: str) -> None:
     simulation = Simulation(PROGRAMS[name], 2, mates=1)
     for seed in range(EACH):
         run(simulation, seed)
 
 
+@pytest.mark.check
 def test_mates_take_over_with_what_a_new_process_would_read(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
     take = SimulatedMates.take
