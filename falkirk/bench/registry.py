@@ -370,6 +370,7 @@ _ALL = (
         (
             Variant("lazy", "takeover.py", "lazy", workers=(2,)),
             Variant("lazy_mates", "takeover.py", "lazy_mates", workers=(2,)),
+            Variant("passive_standby", "takeover.py", "passive_standby", workers=(2,)),
         ),
         higher_is_better=False,
     ),

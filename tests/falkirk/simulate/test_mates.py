@@ -46,7 +46,7 @@ def check_loaded(mate: SimulatedMate) -> int:
     assert progress.left >= 0
     assert progress.behind <= 1 or not following.caught_up, "it keeps one checkpoint behind, and no more"
     for p, loaded in following.loaded.items():
-        if loaded.at is None or loaded.within is not None or following.found is None:
+        if loaded.at is None or loaded.within is not None:
             continue
         saved = following.found.of(p).at(loaded.at[0])
         if saved is None or saved.identity != loaded.at:
@@ -55,7 +55,7 @@ def check_loaded(mate: SimulatedMate) -> int:
         assert state is not None
         assert loaded.operator.state is not None
         try:
-            state.restore(following.found.runs(p, saved.bound))
+            state.restore(following.found.of(p).runs(saved.bound, lambda _: True, last=False))
         except NotThere:  # its worker has let go of that since
             continue
         compared += 1
