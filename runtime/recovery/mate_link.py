@@ -6,6 +6,7 @@ would go to a disk, and are checked as those are.
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -60,6 +61,8 @@ class SocketMateLink:
     ) -> None:
         self.note, self._clock = note, clock
         self._sock: socket.socket | None = None
+        self._ready: select.epoll | None = None
+        """Readable when there is something to read, or room for what is to be sent."""
         self._out, self._in = bytearray(), bytearray()
         self._events: list[MateBegan | MateEnded | Held] = []
         self._sent_at: float | None = None
@@ -69,7 +72,8 @@ class SocketMateLink:
         """Begin with a new mate, at the other end of `sock`."""
         self._end()
         sock.setblocking(False)
-        self._sock = sock
+        self._sock, self._ready = sock, select.epoll()
+        self._ready.register(sock, select.EPOLLIN)
         self._events.append(MateBegan())
 
     def hold(self, name: str, parts: Sequence[Buffer]) -> None:
@@ -111,20 +115,25 @@ class SocketMateLink:
         return events
 
     def _push(self) -> None:
-        if self._sock is not None and self._out and not put_out(self._sock, self._out):
+        if self._sock is None or self._ready is None or not self._out:
+            return
+        if put_out(self._sock, self._out):
+            self._ready.modify(self._sock, select.EPOLLIN | (select.EPOLLOUT if self._out else 0))
+        else:
             self._end()
 
     def _end(self) -> None:
-        if self._sock is not None:
+        if self._sock is not None and self._ready is not None:
+            self._ready.close()
             self._sock.close()
             self._events.append(MateEnded())
-        self._sock = self._sent_at = None
+        self._sock = self._ready = self._sent_at = None
         self._out.clear()
         self._in.clear()
 
     def files(self) -> list[int]:
-        """File descriptors to wait for."""
-        return [] if self._sock is None else [self._sock.fileno()]
+        """File descriptors to wait for, also for room to send more."""
+        return [] if self._ready is None else [self._ready.fileno()]
 
     def close(self) -> None:
         """Close the connection."""
