@@ -51,6 +51,7 @@ def test_outputs_are_those_without_failures(name: str, workers: int) -> None:
         assert failure is None, report(failure, f"seed {seed} with mates")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(tries(6)))
 def test_regions_of_all_policies_stand_side_by_side(seed: int) -> None:
     simulation = Simulation(partial(built, draw_standing(seed)), 2, mates=1)
@@ -116,6 +117,7 @@ def a_mate_brings_what_an_earlier_process_sent(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Following, "forget_held", lambda self: None)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "without",
     [w_counts_memory, w1_counts_what_is_under_way, a_new_mate_gets_only_what_is_new],

@@ -452,7 +452,7 @@ SIGNED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", SIGNED)
-@settings(max_examples=settings.default.max_examples // 25)
+@settings(max_examples=max(1, settings.default.max_examples // 25))
 @given(data=st.data())
 def test_values_of_changes_are_those_of_the_rows_that_are_left(kind: str, data: Any) -> None:
     dtype, value = SIGNED[kind]

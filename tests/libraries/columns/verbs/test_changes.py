@@ -46,7 +46,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
 NAMES = ("id", "k", "x", "at")
 
 some = settings(max_examples=settings.default.max_examples // 5)
-few = settings(max_examples=settings.default.max_examples // 20)
+few = settings(max_examples=max(1, settings.default.max_examples // 20))
 
 
 def schema(kind: str) -> dict[str, Any]:
