@@ -46,7 +46,17 @@ if TYPE_CHECKING:
         SqliteSink,
     )
     from libraries.sql.query import sql
-    from recovery.policy import Amnesia, AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+    from recovery.policy import (
+        Amnesia,
+        AtLeastOnce,
+        Batch,
+        Eager,
+        Ephemeral,
+        Lazy,
+        LogHistory,
+        PassiveStandby,
+        Snapshot,
+    )
     from runtime.session.explain import Hold
     from runtime.session.handles import InputHandle, ProbeHandle
     from runtime.session.job import Result
@@ -140,6 +150,7 @@ __all__ = [
     "Parquet",
     "Partition",
     "Parts",
+    "PassiveStandby",
     "Pause",
     "Position",
     "Probe",
@@ -230,6 +241,7 @@ _HOMES = {
     "Parquet": "libraries.connect",
     "Partition": "timely.io",
     "Parts": "timely.state",
+    "PassiveStandby": "recovery.policy",
     "Pause": "timely.io",
     "Position": "timely.io",
     "Probe": "timely.dataflow.wire",

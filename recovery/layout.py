@@ -36,7 +36,7 @@ from recovery.policy.chosen import policy_of
 from recovery.policy.gaps import check_gaps
 from recovery.policy.policies import DEFAULT
 from recovery.policy.saved_as_one import check_own_intervals, check_saved_as_one
-from recovery.policy.traits import Policy, Saves, interval
+from recovery.policy.traits import Interval, Policy, Saves, interval
 from recovery.reachability import joined
 from timely.dataflow.fingerprint import fingerprint, outline
 from timely.dataflow.graph import Edge, Node, Region
@@ -88,6 +88,8 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     """True if its work at a time may matter to that at later ones."""
     members: tuple[str, ...] = ()
     """Names of the operators of a fused chain, in order; none of a single operator."""
+    early: bool = False
+    """True if its output goes out when mates have it in memory: with W₁, before W."""
 
     @property
     def nothing(self) -> Bound:
@@ -173,6 +175,8 @@ class GroupInfo(msgspec.Struct, frozen=True):
 
     Each of its cuts, once durable, is its low-watermark.
     """
+    durable: float | None = None
+    """Seconds between durable cuts, others in memory of mates; None: all are."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -397,6 +401,7 @@ def _info(
         comes_back_empty=empties,
         remembers=operator is not None and (keeps or ahead or (node.stateful and operator.state is None)),
         members=tuple(each.name for each in processor.nodes) if len(processor.nodes) > 1 else (),
+        early=policy.durable is not None and role in ("sink", "capture"),
     )
 
 
@@ -445,4 +450,21 @@ def _group(policies: list[Policy], depth: int, fed: bool) -> GroupInfo:
     chosen = chosen or [interval(DEFAULT.every)]
     epochs = [each.epochs for each in chosen if each.epochs is not None]
     seconds = [each.seconds for each in chosen if each.seconds is not None]
-    return GroupInfo(min(epochs, default=None), min(seconds, default=None), depth)
+    return GroupInfo(
+        min(epochs, default=None), min(seconds, default=None), depth, durable=_durable_seconds(policies, chosen)
+    )
+
+
+def _durable_seconds(policies: list[Policy], chosen: list[Interval]) -> float | None:
+    """Seconds between durable cuts of a group; None: each is durable.
+
+    Members that say nothing of mates need theirs durable as often as they are made.
+    """
+    if all(policy.durable is None for policy in policies):
+        return None
+    wanted = [interval(every) for policy in policies if (every := policy.durable or policy.every) is not None]
+    if any(each.seconds is None for each in wanted):
+        return None  # epochs are not counted here
+    seconds = min(each.seconds for each in wanted if each.seconds is not None)
+    shortest = min((each.seconds for each in chosen if each.seconds is not None), default=seconds)
+    return seconds if seconds > shortest or any(each.epochs is not None for each in chosen) else None

@@ -11,6 +11,8 @@ Messages of one sender arrive in order. MessagePack, typed: nothing that arrives
       Completed       ->                        so far is complete here
                       <-   Cut                  checkpoint this group here
       Durable         ->                        done: here is its Ξ
+      Mate            ->                        my mate has in memory what is not durable, or is gone
+      Flushed         ->                        what was in memory only is durable
                       <-   Watermarks           never below this again: collect, acknowledge, release
                       <-   Drain                a worker has failed: stop, drain the links
       Drained         ->                        this is what I hold in memory
@@ -82,6 +84,10 @@ class Join(msgspec.Struct, tag=True, frozen=True):
     layout: Layout
     durable: tuple[Xi, ...]
     paused: bool = False
+    held: tuple[Xi, ...] = ()
+    """Checkpoints in memory only: of the mate whose place it took, or of its own mate."""
+    mate: bool = False
+    """True if its mate has all of `held`."""
 
 
 class Completed(msgspec.Struct, tag=True, frozen=True):
@@ -111,6 +117,23 @@ class Durable(msgspec.Struct, tag=True, frozen=True):
     """Seconds from then until they were durable."""
     size: int = 0
     """Bytes of its segment, shared with cuts written together."""
+    held: bool = False
+    """True if it is in the memory of the worker's mate, and not durable yet."""
+
+
+class Flushed(msgspec.Struct, tag=True, frozen=True):
+    """Report of durable checkpoints, in memory only before."""
+
+    place: Place
+    generation: int
+    xis: tuple[Xi, ...]
+
+
+class Mate(msgspec.Struct, tag=True, frozen=True):
+    """Report of a mate with all checkpoints not yet durable, or of its end."""
+
+    place: Place
+    there: bool
 
 
 class Drained(msgspec.Struct, tag=True, frozen=True):
@@ -361,7 +384,18 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
 
 
 ToMonitor: TypeAlias = (
-    Join | Completed | Durable | Drained | Restored | Released | CurrentMemory | Cost | Unanswered | Observed
+    Join
+    | Completed
+    | Durable
+    | Flushed
+    | Mate
+    | Drained
+    | Restored
+    | Released
+    | CurrentMemory
+    | Cost
+    | Unanswered
+    | Observed
 )
 
 
@@ -380,6 +414,8 @@ class Watermarks(msgspec.Struct, tag=True, frozen=True):
     """Risen low-watermarks W: (processor, worker, bound)."""
 
     changed: tuple[tuple[int, int, Bound], ...]
+    memory: tuple[tuple[int, int, Bound], ...] = ()
+    """Risen W₁, the same with memory of mates counted."""
 
 
 class Drain(msgspec.Struct, tag=True, frozen=True):

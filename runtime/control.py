@@ -61,9 +61,13 @@ class Begin(msgspec.Struct, tag=True, frozen=True):
 
 
 class Follow(msgspec.Struct, tag=True, frozen=True):
-    """To a prepared process: follow a worker as its mate until `Begin`."""
+    """To a prepared process: follow a worker, by a socket too, until `Begin`."""
 
     place: Place
+
+
+class Mated(msgspec.Struct, tag=True, frozen=True):
+    """To a worker: socket to its new mate."""
 
 
 class CaughtUp(msgspec.Struct, tag=True, frozen=True):
@@ -140,6 +144,7 @@ class Propose(msgspec.Struct, tag=True, frozen=True):
 ToChild: TypeAlias = (
     Begin
     | Follow
+    | Mated
     | Happened
     | Go
     | Peer

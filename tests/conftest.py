@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Generator
 
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, Phase, settings
 # No deadlines and no complaints about slow generation: machines shared with others are slow at times.
 settings.register_profile("base", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 _base = settings.get_profile("base")
-settings.register_profile("ci", _base, derandomize=True, max_examples=25)
+settings.register_profile("ci", _base, derandomize=True, max_examples=16)
 settings.register_profile("check", _base, derandomize=True, max_examples=40)
 settings.register_profile("dev", _base, max_examples=100)
 settings.register_profile("soak", _base, max_examples=5_000)
@@ -38,12 +39,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share something expensive run in one process, so that it is made once (`--dist loadgroup`)."""
+    """Group tests that share something expensive, and leave cases of sampled ones to `make check`.
+
+    A group runs in one process, so that what it shares is made once (`--dist loadgroup`).
+    """
+    cases: Counter[tuple[object, str]] = Counter()
     for item in items:
         if isinstance(item, pytest.Function):
             shared = [each[-1] for each in item._fixtureinfo.name2fixturedefs.values()]
             if any(each.scope == "module" and each.baseid == item.nodeid.split("::")[0] for each in shared):
                 item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+            if (sampled := item.get_closest_marker("sampled")) is not None:
+                function = item.parent, item.originalname
+                if cases[function] % sampled.args[0]:
+                    item.add_marker(pytest.mark.check)
+                cases[function] += 1
 
 
 _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGALRM)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from clocked import Clock, Epochs
 
-from falkirk import Dataflow, Lazy, agg
+from falkirk import Dataflow, Lazy, PassiveStandby, agg
 from timely.io import Chunk, End, Partition, Wait
 
 LOADING = 16
@@ -61,10 +61,15 @@ class _SteadySource:
         return [_Steady(name=f"part-{worker}", keys=self.keys, folder=self.folder, seconds=self.seconds)]
 
 
-def build(folder: Path, keys: int, seconds: float = float("inf")) -> Dataflow:
-    """The program: sums saved every second, over steady epochs for `seconds` or until there is the file `ENDED`."""
+def build(
+    folder: Path, keys: int, seconds: float = float("inf"), policy: Lazy | PassiveStandby | None = None
+) -> Dataflow:
+    """The program: sums over steady epochs for `seconds`, or until there is the file `ENDED`.
+
+    They are saved every second, or as `policy` says.
+    """
     flow = Dataflow("steady")
-    with flow.region("all", policy=Lazy(every="1s")):
+    with flow.region("all", policy=policy or Lazy(every="1s")):
         rows = flow.columns("rows", _SteadySource(keys, folder, seconds))
         rows.group_by("key").agg(over="scope", n=agg.count(), s=agg.sum("value")).to(Clock(folder), name="out")
     return flow

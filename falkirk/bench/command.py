@@ -166,7 +166,7 @@ def _plan(
 
 
 def bench_command(
-    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(BENCHES)}.")],
+    name: Annotated[list[str], typer.Argument(help=f"One of: {', '.join(BENCHES)}.")],
     workers: Annotated[
         int | None, typer.Option("--workers", "-w", help="Worker processes; 1 and 2 if not given.")
     ] = None,
@@ -187,7 +187,7 @@ def bench_command(
 ) -> None:
     """Measure Falkirk beside its alternatives, on the same input, for the same output."""
     try:
-        rows = main(name, workers, peers, json, size, runs, peers_python, only=only or ())
+        rows = main(" ".join(name), workers, peers, json, size, runs, peers_python, only=only or ())
     except FalkirkError as error:
         typer.secho(str(error), err=True, fg=typer.colors.RED)
         raise typer.Exit(2) from None

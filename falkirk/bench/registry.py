@@ -370,6 +370,19 @@ _ALL = (
         (
             Variant("lazy", "takeover.py", "lazy", workers=(2,)),
             Variant("lazy_mates", "takeover.py", "lazy_mates", workers=(2,)),
+            Variant("passive_standby", "takeover.py", "passive_standby", workers=(2,)),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
+        "papers checkmate",
+        "from kill -9 of one of two workers to the first new output of a query; so many events in each of 25 epochs a second",
+        "ms",
+        200,  # events
+        tuple(
+            Variant(f"{query}_{policy}", "checkmate.py", f"{query}-{policy}", workers=(2,))
+            for query in ("q1", "q3", "q8", "q12", "reach")
+            for policy in ("lazy", "lazy_mates")
         ),
         higher_is_better=False,
     ),

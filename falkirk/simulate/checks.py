@@ -47,6 +47,15 @@ def _is_durable(agent: Agent, processor: int, time: Time) -> bool:
     return any(xi.processor == processor and holds(xi.bound, time) for xi in agent.checkpoints.durable())
 
 
+def _may_go_out(agent: Agent, processor: int, time: Time) -> bool:
+    """True if a checkpoint lets exactly-once output at a time go out."""
+    if not agent.layout.processors[processor].early:
+        return _is_durable(agent, processor, time)
+    return any(
+        saved.checkpoint.xi.processor == processor and holds(saved.bound, time) for saved in agent.checkpoints.saved()
+    )
+
+
 class Closed:
     """Complete times of one process's processors, as notified and as reported.
 
@@ -159,6 +168,7 @@ class Checks:
 
     - W never falls, was durable before it was announced, and no decision lies below it.
     - A decision was durable before it was sent, is one and the same for all who hear it, and numbers only rise.
+    - No decision lies below W₁, as long as of each worker that dies the mate lives and has all.
     - Who has failed does not stay as it is. Who lives hears each number of a round or decision once, from any monitor,
       is drained only if it has memory, is not given up for what it has done, never goes forward, and makes no cut at what it
       has not said to be complete.
@@ -178,6 +188,8 @@ class Checks:
     def __init__(self) -> None:
         self.low: dict[tuple[int, int], Bound] = {}
         """Announced low-watermarks, by (worker, processor)."""
+        self.memory: dict[tuple[int, int], Bound] = {}
+        """Announced W₁, as long as no worker has died without a mate that had all."""
         self.decisions: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self.survivors = 0
         """Number of processors left running in all decisions."""
@@ -302,6 +314,8 @@ class Checks:
         if isinstance(message, Watermarks):
             for p, w, bound in message.changed:
                 self._announced(w, p, bound)
+            for p, w, bound in message.memory:
+                self.memory[w, p] = union(bound, self.memory.get((w, p), bound))
         elif isinstance(message, Decision):
             self._decided(message)
 
@@ -328,6 +342,12 @@ class Checks:
             bound = bounds[w][p]
             if bound is not None and not within(low, bound):
                 raise Violation(f"decision {number} takes processor {p} of worker {w} to {bound}, below {low}")
+        for (w, p), low in self.memory.items():
+            bound = bounds[w][p]
+            if bound is not None and not within(low, bound):
+                raise Violation(
+                    f"decision {number} takes processor {p} of worker {w} to {bound}, below its W₁ {low}, and mates had all"
+                )
         for w, marks in enumerate(decision.watermarks):
             for p, mark in enumerate(marks):
                 self._announced(w, p, mark)
@@ -497,6 +517,8 @@ class Checks:
         staged = session.worker.staged or ()
         read = self._published.get(newest or "", frozenset())
         known = set(read)
+        early = [info.early for info in recovery.agent.layout.processors]
+        """Outputs before W, by processor: they may go out twice."""
 
         def on_effects(effects: list[Effect]) -> None:
             for effect in effects:
@@ -505,11 +527,11 @@ class Checks:
                     output = (effect.node, effect.time)
                 elif isinstance(effect, CommitSink) and effect.node in staged:
                     output = (effect.node, (effect.epoch,))
-                if output is not None and not _is_durable(recovery.agent, session.plan.of_node[output[0]], output[1]):
+                if output is not None and not _may_go_out(recovery.agent, session.plan.of_node[output[0]], output[1]):
                     raise Violation(
                         f"worker {session.index} publishes node {output[0]} at {output[1]}, which is not durable"
                     )
-                if output in read:
+                if output in read and not early[session.plan.of_node[output[0]]]:
                     raise Violation(
                         f"worker {session.index} publishes node {effect.node} at {output[1]} again, which it had done before "
                         f"it sealed {newest}"

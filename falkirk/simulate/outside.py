@@ -142,7 +142,7 @@ class Outside:
         self._note("published", key, content)
         if key in self.exactly:
             self.repeated += 1
-            if not same(self.exactly[key], content):
+            if not same(self.exactly[key], content) and self.promised(name) == Grade.PRECISE:
                 raise Contradiction(
                     f"{name!r} on worker {worker} gave at time {visible(time)} {shown(self.exactly[key])}, and now "
                     f"{shown(content)}"
@@ -210,7 +210,9 @@ class Outside:
         promise = self.promises.get(name)
         if promise is None:
             return Grade.PRECISE
-        return promise.one if promise.kind == "capture" else promise.any
+        if promise.kind == "capture":  # its cause of pairs of workers and mates counts, which may die here
+            return min([promise.one, *(cause.grade for cause in promise.causes if cause.pair)])
+        return promise.any
 
     def declare(self, name: str, first: int | None, last: int | None) -> None:
         """Record incomplete epochs of an output, as the timeline has them."""

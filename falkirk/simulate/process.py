@@ -11,9 +11,10 @@ from typing import Any, Protocol
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.agent.agent import Agent
 from recovery.agent.effects import Effect
-from recovery.agent.events import Event, TurnEnded
+from recovery.agent.events import Event, Held, MateBegan, MateEnded, TurnEnded
 from recovery.place import Place
 from recovery.protocol import ToMonitor, ToWorker, encode_message
+from recovery.store.segments import as_bytes
 from runtime.recovery.driver import RecoveryDriver
 from runtime.session.session import Session
 from timely.data.messages import Frame
@@ -56,6 +57,9 @@ class Process:
     inbox: list[ToWorker] = field(default_factory=list)
     to_monitor: deque[bytes] = field(default_factory=deque)
     from_monitor: deque[bytes] = field(default_factory=deque)
+    to_mate: deque[tuple[str, bytes | None]] = field(default_factory=deque)
+    """Segments on their way to its mate, by name; None: to be let go."""
+    of_mate: list[MateBegan | MateEnded | Held] = field(default_factory=list)
     jobs: list[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     generation: int = 0
@@ -194,6 +198,39 @@ class SimulatedStore:
 
     def close(self) -> None:
         """Close the store; operations under way go on."""
+
+
+class SimulatedMateLink:
+    """Simulated connection to the mate.
+
+    See `runtime.recovery.driver.MateLink`.
+    """
+
+    def __init__(self, process: Process, at_io: Callable[[], None]) -> None:
+        self._process = process
+        self._at_io = at_io
+
+    def hold(self, name: str, parts: Sequence[Any]) -> None:
+        """Send a segment."""
+        self._at_io()
+        self._process.to_mate.append((name, b"".join(map(as_bytes, parts))))
+        self._at_io()
+
+    def let_go(self, name: str) -> None:
+        """Send an order to drop a segment."""
+        self._process.to_mate.append((name, None))
+
+    def poll(self) -> list[MateBegan | MateEnded | Held]:
+        """Events since the last call."""
+        events, self._process.of_mate = self._process.of_mate, []
+        return events
+
+    def files(self) -> list[int]:
+        """File descriptors to wait for: none."""
+        return []
+
+    def close(self) -> None:
+        """Close the connection; the mate sees it."""
 
 
 class WritesAtIO:

@@ -64,6 +64,8 @@ class Tally:
     """Number of take-overs by mates."""
     ahead: int = 0
     """Number of operators restored from a mate's memory."""
+    held: int = 0
+    """Number of segments of checkpoints in memory of mates only."""
     faults: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World) -> None:
@@ -78,6 +80,7 @@ class Tally:
         if world.mates is not None:
             self.takeovers += world.mates.took_over
             self.ahead += world.mates.ahead
+            self.held += world.mates_held
         self.gaps += sum(map(len, world.outside.gaps.values()))
         self.faults.update(fault.what for fault in world.injector.happened)
 

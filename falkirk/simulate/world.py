@@ -29,6 +29,7 @@ from falkirk.simulate.process import (
     Process,
     SimulatedAgent,
     SimulatedLink,
+    SimulatedMateLink,
     SimulatedMonitorLink,
     SimulatedPool,
     SimulatedStore,
@@ -41,13 +42,14 @@ from monitor.coordination.supervision import Fence, Lost, Respawn, TimelineEvent
 from monitor.explain.what_if import PATIENCE_SECONDS, targets
 from recovery.agent.state import WorkerPhase
 from recovery.checkpoint.checkpoints import MOST_EVENTS
+from recovery.checkpoint.following import Taken
 from recovery.layout import Layout, lay_out
 from recovery.memory.channels import KEPT_BYTES
 from recovery.moving.refusals import CannotMove
 from recovery.place import Place, journal_of, places
 from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
-from recovery.store.reading import take_over
+from recovery.store.reading import last_writer, take_over
 from recovery.store.segments import segment_name
 from runtime.folders.workspace import Workspace
 from runtime.links.frames import decode_frame, encode_frame
@@ -101,6 +103,8 @@ class World:
         self.moves = 0
         """Number of moves to another number of workers."""
         self.mates = SimulatedMates(self._mate, workers, seed) if mates else None
+        self.mates_held = 0
+        """Number of segments brought along by mates, in memory only."""
         self.now = 0.0
         self.steps = 0
         self.outside = Outside()
@@ -140,6 +144,8 @@ class World:
         self._processes: dict[Place, Process | None] = dict.fromkeys(places(workers))
         self._zombies: list[Process] = []
         self._incarnations = 0
+        self._last: dict[int, Process] = {}
+        """Newest process with a journal, by worker."""
         self._starts: list[tuple[float, Place]] = []
         self._flights: dict[tuple[Process, Process], deque[bytes]] = {}
         self._stalled: dict[Any, float] = {}
@@ -205,7 +211,7 @@ class World:
         if self._monitor is not None:
             actions.append(self._tick)
         if self.mates is not None:
-            actions.append(self.mates.turn)
+            actions.append(partial(self.mates.turn, lambda worker: self._processes.get(Place(worker))))
         return actions
 
     def _mortal(self, *who: int) -> list[int]:
@@ -290,6 +296,7 @@ class World:
     def _open(self, process: Process) -> None:
         """Start a worker's process: fence and read its journal, and join the job."""
         owner = journal_of(process.worker, self.layout.number)
+        writer = last_writer(self.disk, owner, STORE_ID)
         journal, found, warnings = take_over(self.disk, owner, STORE_ID, process.incarnation)
         for warning in warnings:
             self.note("warning", text=warning)
@@ -298,11 +305,14 @@ class World:
         journal.small, journal.idle_release = self._small, 4 * self._small
         mate = self.mates.take(process.worker) if self.mates is not None else None
         plan = self._plan() if mate is None else mate.plan
-        known, ahead = ({}, {}) if mate is None else mate.following.take_over()
+        if not self._follows(process, mate):
+            self.checks.memory.clear()
+        taken = Taken({}, {}, []) if mate is None else mate.following.take_over(writer)
+        self.mates_held += len(taken.held)
         try:
             of = self._current_layout(plan), process.place, process.incarnation
-            agent = SimulatedAgent(plan, *of, journal, found.read(known))
-            agent.checkpoints.ahead = ahead
+            agent = SimulatedAgent(plan, *of, journal, found.read(taken.segments), held=taken.held)
+            agent.checkpoints.ahead = taken.loaded
             agent.checkpoints.most_events = self._most_events
 
             def recovery(session: Session) -> RecoveryDriver:
@@ -315,6 +325,7 @@ class World:
                     spent=lambda: self.now,
                     attend_seconds=self._attend_seconds,
                     turn=self._events,
+                    mate=SimulatedMateLink(process, lambda: self.at_io(process.worker)),
                 )
                 return process.recovery
 
@@ -341,6 +352,12 @@ class World:
         self.checks.watch(process, process.recovery)
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []
         self.checks.watch_outputs(process, segment_name(found.owner, numbers[-1]) if numbers else None)
+
+    def _follows(self, process: Process, mate: SimulatedMate | None) -> bool:
+        """True if a process takes the place of one whose mate had all, with that."""
+        before, self._last[process.worker] = self._last.get(process.worker), process
+        had = before is not None and before.recovery is not None and before.recovery.agent.reports.holding.complete
+        return had and mate is not None and mate.was is before
 
     def _mate(self, worker: int, kept: int) -> SimulatedMate:
         plan = self._plan()
@@ -410,7 +427,13 @@ class World:
         layout = lay_out(plan)
         processors = tuple(replace(info, site=os.path.basename(info.site)) for info in layout.processors)
         groups = tuple(
-            replace(group, seconds=group.seconds * self._hurry) if group.seconds is not None else group
+            replace(
+                group,
+                seconds=group.seconds * self._hurry,
+                durable=None if group.durable is None else group.durable * self._hurry,
+            )
+            if group.seconds is not None
+            else group
             for group in layout.groups
         )
         return replace(layout, processors=processors, groups=groups, promises=())
@@ -494,6 +517,7 @@ class World:
             return
         self.disk.crash(self._monitor.owner)
         self._monitor = None
+        self.checks.memory.clear()  # what keeps nothing has completed is known to it alone
         self._asked.clear()
         self._monitor_at = self.now + delay
         for process in self.processes:

@@ -69,7 +69,9 @@ from recovery.protocol import (
     Drain,
     Drained,
     Durable,
+    Flushed,
     Join,
+    Mate,
     Observed,
     Refused,
     Released,
@@ -296,6 +298,14 @@ class Coordinator(JobState):
             self._on_completed(status, message)
         elif isinstance(message, Durable):
             self._on_durable(status, message)
+        elif isinstance(message, Flushed):
+            if message.generation == self.generation and self.phase is not JobPhase.DECIDING:
+                self.options.flushed(status.worker, message.xis)
+                self._raise_watermarks()
+        elif isinstance(message, Mate):
+            self.options.mate(status.worker, message.there)
+            self._event("standby", {"worker": status.worker, "there": message.there})
+            self._raise_watermarks()
         elif isinstance(message, Released):
             self._on_released(status)
         elif isinstance(message, Observed):
@@ -413,7 +423,7 @@ class Coordinator(JobState):
     def _takes_options(self, status: WorkerStatus, join: Join) -> bool:
         """Take the options of a process with a journal; False if they cannot be."""
         try:
-            wrong = self.options.join(status.worker, join.durable)
+            wrong = self.options.join(status.worker, join.durable, join.held, join.mate)
         except ReportError as error:
             self._suspect([(status, f"what it offers cannot be: {error}")])
             return False
@@ -682,12 +692,13 @@ class Coordinator(JobState):
     def _on_durable(self, status: WorkerStatus, message: Durable) -> None:
         if message.generation != self.generation or self.phase is JobPhase.DECIDING:
             return
-        self.options.durable(status.worker, message.group, message.at, message.xis)
+        self.options.durable(status.worker, message.group, message.at, message.xis, message.held)
         began = self.cuts.durable(message.group, status.worker, message.at)
         cut = cut_event(message.group, message.at)
         phases = {"waited": message.waited, "made": message.made, "written": message.written}
         written: dict[str, Value] = {"bytes": message.size} if message.size else {}
-        self._event("durable", {"worker": status.worker, **cut, **phases, **written})
+        if not message.held:
+            self._event("durable", {"worker": status.worker, **cut, **phases, **written})
         if began is not None:
             self._event("checkpoint", {**cut, "seconds": self._now - began})
             note = self._intervals.durable(message, self._now - began, self._now)
@@ -705,6 +716,12 @@ class Coordinator(JobState):
             return  # not all that W rests on need be known
         if self.options.raise_watermarks():
             self.commit.add(KeptWatermarks(self.options.watermarks), by)
+        risen = self.options.raise_memory()
+        if risen:  # it is not journaled: a new monitor finds it again
+            workers = self.layout.workers
+            low = Watermarks((), tuple((flat // workers, flat % workers, bound) for flat, bound in risen))
+            for status in self.workers.alive():
+                self._effects.append(Send(status.place, low))
 
     def _announce(self, risen: tuple[tuple[Bound, ...], ...]) -> None:
         before, self.low_watermarks = self.low_watermarks, risen

@@ -90,6 +90,8 @@ def watermarks_can_be_restored(job: JobState) -> str | None:
         info, low = job.options.topology.info(flat), job.options.low(flat)
         if info.chain and low > info.nothing and all(bound != low for bound, _ in chain):
             return f"{job.options.topology.name(flat)} has no checkpoint at {low}"
+        if job.options.in_memory(flat, low):
+            return f"{job.options.topology.name(flat)} has its checkpoint at {low} in memory only"
         if not info.chain and not within(low, job.options.completed(flat)):
             return f"{job.options.topology.name(flat)} has completed {job.options.completed(flat)}, less than {low}"
     return None

@@ -82,6 +82,14 @@ class Options:
         if watermarks is not None:
             self._low = [watermarks[flat % layout.workers][flat // layout.workers] for flat in flats]
         self.chains: list[list[Option]] = [[] for _ in flats]
+        self._in_memory: list[set[Bound]] = [set() for _ in flats]
+        """Bounds in memory only, by flat index: W does not count them."""
+        self._mates = [False] * layout.workers
+        """Workers with a complete mate: W₁ counts theirs."""
+        self._standby = any(group.durable is not None for group in layout.groups)
+        self._memory_solver: WatermarkSolver | None = None
+        """Incremental solver of W₁; None to rebuild it."""
+        self._memory_news: list[Report] = []
         self.upto: list[tuple[Bound, ...] | None] = [None] * layout.workers
         """Completed cuts of each worker in this generation, by group."""
         self._completed: list[Bound] = list(self._low)
@@ -143,6 +151,10 @@ class Options:
         """W of one processor."""
         return self._low[flat]
 
+    def in_memory(self, flat: int, bound: Bound) -> bool:
+        """True if a checkpoint is in memory only."""
+        return bound in self._in_memory[flat]
+
     def completed(self, flat: int) -> Bound:
         """Known completed bound of an any-processor."""
         return self._completed[flat]
@@ -167,12 +179,17 @@ class Options:
                 chain.append(option)
         return found
 
-    def join(self, worker: int, xis: Iterable[Xi]) -> str | None:
+    def join(self, worker: int, xis: Iterable[Xi], held: Iterable[Xi] = (), mate: bool = False) -> str | None:
         """Take all options in a worker's store; return the error if it lost some.
 
         They are those that it had acknowledged.
+
+        Args:
+            held: further ones, in memory only.
+            mate: its mate has all of `held`.
         """
         found = self._read(worker, xis)
+        both = self._read(worker, [*xis, *held])
         for processor, info in enumerate(self.layout.processors):
             flat = self.topology.flat(processor, worker)
             chain = found.get(flat, [])
@@ -192,10 +209,32 @@ class Options:
                     f"checkpoint at {low}, and {there}. Bring the store of that worker back as it was, or start anew with "
                     "an empty store"
                 )
-            self.chains[flat] = list(chain)
-        self._solver = None
+            self.chains[flat] = both.get(flat, [])
+            self._in_memory[flat] = {bound for bound, _ in self.chains[flat]} - {bound for bound, _ in chain}
+        self._mates[worker] = mate
+        self._solver = self._memory_solver = None
         self.version += 1
         return None
+
+    def mate(self, worker: int, there: bool) -> None:
+        """Record a worker's mate as complete, or as gone."""
+        self._mates[worker] = there
+        self._memory_solver = None
+        self.version += 1
+
+    def flushed(self, worker: int, xis: Iterable[Xi]) -> None:
+        """Record known checkpoints as durable, in memory only before."""
+        for flat, options in self._read(worker, xis).items():
+            for option in options:
+                if option[0] in self._in_memory[flat] and option in self.chains[flat]:
+                    self._made_durable(flat, option)
+
+    def _made_durable(self, flat: int, option: Option) -> None:
+        self._in_memory[flat].discard(option[0])
+        self._new_options.append((flat, *option))
+        if not self._mates[flat % self.layout.workers]:
+            self._memory_news.append((flat, *option))
+        self.version += 1
 
     def complete(self, worker: int, upto: tuple[Bound, ...]) -> None:
         """Record the completed cut of each group, on one worker."""
@@ -212,8 +251,8 @@ class Options:
                 flat = self.topology.flat(processor, worker)
                 self._complete(flat, at_cut(upto[info.group], info.depth))
 
-    def durable(self, worker: int, group: int, at: Bound, xis: Iterable[Xi]) -> None:
-        """Record a cut persisted by one worker."""
+    def durable(self, worker: int, group: int, at: Bound, xis: Iterable[Xi], held: bool = False) -> None:
+        """Record a cut persisted by one worker, or `held` in memory by its mate."""
         groups = self.layout.groups
         if not (0 <= group < len(groups) and _is_bound(at, groups[group].depth) and any(at)):
             raise ReportError(f"a cut of group {group} at {at}, which cannot be")
@@ -233,8 +272,16 @@ class Options:
             last = chain[-1] if chain else None
             if last is None or _follows(options[0], last):
                 chain += options
-                self._new_options.append((flat, *options[0]))
-            elif options[0] not in chain:
+                if held:
+                    self._in_memory[flat].add(options[0][0])
+                else:
+                    self._new_options.append((flat, *options[0]))
+                if self._mates[worker] or not held:
+                    self._memory_news.append((flat, *options[0]))
+            elif options[0] in chain:
+                if not held and options[0][0] in self._in_memory[flat]:
+                    self._made_durable(flat, options[0])
+            else:
                 raise ReportError(f"{self.topology.name(flat)}: a checkpoint at {options[0]} after one at {last}")
         for p in members:
             info = self.layout.processors[p]
@@ -247,6 +294,7 @@ class Options:
         if bound > self._completed[flat]:
             self._completed[flat] = bound
             self._new_completed[flat] = None
+            self._memory_news.append((flat, bound, ()))
 
     def memory(self, worker: int, memory: Sequence[InMemory], ends: Iterable[EpochEnds] = ()) -> None:
         """Check a drained worker's memory and known ends of epochs."""
@@ -386,7 +434,9 @@ class Options:
             for flat, info in enumerate(infos):
                 if info.chain:
                     reports += [
-                        (flat, *option) for option in self.chains[flat] if not within(option[0], self._low[flat])
+                        (flat, *option)
+                        for option in self.chains[flat]
+                        if not within(option[0], self._low[flat]) and option[0] not in self._in_memory[flat]
                     ]
                 else:
                     reports.append((flat, self._completed[flat], ()))
@@ -399,6 +449,26 @@ class Options:
         for flat, bound in risen:
             self._low[flat] = bound
         return bool(risen)
+
+    def raise_memory(self) -> list[tuple[int, Bound]]:
+        """Raise W₁, with memory of mates; return risen (flat, bound).
+
+        It may be less than it was before, once a mate is gone. As `raise_watermarks`, only for when every worker is there.
+        """
+        news, self._memory_news = self._memory_news, []
+        if not self._standby:
+            return []
+        if self._memory_solver is None:
+            infos = [self.topology.info(flat) for flat in range(self.topology.count)]
+            kinds = [(info.depth, info.chain) for info in infos]
+            self._memory_solver = WatermarkSolver(kinds, self.topology.edges, self._low)
+            news = []
+            for flat, (_, chain) in enumerate(kinds):
+                options = self._options(flat, mates=True)
+                news += [(flat, *option) for option in options if option[0] != self._low[flat]]
+                if not chain:
+                    news.append((flat, self._completed[flat], ()))
+        return self._memory_solver.tick(news)
 
     def common(self) -> tuple[Bound, ...]:
         """Largest consistent bound of each operator, one for all workers, none alive.
@@ -448,7 +518,8 @@ class Options:
                 kept = {index: held.kept[place][to] for index, place, to in self.topology.kept[flat]}
                 processors.append(Live(held.upto, delivered, held.notified, held.discards, logs, low, kept))
             elif info.chain:
-                processors.append(CheckpointChain(self._options(flat), info.depth))
+                # For a question: what the mate of the worker lacks would be gone.
+                processors.append(CheckpointChain(self._options(flat, mates=worker in memory), info.depth))
             else:
                 processors.append(AnyFrontier(self._completed[flat]))
             if repeats is not None and known is not None and info.role == "source":
@@ -554,9 +625,13 @@ class Options:
                 re.sub(r"\bprocessor (\d+)", lambda found: name(int(found[1])), str(error))
             ) from error
 
-    def _options(self, flat: int) -> list[Option]:
-        """Options from W up, as lower checkpoints may have been collected in part."""
-        return [option for option in self.chains[flat] if within(self._low[flat], option[0])]
+    def _options(self, flat: int, mates: bool = False) -> list[Option]:
+        """Options from W up, as lower checkpoints may have been collected in part.
+
+        With `mates` only those that its worker's mate would have.
+        """
+        gone = set() if not mates or self._mates[flat % self.layout.workers] else self._in_memory[flat]
+        return [option for option in self.chains[flat] if within(self._low[flat], option[0]) and option[0] not in gone]
 
     # ------------------------------------------------------------------------------------------ generations
 
@@ -566,9 +641,10 @@ class Options:
             bound = decided[flat % self.layout.workers][flat // self.layout.workers]
             if bound is not None:
                 self.chains[flat] = [option for option in self.chains[flat] if within(option[0], bound)]
+                self._in_memory[flat] &= {bound for bound, _ in self.chains[flat]}
         self.upto = [None] * self.layout.workers
         self._cut_completed(decided)
-        self._solver = None
+        self._solver = self._memory_solver = None
         self.version += 1
 
     def cut_worker(self, worker: int, decided: Sequence[Bound | None]) -> None:
@@ -577,6 +653,7 @@ class Options:
             flat = self.topology.flat(processor, worker)
             if bound is not None:
                 self.chains[flat] = [option for option in self.chains[flat] if within(option[0], bound)]
+                self._in_memory[flat] &= {bound for bound, _ in self.chains[flat]}
 
     def _cut_completed(self, decided: Sequence[Sequence[Bound | None]]) -> None:
         """Reset completed bounds to the restored ones.

@@ -21,6 +21,9 @@ from recovery.agent.events import (
     EpochsEnded,
     Event,
     FromMonitor,
+    Held,
+    MateBegan,
+    MateEnded,
     PieceDue,
     Received,
     Stored,
@@ -29,7 +32,7 @@ from recovery.agent.events import (
 from recovery.agent.invariants import INVARIANTS
 from recovery.agent.parts import AgentParts
 from recovery.agent.state import WorkerPhase
-from recovery.checkpoint.records import current, key_of, record_of
+from recovery.checkpoint.records import current, key_of, newer, record_of
 from recovery.layout import Layout
 from recovery.metadata import NEVER
 from recovery.place import Place
@@ -71,6 +74,7 @@ class Agent(AgentParts):
         most: bytes that may wait for the monitor while it is away before sources pause; half as many that were sent are kept.
         patience: seconds without a message of the monitor after which it counts as away.
         copies: processes of each worker.
+        held: segments that the mate whose place this process takes had in memory only.
 
     Raises FalkirkError when `segments` are of another program.
     """
@@ -86,6 +90,7 @@ class Agent(AgentParts):
         most: int = 256 << 20,
         patience: float = 10.0,
         copies: int = 1,
+        held: Iterable[tuple[SegmentMeta, list[Section]]] = (),
     ) -> None:
         super().__init__(plan, layout, place, incarnation, journal, most, patience, copies)
         self.story = Story()
@@ -93,25 +98,40 @@ class Agent(AgentParts):
         self._weighs_at = self._weighed_at = float("-inf")
         self._records = 0
         """Records handled up to the last turn."""
-        self._load(segments)
+        self._load(segments, held)
 
-    def _load(self, segments: Iterable[tuple[SegmentMeta, list[Section]]]) -> None:
+    def _load(
+        self,
+        segments: Iterable[tuple[SegmentMeta, list[Section]]],
+        held: Iterable[tuple[SegmentMeta, list[Section]]],
+    ) -> None:
         read = [(meta, sections, [record_of(section.head) for section in sections]) for meta, sections in segments]
-        loaded = current(
-            [
-                (meta.number, key_of(record), (record, section.payload))
-                for meta, sections, records in read
-                for record, section in zip(records, sections)
-            ]
-        )
-        self.checkpoints.load(loaded)
-        live = self.checkpoints.live_keys()
+        stored = [
+            (meta.number, key_of(record), (record, section))
+            for meta, sections, records in read
+            for record, section in zip(records, sections)
+        ]
+        in_memory = [
+            (meta.number, key_of(record), (record, section))
+            for meta, sections in held
+            for section in sections
+            for record in (record_of(section.head),)
+        ]
+        on_disk, beside = newer(current(stored), current(in_memory))
+        self.checkpoints.load([(record, section.payload) for record, section in (*on_disk, *beside)])
+        live, replaced = self.checkpoints.live_keys(), {key_of(record) for record, _ in beside}
         for meta, sections, records in read:
             keys = [key_of(record) for record in records]
-            self.journal.recovered(meta, sections, [key if key in live else None for key in keys])
+            known = [key if key in live and key not in replaced else None for key in keys]
+            self.journal.recovered(meta, sections, known)
         self.journal.resume()
+        self.journal.waits = True
+        for record, section in beside:
+            if key_of(record) in live:
+                self.journal.add(key_of(record), section)
+        self.journal.waits = False
         self.noted = self.checkpoints.generation
-        if not loaded:
+        if not on_disk:
             self.checkpoints.open()
 
     def step(self, now: float, *events: Event) -> list[Effect]:
@@ -163,6 +183,14 @@ class Agent(AgentParts):
                 self.rounds.report_drained()
             case EpochsEnded(ends):
                 self.rounds.tell_ends(ends)
+            case Held(name):
+                self.reports.held(name)
+                self.rounds.report_drained()
+            case MateBegan():
+                self.reports.holding.begin()
+            case MateEnded():
+                self.reports.holding.end()
+                self.rounds.report_drained()
             case Connected():
                 self.backpressure.received()
                 self.reports.join()
@@ -173,6 +201,7 @@ class Agent(AgentParts):
                 self.cuts.ask(message)
             case Watermarks():
                 self.collection.raise_low(message.changed)
+                self.collection.raise_memory(message.memory)
                 self.perform()
             case Drain():
                 self.rounds.pause(message)

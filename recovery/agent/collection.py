@@ -37,6 +37,24 @@ class Collection:
             if worker == own.index:
                 self.let_go(p, bound)
 
+    def raise_memory(self, changed: tuple[tuple[int, int, Bound], ...]) -> None:
+        """Apply risen W₁, as (processor, worker, bound).
+
+        It trims queues, and releases early output.
+
+        Nothing durable rests on it, and no source hears of it.
+        """
+        own = self._own
+        for p, worker, bound in changed:
+            for edge in own.layout.edges:
+                if edge.target == p and edge.kept:
+                    own.recorder.shipments.forget((edge.edge, worker), bound)
+            if worker == own.index and own.alive and own.layout.processors[p].early:
+                operator = own.worker.runtimes[p].operator
+                assert isinstance(operator, StagedEnd)
+                operator.on_watermark(to_frontier(bound))
+                own.checkpoints.published.rise(p, bound)
+
     def let_go(self, p: int, bound: Bound) -> None:
         """Apply a raised low-watermark of local processor `p`: collect and release."""
         own = self._own

@@ -100,6 +100,7 @@ class WorkerCuts:
         cut = self.due.pop(0)
         own.attributes.check(cut.group, cut.at)
         positions = {p: self._positions[p, epoch] for p, epoch in own.checkpoints.sources(cut.group, cut.at)}
+        own.cutting = True
         self.draft = draft = own.checkpoints.cut(cut.group, cut.at, self.state, positions)
         draft.began, draft.waited = own.now, own.now - self._asked.pop(cut.group, own.now)
 
@@ -139,6 +140,6 @@ class WorkerCuts:
 
     def _end(self, draft: Draft) -> None:
         own = self._own
-        self.draft = None
+        self.draft, own.cutting = None, False
         taken = draft.waited, own.now - draft.began
         self._reports.gather(Durable(own.place, own.worker.generation, draft.group, draft.at, tuple(draft.xis), *taken))

@@ -47,6 +47,22 @@ class Delete(msgspec.Struct, frozen=True):
     name: str
 
 
+class Hold(msgspec.Struct, frozen=True):
+    """Send a segment to the mate's memory; `Held` reports completion.
+
+    There is never more than one in flight.
+    """
+
+    name: str
+    parts: Sequence[Buffer]
+
+
+class LetGo(msgspec.Struct, frozen=True):
+    """Have the mate forget a segment at some time."""
+
+    name: str
+
+
 class Perform(msgspec.Struct, frozen=True):
     """Carry out effects of operators, above all released output.
 
@@ -129,5 +145,19 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 Effect: TypeAlias = (
-    Report | SendFrame | Put | Delete | Perform | Rewind | Acknowledge | Run | Halt | Save | Saved | Throttle | Fail
+    Report
+    | SendFrame
+    | Put
+    | Delete
+    | Hold
+    | LetGo
+    | Perform
+    | Rewind
+    | Acknowledge
+    | Run
+    | Halt
+    | Save
+    | Saved
+    | Throttle
+    | Fail
 )

@@ -41,6 +41,20 @@ class Stored(msgspec.Struct, frozen=True):
     name: str
 
 
+class MateBegan(msgspec.Struct, frozen=True):
+    """A new mate has an empty memory for what is not durable."""
+
+
+class MateEnded(msgspec.Struct, frozen=True):
+    """The mate is gone, with its memory, or too slow."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Segment `name` is in the mate's memory."""
+
+    name: str
+
+
 class PieceDue(msgspec.Struct, frozen=True):
     """Time for a piece of a cut, of about `rows` rows, as `Save` wants it.
 
@@ -71,7 +85,9 @@ class EpochsEnded(msgspec.Struct, frozen=True):
     ends: tuple[EpochEnds, ...]
 
 
-Event: TypeAlias = Connected | FromMonitor | Received | Stored | PieceDue | TurnEnded | EpochsEnded
+Event: TypeAlias = (
+    Connected | FromMonitor | Received | Stored | PieceDue | TurnEnded | EpochsEnded | MateBegan | MateEnded | Held
+)
 
 
 def for_the_engine(frame: Frame, generation: int | None) -> bool:

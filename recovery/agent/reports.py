@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from recovery.agent.effects import Delete, Put
+from recovery.agent.holding import Holding
 from recovery.agent.state import AgentState, WorkerPhase
-from recovery.metadata import at_cut
-from recovery.protocol import Completed, Durable, Join, Released, Restored, ToMonitor
+from recovery.metadata import Xi, at_cut
+from recovery.protocol import Completed, Durable, Flushed, Join, Released, Restored, ToMonitor
 
 HEARTBEAT_SECONDS = 0.5
 """Longest time between two progress reports of a worker, in seconds."""
@@ -24,6 +27,7 @@ class Reports:
 
     def __init__(self, own: AgentState) -> None:
         self._own = own
+        self.holding = Holding(own)
         self.gathered: list[ToMonitor] = []
         """Reports waiting for the next segment to be durable."""
         self.sealed: list[ToMonitor] = []
@@ -37,6 +41,8 @@ class Reports:
         """Segments written, and their bytes."""
         self.durable = self._put_at = 0.0
         """Seconds until these were durable, all together, and the time of the last put."""
+        self._flushed: tuple[Xi, ...] = ()
+        """Checkpoints in memory only, until the next segment is durable."""
         self._joins_when_noted = False
         self._kept_here: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """Channels within this worker, by group and depth of the receiver.
@@ -69,7 +75,10 @@ class Reports:
         """Announcement of this worker, with the options of its store."""
         own = self._own
         generation, durable = own.checkpoints.generation, own.checkpoints.durable()
-        return Join(own.place, own.incarnation, generation, alive, own.layout, durable, paused)
+        mate = self.holding.complete  # what was said of it before counts only for those that had joined
+        # What a living worker without a mate has in memory only is on its way to the store.
+        held = own.checkpoints.in_memory() if not alive else own.checkpoints.in_mate() if mate else ()
+        return Join(own.place, own.incarnation, generation, alive, own.layout, durable, paused, held, mate)
 
     # ------------------------------------------------------------------------------------------ completion
 
@@ -99,18 +108,24 @@ class Reports:
     # ------------------------------------------------------------------------------------------ the store
 
     def gather(self, message: ToMonitor) -> None:
-        """Report a message once the segment of what it tells of is durable."""
-        self.gathered.append(message)
+        """Report a message once its segment is durable, or in the mate's memory."""
         if isinstance(message, Durable):
             self._made[message.group] = self._own.now
+            if self.holding.takes(message):
+                return
+        self.gathered.append(message)
 
     def waits_for_store(self) -> bool:
         """True if something is on its way to the store, or waits for it."""
-        return bool(self.gathered) or self._own.journal.in_flight is not None
+        return bool(self.gathered) or self._own.journal.in_flight is not None or self.holding.pending
 
     def write(self) -> None:
         """Write the next segment, if there is a reason and none is in flight."""
         journal, checkpoints = self._own.journal, self._own.checkpoints
+        self._send(self.holding.write(), held=True)
+        if self.holding.due():
+            self._flushed += self._own.checkpoints.in_memory()
+            self.gathered += self.holding.flush()
         if journal.in_flight is not None or not (journal.restless or self.gathered):
             return
         checkpoints.carry()
@@ -119,6 +134,9 @@ class Reports:
         segment = journal.seal()
         gathered, self.gathered = self.gathered, []
         if segment is not None:
+            if self._flushed:
+                flushed, self._flushed = self._flushed, ()
+                gathered = [Flushed(self._own.place, self._own.worker.generation, flushed), *gathered]
             self.sealed = gathered
             self._size = sum(memoryview(part).nbytes for part in segment[1])
             self.segments, self.bytes = self.segments + 1, self.bytes + self._size
@@ -139,15 +157,20 @@ class Reports:
         sealed, self.sealed = self.sealed, []
         self._send(sealed, self._size)
 
-    def _send(self, reports: list[ToMonitor], size: int = 0) -> None:
+    def held(self, name: str) -> None:
+        """Send the reports of a segment in the mate's memory."""
+        self._send(self.holding.held(name), held=True)
+
+    def _send(self, reports: Sequence[ToMonitor], size: int = 0, held: bool = False) -> None:
         own = self._own
         for report in reports:
             if isinstance(report, Durable):
-                report = replace(report, written=own.now - self._made.get(report.group, own.now), size=size)
+                taken = own.now - self._made.get(report.group, own.now)
+                report = replace(report, written=taken, size=size, held=held)
             own.report(report)
             if isinstance(report, Restored | Join):
                 own.noted = report.generation
                 own.run()
-        if self._joins_when_noted:
+        if self._joins_when_noted and not held:
             self._joins_when_noted = False
             self.join()

@@ -73,6 +73,8 @@ class AgentState:
         self.phase = WorkerPhase.JOINING
         self.round = 0
         """Newest round received from the monitor."""
+        self.cutting = False
+        """True while a cut is being made, piece by piece."""
         self.alive = False
         """True since the first decision carried out: the process has memory."""
         self.noted = 0

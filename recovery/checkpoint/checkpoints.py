@@ -31,6 +31,7 @@ from recovery.checkpoint.records import (
     Record,
     SourcePosition,
     check_fit,
+    check_state,
     key_of,
     save_batch,
     saving,
@@ -43,9 +44,8 @@ from recovery.metadata import Bound, Xi, at_cut, holds, nothing, within
 from recovery.store.journal import Journal, cost
 from recovery.store.segments import Section, size_of
 from timely.data.batch import Batch, concat
-from timely.errors import OperatorError
 from timely.state.interface import Run, Runs, State
-from timely.state.shapes import digest_of, shown
+from timely.state.shapes import digest_of
 from timely.time import Time
 
 MOST_EVENTS = 1000
@@ -100,6 +100,8 @@ class Checkpoints:
         self._retained_size = 0
         self._opening = Opening(layout)
         self._sender = {edge.edge: edge.source for edge in layout.edges}
+        self._waits = [layout.groups[info.group].durable is not None for info in layout.processors]
+        """Processors with checkpoints for a mate's memory, before the store."""
         self._digests = [digest_of(info.state or ()) for info in layout.processors]
         self.piece_rows = PIECE_ROWS
         """Rows wanted in the next piece of a cut, set by the driver, which has a clock."""
@@ -248,9 +250,11 @@ class Checkpoints:
         heads[p] += cost(saved.sections[0])
         state[p] += sum(map(cost, pieces))
         checkpoints[p] += 1
+        self._journal.waits = self._waits[p]
         self._write(saved)
         self._retain(saved)
         self._events.save(p, saved.bound, self.generation)
+        self._journal.waits = False
 
     def _write(self, saved: SavedCheckpoint) -> None:
         for each in saved.sections:
@@ -318,7 +322,7 @@ class Checkpoints:
             key = key_of(record)
             match record:
                 case Checkpoint() if self._applied.holds(record.xi.processor, record.generation, record.xi.bound):
-                    self._check_state(record, written_by)
+                    check_state(record, self._layout, self._digests, lambda: written_by)
                     current[key] = SavedCheckpoint(record, key, 0)
                     self._of[record.xi.processor].saved.append(current[key])
                 case Piece() if key in current and any(
@@ -335,20 +339,6 @@ class Checkpoints:
             history.saved.sort(key=lambda saved: saved.bound)
         self._events.sort()
 
-    def _check_state(self, checkpoint: Checkpoint, written_by: Sequence[Layout]) -> None:
-        """Raise OperatorError if a saved state has another shape than the program's."""
-        p = checkpoint.xi.processor
-        if checkpoint.state in (0, self._digests[p]) or self._layout.processors[p].state is None:
-            return
-        info = self._layout.processors[p]
-        of = (layout.processors[p].state for layout in written_by if p < len(layout.processors))
-        before = next((shape for shape in of if shape and digest_of(shape) == checkpoint.state), None)
-        was = "of another shape" if before is None else shown(before)
-        raise OperatorError(
-            f"{info.kind} {info.name!r} ({info.site}): the state in the store was {was}, and is {shown(info.state or ())} in "
-            "this program, so it cannot be restored. Run the program with the state as it was, or choose another store"
-        )
-
     def live_keys(self) -> set[Key]:
         """Keys still in use, after `load`."""
         keys: set[Key] = {("opening",), PUBLISHED}
@@ -360,6 +350,16 @@ class Checkpoints:
     def durable(self) -> tuple[Xi, ...]:
         """All durable Ξ, ascending by processor."""
         return tuple(saved.checkpoint.xi for saved in self.saved() if self._journal.is_stored(saved.key))
+
+    def in_memory(self) -> tuple[Xi, ...]:
+        """All Ξ in memory only, ascending by processor."""
+        return tuple(saved.checkpoint.xi for saved in self.saved() if self._journal.is_in_memory(saved.key))
+
+    def in_mate(self) -> tuple[Xi, ...]:
+        """All Ξ in memory of worker and mate only, ascending by processor."""
+        mirror = self._journal.mirror
+        keys = (saved for saved in self.saved() if self._journal.is_in_memory(saved.key))
+        return tuple(saved.checkpoint.xi for saved in keys if mirror is not None and mirror.is_stored(saved.key))
 
     def saved(self) -> Iterator[SavedCheckpoint]:
         """All checkpoints, including those being written, ascending by processor."""

@@ -6,6 +6,7 @@ of the state is saved anew: at once if it is small, and a little with each cut (
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -114,17 +115,25 @@ class ProcessorCheckpoints:
 
     def at(self, bound: Bound) -> SavedCheckpoint | None:
         """Checkpoint at `bound`, or None."""
-        return next((saved for saved in reversed(self.saved) if saved.bound == bound), None)
+        at = bisect_right(self.saved, bound, key=_bound)
+        return self.saved[at - 1] if at and self.saved[at - 1].bound == bound else None
 
     def base(self, bound: Bound) -> Bound | None:
         """Newest full checkpoint within `bound`."""
         return next((s.bound for s in reversed(self.saved) if s.checkpoint.whole and within(s.bound, bound)), None)
 
-    def chain(self, bound: Bound) -> list[SavedCheckpoint]:
-        """Checkpoints with the pieces of S(p, `bound`), in order."""
+    def chain(self, bound: Bound, after: Bound | None = None) -> list[SavedCheckpoint]:
+        """Checkpoints with the pieces of S(p, `bound`), in order.
+
+        Those before the one at `after` are left out if that is one of them.
+        """
         found = self.at(bound)
         since = bound if found is None else found.checkpoint.since
-        return [saved for saved in self.saved if within(since, saved.bound) and within(saved.bound, bound)]
+        if after is not None and within(since, after) and within(after, bound) and self.at(after) is not None:
+            since = after
+        first = bisect_left(self.saved, since, key=_bound)
+        last = bisect_right(self.saved, bound, key=_bound)
+        return [each for each in self.saved[first:last] if within(since, each.bound) and within(each.bound, bound)]
 
     def left(self, chain: list[SavedCheckpoint], loaded: Loaded | None) -> dict[Key, list[tuple[Piece, Any]]]:
         """Pieces of a chain to be read, without those of `loaded`, by checkpoint."""
@@ -216,12 +225,16 @@ class ProcessorCheckpoints:
 
     def index_of(self, bound: Bound) -> int:
         """Index of the first checkpoint from `bound` on."""
-        return next(at for at, saved in enumerate(self.saved) if saved.bound >= bound)
+        return bisect_left(self.saved, bound, key=_bound)
 
     def forget_payloads(self) -> None:
         """Drop payloads read from the store."""
         for saved in self.saved:
             saved.runs = []
+
+
+def _bound(saved: SavedCheckpoint) -> Bound:
+    return saved.bound
 
 
 def runs_of(piece: Piece, payload: Any) -> Iterator[Run]:

@@ -5,7 +5,7 @@ Everything is MessagePack with types, and the engine's own codec for batches: no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,7 +17,8 @@ from recovery.store.segments import Section
 from timely.data.batch import Batch
 from timely.data.codec import encode_batch
 from timely.data.codec.typed import Typed
-from timely.errors import CodecError, ProtocolError
+from timely.errors import CodecError, OperatorError, ProtocolError
+from timely.state.shapes import digest_of, shown
 from timely.time import Time
 
 
@@ -168,6 +169,30 @@ def current(entries: Sequence[tuple[int, tuple[Any, ...], Each]]) -> list[Each]:
     return [each for number, key, each in entries if last[key] == number]
 
 
+def newer(
+    stored: Sequence[tuple[Record, Each]], held: Sequence[tuple[Record, Each]]
+) -> tuple[list[tuple[Record, Each]], list[tuple[Record, Each]]]:
+    """Records of a store, and those in memory not in it, or of a later generation.
+
+    Of one key the records of only one are returned.
+    """
+    there, beside = _generations(stored), _generations(held)
+    taken = {key for key, generation in beside.items() if generation > there.get(key, -1)}
+    return (
+        [each for each in stored if key_of(each[0]) not in taken],
+        [each for each in held if key_of(each[0]) in taken],
+    )
+
+
+def _generations(records: Sequence[tuple[Record, Any]]) -> dict[tuple[Any, ...], int]:
+    """Generation of each key's checkpoint or cut."""
+    found: dict[tuple[Any, ...], int] = {}
+    for record, _ in records:
+        of = record.generation if isinstance(record, Checkpoint | Logged | HistoryRecord) else 0
+        found[key_of(record)] = max(found.get(key_of(record), 0), of)
+    return found
+
+
 def check_fit(record: Record, layout: Layout, senders: Mapping[int, int]) -> None:
     """Check a record against `layout`: its checksum does not prove that it fits.
 
@@ -181,6 +206,29 @@ def check_fit(record: Record, layout: Layout, senders: Mapping[int, int]) -> Non
             f"a record in the journal of a worker does not fit the program: {type(record).__name__} of what is not there. "
             "Run the program that wrote the store, bring back a copy of the store, or choose another one"
         )
+
+
+def check_state(
+    checkpoint: Checkpoint, layout: Layout, digests: Sequence[int], written_by: Callable[[], Sequence[Layout]]
+) -> None:
+    """Check a saved state's shape against the program's.
+
+    `digests` has the program's, by processor.
+
+    Raises:
+        OperatorError: if it has another one, which is that of a layout in `written_by`.
+    """
+    p = checkpoint.xi.processor
+    info = layout.processors[p]
+    if checkpoint.state in (0, digests[p]) or info.state is None:
+        return
+    of = (layout.processors[p].state for layout in written_by() if p < len(layout.processors))
+    before = next((shape for shape in of if shape and digest_of(shape) == checkpoint.state), None)
+    was = "of another shape" if before is None else shown(before)
+    raise OperatorError(
+        f"{info.kind} {info.name!r} ({info.site}): the state in the store was {was}, and is {shown(info.state)} in "
+        "this program, so it cannot be restored. Run the program with the state as it was, or choose another store"
+    )
 
 
 def _fits(record: Record, layout: Layout, senders: Mapping[int, int]) -> bool:

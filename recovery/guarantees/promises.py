@@ -18,6 +18,7 @@ from functools import reduce
 
 import msgspec
 from msgspec.structs import asdict
+from msgspec.structs import replace as replace_struct
 
 from recovery.guarantees.classes import (
     OperatorClass,
@@ -81,6 +82,8 @@ class Cause(msgspec.Struct, frozen=True, order=True):
     mend: str
     declared: bool = False
     """True if failures name the incomplete times: see `recovery.incomplete`."""
+    pair: bool = False
+    """True if it takes the failure of a worker together with its mate."""
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -388,6 +391,15 @@ def _promise(node: Node, state: _State) -> Promise:
         )
     one = min((cause.grade for cause in causes), default=Grade.PRECISE)
     besides = min((cause.grade for cause in causes if not cause.declared), default=Grade.PRECISE)
+    if as_policy(node.policy).durable is not None and state.unsteady is not None:
+        again = (
+            "it goes out once mates have what it comes from, and if a worker dies with its mate some of it goes out again: "
+            + state.unsteady.reason
+        )
+        again_cause = _cause(
+            state.unsteady.grade, node, again, "give it Lazy(), whose output waits until it is durable"
+        )
+        causes.append(replace_struct(again_cause, pair=True))
     if node.kind == "capture":
         handed = (
             "what it has handed over is in the memory of whoever runs the job; run again, the job does not repeat it"

@@ -17,6 +17,7 @@ from recovery.policy.policies import (
     Ephemeral,
     Lazy,
     LogHistory,
+    PassiveStandby,
     Snapshot,
 )
 from recovery.policy.traits import Every, Interval, Policy, Saves, interval
@@ -32,6 +33,7 @@ __all__ = [
     "Interval",
     "Lazy",
     "LogHistory",
+    "PassiveStandby",
     "Policy",
     "Saves",
     "Snapshot",

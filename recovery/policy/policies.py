@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from recovery.policy.traits import Every, Policy, Saves, interval
+from timely.errors import GraphError, at_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,52 @@ class Amnesia(Policy):
     gap = True
 
 
-POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager, Snapshot, AtLeastOnce, Amnesia)
+@dataclass(frozen=True, slots=True)
+class PassiveStandby(Policy):
+    """Save state into the memory of a mate, and durably only at times.
+
+    The first `every` so often, as `Lazy` does to the store, the second at intervals of `durable`.
+
+    Needs mates (`falkirk run --mates 1`, `falkirk.run(..., mates=1)`). When a worker dies its mate goes on from the last
+    checkpoint in its memory, and output in the region goes out once mates have what it comes from. If a worker dies with its
+    mate, the job goes back to what is durable: nothing is lost, and output since then goes out again. A worker without a mate
+    saves every checkpoint durably, as `Lazy(every)` does (Hwang and others, section 5.1).
+
+    Raises:
+        GraphError: `every` is neither a positive number nor a duration, or `durable` is no duration above it.
+
+    >>> flow = falkirk.Dataflow()
+    >>> words = flow.source("words", falkirk.Iterable(["a", "b", "a"]))
+    >>> with flow.region("counts", policy=falkirk.PassiveStandby(every="50ms", durable="10s")):
+    ...     counts = words.key_by(str).count()
+    >>> seen = counts.capture("counts")
+    >>> falkirk.run(flow).captured("counts")
+    [((0,), [('a', 2), ('b', 1)])]
+    """
+
+    every: Every = "50ms"
+    durable: Every = "10s"
+    log_outputs: bool = False
+
+    def __post_init__(self) -> None:
+        every = interval(self.every)
+        if self.durable is None or (seconds := interval(self.durable).seconds) is None:
+            raise GraphError(
+                at_line(
+                    f'durable={self.durable!r}: give the time between durable checkpoints, such as "10s": sources are '
+                    "acknowledged by these, and a worker that dies with its mate goes back to the last one"
+                )
+            )
+        if every.seconds is not None and seconds <= every.seconds:
+            raise GraphError(
+                at_line(
+                    f"durable={self.durable!r} is not longer than every={self.every!r}: give Lazy(every={self.durable!r}), "
+                    "whose checkpoints are all durable"
+                )
+            )
+
+
+POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager, Snapshot, AtLeastOnce, Amnesia, PassiveStandby)
 
 DEFAULT = Lazy()
 """Policy of operators without one."""

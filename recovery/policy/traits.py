@@ -117,6 +117,15 @@ class Policy:
         return None
 
     @property
+    def durable(self) -> Every | None:
+        """The interval between durable cuts; None: each is (passive standby).
+
+        Others are in the memory of a mate, and outputs go out once they are. Hwang and others, *High-Availability Algorithms
+        for Distributed Stream Processing*, section 5.1.
+        """
+        return None
+
+    @property
     def log_outputs(self) -> bool:
         """Log of outputs of the region, or operator: a firewall (section 4.1)."""
         return False

@@ -41,7 +41,7 @@ def policy_of_text(text: str) -> Policy:
             epochs = interval(value).epochs
             if epochs is not None and epochs > _MOST_EPOCHS:
                 raise GraphError(f"every={value}: give at most {_MOST_EPOCHS} epochs")
-        elif not isinstance(value, bool):
+        elif given != "durable" and not isinstance(value, bool):
             raise GraphError(f"{given}={value!r}: it is True or False")
     return kind(**arguments)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from recovery.store.interface import Buffer, NotThere, Store, StoreCorrupt
+from recovery.store.interface import Buffer, Store, StoreCorrupt
 from recovery.store.reading import numbers_of, read_segment
 from recovery.store.segments import Section, SegmentMeta, content_of
 
@@ -20,14 +20,15 @@ class GrowingJournal:
         self._sections: list[Section] = []
 
     def news(self) -> SegmentMeta | None:
-        """Head of the newest segment if it is new since `seen`, else None."""
+        """Head of the newest segment if it is new since `seen`, else None.
+
+        Raises NotThere if it was deleted meanwhile: then there is a newer one.
+        """
         numbers = numbers_of(*self._of[:2])
         if not numbers or numbers[-1] == self._newest:
             return None
         try:
             return read_segment(*self._of, numbers[-1])[0]
-        except NotThere:  # deleted since, so there is a newer one
-            return None
         except StoreCorrupt as error:
             if error.torn:  # whoever takes over sets it aside
                 return None
@@ -36,7 +37,7 @@ class GrowingJournal:
     def missing(self, newest: SegmentMeta, known: Collection[int]) -> Iterator[tuple[SegmentMeta, list[Section]]]:
         """Segments needed with `newest` and not yet known, in order of number.
 
-        Raises NotThere if one was deleted: then there is a newer segment, which does not need it.
+        Raises NotThere as `news`, if one was deleted.
         """
         for number in (*newest.needed_numbers(), newest.number):
             if number not in known:

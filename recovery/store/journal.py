@@ -29,6 +29,9 @@ the journal. `recovery.store.reading.take_over` does all of this for a store tha
 Fences are never deleted. If they were, their numbers would be free again, a write of the old incarnation that was delayed for
 long would succeed after all, and that incarnation would delete what the new one needs. They take some 200 bytes each.
 
+**Sections that may wait.** What is added with `waits` is not sealed until `flush`: it is in memory only, and goes beside that
+to the journal `mirror`, whose segments are in the memory of another process. There it is dead once it is durable here.
+
 Nothing here does I/O. Methods take constant time per section; `carry` and `seal` also look at each segment.
 """
 
@@ -121,9 +124,15 @@ class Journal:
 
         If nothing has happened since it found none, it need not be called again.
         """
+        self.waits = False
+        """True while added sections wait for `flush`."""
+        self.mirror: Journal | None = None
+        self._waiting: dict[Key, list[Section]] = {}
+        self._flushed: dict[Key, list[Section]] = {}
+        """Formerly waiting sections, until durable."""
         self.small = SMALL
         self.idle_release = IDLE_RELEASE
-        self._store_id = store_id
+        self.store_id = store_id
         self._last = -1
         self._fence = 0
         self._fences: tuple[int, ...] = ()
@@ -146,6 +155,11 @@ class Journal:
         Several sections of one key add up while they are gathered for the same segment. A key that an earlier segment holds
         is replaced as a whole: that is how a key is carried, and how it gets a new value.
         """
+        if self.waits:
+            self._waiting.setdefault(key, []).append(section)
+            if self.mirror is not None:
+                self.mirror.add(key, section)
+            return
         price = cost(section)
         self.restless = True
         self._gathered.setdefault(key, []).append(section)
@@ -163,11 +177,44 @@ class Journal:
         self.restless = True
         self._gathered.pop(key, None)
         self._costs.pop(key, None)
+        self._waiting.pop(key, None)
+        self._flushed.pop(key, None)
+        self._forget_mirrored(key)
         if self._sealed is not None:
             _forget(self._sealed.segment, key)
         place = self._places.pop(key, None)
         if place is not None:
             _forget(self._segments[place], key)
+
+    @classmethod
+    def fresh(cls, owner: str, store_id: bytes, incarnation: int) -> Journal:
+        """Journal ready to write, in an empty store with no other writer."""
+        journal = cls(owner, store_id, incarnation)
+        name, _ = journal.fence()
+        journal.stored(name)
+        journal.resume()
+        return journal
+
+    def flush(self) -> None:
+        """Move waiting sections to the next segment."""
+        waiting, self._waiting, waits, self.waits = self._waiting, {}, self.waits, False
+        for key, sections in waiting.items():
+            for section in sections:
+                self.add(key, section)
+        self._flushed.update(waiting)
+        self.waits = waits
+
+    def mirrored(self, mirror: Journal | None) -> None:
+        """Begin, or end, to copy to `mirror` what is not durable; it gets all there is."""
+        self.mirror = mirror
+        if mirror is not None:
+            for key, sections in (*self._flushed.items(), *self._waiting.items()):
+                for section in sections:
+                    mirror.add(key, section)
+
+    def _forget_mirrored(self, key: Key) -> None:
+        if self.mirror is not None:
+            self.mirror.dead(key)
 
     def carry(self) -> list[Key]:
         """Keys of sections to `add` again before calling `seal`, to clean old segments.
@@ -237,6 +284,9 @@ class Journal:
                 _forget(self._segments[place], key)
             self._places[key] = number
         self._segments[number] = sealed.segment
+        for key in [key for key in self._flushed if key in self._places and key not in self._gathered]:
+            del self._flushed[key]
+            self._forget_mirrored(key)
         for released in sealed.releases:
             del self._segments[released]
         return [segment_name(self.owner, released) for released in sealed.releases]
@@ -340,10 +390,20 @@ class Journal:
         """True if a section of `key` is durable; it may be being rewritten."""
         return key in self._places
 
+    @property
+    def waiting(self) -> bool:
+        """True if something waits for `flush`."""
+        return bool(self._waiting)
+
+    def is_in_memory(self, key: Key) -> bool:
+        """True if sections of `key` waited, and are not durable yet."""
+        return key in self._waiting or key in self._flushed
+
     def __contains__(self, key: Key) -> bool:
         """True if `key` is live, durable or not."""
         return (
             key in self._gathered
+            or key in self._waiting
             or key in self._places
             or (self._sealed is not None and key in self._sealed.segment.live)
         )
@@ -382,7 +442,7 @@ class Journal:
         name = segment_name(self.owner, meta.number)
         self._sealed = _Sealed(meta, name, _Stored(total, costs, total), releases)
         sections = [section for several in gathered.values() for section in several]
-        return name, SealedParts(meta, sections, self._store_id)
+        return name, SealedParts(meta, sections, self.store_id)
 
 
 def _forget(segment: _Stored, key: Key) -> None:

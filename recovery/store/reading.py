@@ -131,6 +131,12 @@ def read_all(store: Store, owner: str, store_id: bytes) -> Iterator[tuple[Segmen
     return survey(store, owner, store_id).read()
 
 
+def last_writer(store: Store, owner: str, store_id: bytes) -> int | None:
+    """Incarnation of the newest segment or fence; None for none."""
+    newest = survey(store, owner, store_id).newest
+    return None if newest is None else newest.incarnation
+
+
 def take_over(
     store: Store, owner: str, store_id: bytes, incarnation: int, acknowledged: int = -1
 ) -> tuple[Journal, Survey, list[str]]:

@@ -31,6 +31,7 @@ from runtime.control import (
     Follow,
     FromChild,
     Go,
+    Mated,
     Peer,
     Quit,
     Returned,
@@ -106,8 +107,9 @@ def main() -> int:
         begin, *early = control.read(wait=True) or [Quit()]
         if isinstance(begin, Follow) and recovery is not None:
             warm_up()
-            recovery.follow(begin, sock, channel.tell)
-            begin, *early = control.read(wait=True) or [Quit()]
+            # Its worker may have died before it could begin to follow.
+            recovery.follow(begin, control.files(1)[0], None if early else sock, channel.tell)
+            begin, *early = early or control.read(wait=True) or [Quit()]
         if not isinstance(begin, Begin):
             return 0
         if recovery is not None:
@@ -165,6 +167,7 @@ class WorkerProcess:
         """True once the supervisor has ended the job; None: the worker decides by itself."""
         worker, driver = (None, None) if recovery is None else recovery.open(begin, control, self.obey, channel.tell)
         self._link = link()
+        self._recovery = recovery
         self.session = Session(
             plan,
             begin.place.worker,
@@ -212,6 +215,8 @@ class WorkerProcess:
             match message:
                 case Peer(place) if isinstance(self._link, SocketLink):
                     self._link.replace(place, self._control.files(1)[0])
+                case Mated() if self._recovery is not None:
+                    self._recovery.link.begin(self._control.files(1)[0])
                 case Quit():
                     self._ended = True
 

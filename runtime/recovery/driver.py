@@ -17,6 +17,8 @@ from recovery.agent.effects import (
     Effect,
     Fail,
     Halt,
+    Hold,
+    LetGo,
     Perform,
     Put,
     Report,
@@ -32,6 +34,9 @@ from recovery.agent.events import (
     EpochsEnded,
     Event,
     FromMonitor,
+    Held,
+    MateBegan,
+    MateEnded,
     PieceDue,
     Received,
     Stored,
@@ -100,6 +105,25 @@ class StoreClient(Protocol):
         """Finish pending operations, and close."""
 
 
+class MateLink(Protocol):
+    """Connection to the worker's mate, if it has one."""
+
+    def hold(self, name: str, parts: Sequence[Buffer]) -> None:
+        """Send a segment to be kept in memory; never blocks."""
+
+    def let_go(self, name: str) -> None:
+        """Send an order to drop a segment."""
+
+    def poll(self) -> list[MateBegan | MateEnded | Held]:
+        """Events since the last call."""
+
+    def files(self) -> list[int]:
+        """File descriptors to wait for."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
 class RecoveryDriver:
     """Recovery of a session's worker, as a `runtime.session.session.Participant`.
 
@@ -117,8 +141,10 @@ class RecoveryDriver:
         say: Callable[[str], None] = lambda text: None,
         attend_seconds: float = ATTEND_SECONDS,
         turn: int = TURN,
+        mate: MateLink | None = None,
     ) -> None:
         self.agent = agent
+        self._mate = mate
         self.done = self.paused = self.pressed = False
         """Last values from the agent: see `runtime.session.session.Participant`."""
         self._runs = self._begins = False
@@ -255,12 +281,15 @@ class RecoveryDriver:
         """File descriptors to wait for while at rest, and the longest wait in seconds."""
         if self._commits:
             self._turns_left = 0  # what wakes it may be that a commit is durable
-        return [*self._monitor.files(), *self._store.files()], _HEARTBEAT_SECONDS
+        mate = [] if self._mate is None else self._mate.files()
+        return [*self._monitor.files(), *self._store.files(), *mate], _HEARTBEAT_SECONDS
 
     def close(self) -> None:
         """Close monitor link and store after the end, when all is written."""
         self._monitor.close()
         self._store.close()
+        if self._mate is not None:
+            self._mate.close()
 
     def abort(self) -> None:
         """Disconnect after a failure; the job can resume from durable state."""
@@ -286,6 +315,8 @@ class RecoveryDriver:
                 raise error
             self._writing = False
             events.append(Stored(name))
+        if self._mate is not None:
+            events += self._mate.poll()
         messages, anew = self._monitor.poll()
         if anew or not self._joined:
             self._joined = True
@@ -326,6 +357,12 @@ class RecoveryDriver:
                     self._store.put(name, parts)
                 case Delete(name):
                     self._store.delete(name)
+                case Hold(name, parts):
+                    assert self._mate is not None
+                    self._mate.hold(name, parts)
+                case LetGo(name):
+                    assert self._mate is not None
+                    self._mate.let_go(name)
                 case Perform(requests):
                     self._session.carry_out(requests)
                 case Acknowledge(node, epoch):

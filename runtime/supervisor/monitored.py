@@ -114,7 +114,7 @@ class Monitored:
         self._layout = replace(lay_out(plan), functions=functions_of(plan.graph))
         self._graph = plan.graph
         self._accept = tuple(plan.graph.node_named(name).name for name in accept)
-        for text in notes_of(plan.graph):
+        for text in notes_of(plan.graph, mates=mates > 0):
             note(text)
         self._on_event = on_event
         self._pids: dict[Place, int] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from monitor.coordination.supervision import Happened, Lost, MateView
 from recovery.place import Place, places
-from runtime.control import MONITOR_SOCKET, Begin, Follow, Followed, ToChild
+from runtime.control import MONITOR_SOCKET, Begin, Follow, Followed, Mated, ToChild
 from runtime.host_limits import check_processes
 from runtime.processes.task import StoreTask, WorkerTask
 from runtime.processes.worker import HASTE
@@ -249,7 +249,10 @@ class LocalWorkers:
         self.mates[worker] = child
         child.mate_of = worker
         self._records.begun(worker, child.pid)
-        child.tell(Follow(Place(worker, 1)))
+        one, other = socket.socketpair()
+        with one, other:
+            child.tell(Follow(Place(worker, 1)), [one])
+            self.workers[Place(worker)].tell(Mated(), [other])
 
     def _miss_mate(self, child: Child, how: str) -> None:
         """Have another mate begin anew, unless none of this worker comes far."""

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from recovery.policy import POLICIES
+from recovery.policy import POLICIES, PassiveStandby
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench" / "programs"))
@@ -27,4 +27,8 @@ def test_table_has_what_is_measured() -> None:
 
 
 def test_every_policy_is_measured() -> None:
-    assert {type(policy) for pair in measured.POLICIES.values() for policy in pair} == set(POLICIES)
+    assert {type(policy) for pair in measured.POLICIES.values() for policy in pair} == {
+        policy
+        for policy in POLICIES
+        if policy is not PassiveStandby  # with mates: `falkirk bench takeover`
+    }

@@ -1,4 +1,4 @@
-"""docs/theory.md names each invariant and each rule of the models, and every file, test and place that it names exists."""
+"""docs/theory.md names each invariant and rule of the models; whatever it and docs/papers.md name exists."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from timely.errors import PACKAGES
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "theory.md").read_text()
 NAMED = set(re.findall(r"`([^`\n]+)`", PAGE))
+PAPERS = set(re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "papers.md").read_text()))
 CLASSES = {
     node.name: node
     for package in ("timely", "recovery", "monitor", "falkirk")
@@ -40,7 +41,7 @@ def test_other_names_in_capitals_are_none() -> None:
     assert {name for name in NAMED if re.fullmatch(r"[A-Z]+(_[A-Z]+)+", name)} <= rules
 
 
-@pytest.mark.parametrize("path", sorted(name for name in NAMED if re.fullmatch(r"(\w+/)+(\w+(\.py)?)?", name)))
+@pytest.mark.parametrize("path", sorted(name for name in NAMED | PAPERS if re.fullmatch(r"(\w+/)+(\w+(\.py)?)?", name)))
 def test_each_path_exists(path: str) -> None:
     under_tests = path.rpartition("/")[2].startswith("test_")
     here = ROOT / ("tests" if under_tests else "") / path

@@ -149,6 +149,7 @@ def test_input_is_the_same_every_time_and_holds_what_it_says(folder: Path, tmp_p
     assert pl.concat(epochs).equals(pl.from_arrow(whole))
 
 
+@pytest.mark.check
 def test_dictionaries_are_in_the_files_only_where_they_should_be(folder: Path) -> None:
     for kind, expected in (("words", True), ("words_plain", False)):
         file = pq.ParquetFile(data.ensure(kind, SIZE, folder) / "whole.parquet")

@@ -81,7 +81,7 @@ def environment() -> dict[str, str]:
 
 def falkirk(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "falkirk", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment())
 
 
 class Running:
@@ -157,6 +157,7 @@ def test_without_a_terminal_a_summary_follows_on_standard_error(program: Path) -
 # Jobs that fail
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_error_in_user_function_names_operator_and_line(program: Path, workers: int) -> None:
     done = falkirk("run", f"{program}:broken", "-w", str(workers))
@@ -185,6 +186,7 @@ def test_program_that_cannot_be_built_fails_with_the_users_line(program: Path) -
     assert (last["event"], last["kind"], last["exit_code"]) == ("failed", "AttributeError", 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -254,7 +256,7 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys\nfrom falkirk.cli import app\napp(['--help'], standalone_mode=False)\n"
         "print(sorted({'polars', 'pyarrow', 'numba', 'numpy', 'networkx'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=300)
     assert done.returncode == 0, done.stderr
     for command in ("run", "graph", "demo", "bench", "doctor"):
         assert f" {command} " in done.stdout
@@ -264,7 +266,7 @@ def test_help_loads_nothing_heavy() -> None:
 def test_names_of_options_are_whole_in_a_narrow_terminal() -> None:
     narrow = {**environment(), "COLUMNS": "40"}
     done = subprocess.run(
-        [sys.executable, "-m", "falkirk", "run", "--help"], capture_output=True, text=True, env=narrow, timeout=60
+        [sys.executable, "-m", "falkirk", "run", "--help"], capture_output=True, text=True, env=narrow, timeout=300
     )
     assert done.returncode == 0, done.stderr
     for option in ("--max-epochs", "--heartbeat-timeout", "--workers"):
@@ -329,7 +331,7 @@ def test_reader_that_goes_away_ends_the_output_quietly(program: Path, how: str) 
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "falkirk", how, *([str(program)] if how == "graph" else [])]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, env=environment())
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=300, env=environment())
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
 

@@ -62,6 +62,7 @@ def build(folder: str) -> Dataflow:
 APP = "from tests.falkirk.test_end_in_words import build\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["plain", "json"])
 def test_what_is_done_at_the_end_is_told_without_a_number(how: str, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)

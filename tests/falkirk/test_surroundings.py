@@ -80,6 +80,7 @@ FALKIRK = [
 SHOWN = [f"{epoch}: Sum(value={value})" for epoch, value in ((0, 0), (0, 2), (1, 4), (1, 6))]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["queue", "types"])
 def test_program_may_have_the_name_of_a_module_of_python(folder: Path, name: str) -> None:
     done = run([*FALKIRK, "run", f"{name}.py", "-w", "2"], folder, PYTHONPATH=str(ROOT))
@@ -91,10 +92,8 @@ def test_script_may_have_the_name_of_a_module_of_python(folder: Path) -> None:
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, SHOWN), done.stderr
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.check] * (number > 2)) for number, name in enumerate(sorted(LIKE_PYTHONS))],
-)
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("name", sorted(LIKE_PYTHONS))
 def test_program_of_any_such_name_is_drawn(folder: Path, name: str) -> None:
     code = f"from runtime.program import parse_program; print(parse_program({name + '.py'!r}).build())"
     done = run([sys.executable, "-P", "-c", code], folder, PYTHONPATH=str(ROOT))
@@ -121,6 +120,7 @@ def test_all_that_falkirk_needs_is_reserved() -> None:
     assert {top for top in tops if not top.startswith("_")} <= RESERVED
 
 
+@pytest.mark.check
 def test_closed_output_is_no_failure(folder: Path) -> None:
     for redirection in (">&-", ">&- 2>&-", "<&- >&- 2>&-"):
         command = ["sh", "-c", f'exec "$@" {redirection}', "sh", *FALKIRK, "graph", "app.py"]
@@ -155,6 +155,7 @@ main()
 """
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("what", "module"),
     [("run", "typer"), ("run", "polars"), ("graph", "numpy"), ("run", "helpers"), ("simulate", "helpers")],

@@ -84,6 +84,7 @@ from runtime.page.logs import read_lines
 from runtime.processes.greeting import Greeting
 from runtime.processes.monitor import LAYOUT
 from runtime.processes.monitor_journal import MonitorJournal
+from runtime.recovery import mate_link
 from runtime.session.stacks import StackSamples, stacks_now
 from tests.fuzz.mutate import mutate, mutate_value, packed
 from tests.fuzz.targets import Read, Target, plain
@@ -309,6 +310,8 @@ def said_to_monitor() -> list[bytes]:
         protocol.Join(Place(1), 2, 3, True, plan, (xi,), False),
         protocol.Completed(Place(0), 1, ((3,), (4,))),
         protocol.Durable(Place(0), 1, 0, (3,), (xi,), 0.1, 2.0, 0.5),
+        protocol.Flushed(Place(0), 1, (xi,)),
+        protocol.Mate(Place(0), True),
         protocol.Drained(Place(0), 1, (memory, memory), ENDS),
         protocol.Restored(Place(0), 1, (), (), 8, 3),
         protocol.Released(Place(1)),
@@ -328,7 +331,7 @@ def said_to_worker() -> list[bytes]:
     """One of each message of the monitor."""
     messages = [
         protocol.Cut(1, 0, (3,)),
-        protocol.Watermarks(((0, 1, (3,)), (1, 0, (2,)))),
+        protocol.Watermarks(((0, 1, (3,)), (1, 0, (2,))), ((1, 1, (3,)),)),
         protocol.Drain(3, (Place(0), Place(1, 1))),
         protocol.Decision(2, (((3,), None), ((3,), (2,))), (1,), (((1,), (2,)), ((1,), (2,))), current=4),
         protocol.Refused("no"),
@@ -345,6 +348,7 @@ TO_CHILD: list[Any] = [
     control.Begin(Place(1), 2, (Place(0), Place(2, 1))),
     control.Follow(Place(1, 1)),
     control.Go(),
+    control.Mated(),
     control.Peer(Place(1)),
     control.Quit(),
     control.Watch(
@@ -1134,6 +1138,18 @@ TARGETS = {
         ),
         Target("to monitor", said_to_monitor, plain(protocol.decode_to_monitor), msgpack=True),
         Target("to worker", said_to_worker, plain(protocol.decode_to_worker), msgpack=True),
+        Target(
+            "to mate",
+            lambda: list(map(msgspec.msgpack.encode, (mate_link.Keep("held/1", b"segment"), mate_link.Drop("held/1")))),
+            plain(mate_link.TO_MATE.decode),
+            msgpack=True,
+        ),
+        Target(
+            "of mate",
+            lambda: [msgspec.msgpack.encode(mate_link.Kept("held/1"))],
+            plain(mate_link.OF_MATE.decode),
+            msgpack=True,
+        ),
         Target("join", lambda: said_to_monitor()[:1], plain(join), msgpack=True),
         Target("coordinator", said_to_coordinator, plain(tell_coordinator), msgpack=True),
         Target(

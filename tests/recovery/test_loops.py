@@ -222,10 +222,10 @@ def tally(runs: Sequence[tuple[str, int, int]], faults: Faults = KILLS) -> tuple
     found: Counter[str] = Counter()
     durable, decide = Options.durable, Options.decide
 
-    def counting(self: Options, worker: int, group: int, at: Bound, xis: Any) -> None:
+    def counting(self: Options, worker: int, group: int, at: Bound, xis: Any, held: bool = False) -> None:
         found["cuts"] += any(at[1:])
         found["sets"] += MORE in at
-        durable(self, worker, group, at, xis)
+        durable(self, worker, group, at, xis, held)
 
     def watching(self: Options, memory: Mapping[int, Sequence[InMemory]], failed: Any = (), **known: Any) -> Any:
         decided = decide(self, memory, failed, **known)
@@ -262,6 +262,7 @@ def test_iterations_before_a_failure_are_kept_and_nothing_is_lost() -> None:
     assert found["restored"] > 10
 
 
+@pytest.mark.check
 def test_loops_with_delays_are_cut_between_iterations_too() -> None:
     found, wrong = tally([("delayed_loops", workers, seed) for workers in (2, 3) for seed in range(2)])
     assert not wrong

@@ -8,7 +8,7 @@ import pytest
 
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.guarantees.notes import notes_of
-from recovery.policy import AtLeastOnce, Eager, Lazy, Snapshot
+from recovery.policy import AtLeastOnce, Eager, Lazy, PassiveStandby, Snapshot
 from timely.io import Iterable, Rate
 
 
@@ -39,3 +39,13 @@ def test_eager_region_that_is_fed_one_epoch_is_noted_with_its_source() -> None:
 )
 def test_whatever_has_epochs_or_needs_none_is_not_noted(policy: object, source: Any) -> None:
     assert noted(policy, source) == []
+
+
+def test_passive_standby_without_mates_is_noted_once() -> None:
+    flow = Dataflow()
+    with flow.region("counts", policy=PassiveStandby(every="50ms")):
+        flow.source("in", Iterable("ab")).key_by(str).count().capture("out")
+    assert notes_of(flow.graph) == []
+    (note,) = notes_of(flow.graph, mates=False)
+    assert "as under Lazy(every='50ms')" in note
+    assert "--mates 1" in note

@@ -102,7 +102,7 @@ def test_texts_are_durations_or_errors_and_nothing_else(every: str) -> None:
 
 def test_policies_are_public_names() -> None:
     assert all(getattr(falkirk, policy.__name__) is policy for policy in POLICIES)
-    assert len(POLICIES) == 8
+    assert len(POLICIES) == 9
 
 
 # The verb

@@ -10,7 +10,7 @@ from typing import Any
 
 from libraries.columns.verbs.dataflow import Dataflow
 from libraries.connect import FileSink, SqliteSink
-from recovery.policy import Eager, Lazy
+from recovery.policy import Eager, Lazy, PassiveStandby
 from timely.io import Chunk, End, Rate, Wait
 
 PER_EPOCH = 50
@@ -73,13 +73,14 @@ def build(
     operator: str = "count",
     gated: bool = False,
     eager: bool = False,
+    durable: float | None = None,
 ) -> Dataflow:
     """Counts in `folder`/files and `folder`/counts.db; the words come at worker 0, and are counted on all.
 
     Two regions: what goes from one to the other is logged. With `gated`, most words come when `folder`/`GATE` is there; with
-    `eager`, both are eager.
+    `eager`, both are eager; with `durable`, checkpoints are in the memory of mates, and durable so often.
     """
-    policy = Eager() if eager else Lazy(every=every)
+    policy = Eager() if eager else Lazy(every=every) if durable is None else PassiveStandby(every, durable)
     flow = Dataflow("words")
     with flow.region("counting", policy):
         gate = [Path(folder) / GATE] if gated else []

@@ -74,6 +74,7 @@ VERBS: list[Callable[[Columns], Any]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_sources_gave_goes_with_the_result_and_not_when_garbage_is_sought(verb: Callable[[Columns], Any]) -> None:
     def run() -> weakref.ref[Frames]:

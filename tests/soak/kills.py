@@ -5,7 +5,8 @@ its store must stay small, and so must the processes that were never killed: the
 that is spared, which must be the same process at the end. In the third nobody is spared, and all workers may die at once.
 `--during-recovery` is the share of kills of workers that wait for the recovery of the one before; `--busy` so many processes
 that do nothing but take processor time from the job. With `--mates` each worker has a mate: of a pair the worker, the mate or
-both at once are killed, half of them at any time, and the others when all mates have caught up.
+both at once are killed, half of them at any time, and the others when all mates have caught up. With `--durable` too the jobs
+are under passive standby, and durable only so often, in seconds.
 """
 
 from __future__ import annotations
@@ -114,6 +115,7 @@ class Soak:
         during_recovery: float = 0.0,
         eager: bool = False,
         mates: int = 0,
+        durable: float | None = None,
     ) -> None:
         self.during_recovery = during_recovery
         self.folder = folder
@@ -136,6 +138,8 @@ class Soak:
         self.samples: list[int] = []
         """The memory of the process that is spared, in bytes, from time to time."""
         arguments = {"folder": str(folder), "records": self.records, "per_second": PER_SECOND, "eager": eager}
+        if durable is not None:
+            arguments |= {"durable": durable, "every": 0.05}
         self.mated = bool(mates)
         program = Program(flow=build, args=arguments)
         self.job = Job(program, workers, folder / "store", on_event=self.hear, mates=mates)
@@ -308,6 +312,7 @@ def soak(
     during_recovery: float = 0.0,
     eager: bool = False,
     mates: int = 0,
+    durable: float | None = None,
 ) -> Tally:
     """Jobs of `seconds` of input, on as many workers as `workers` says in turn, until so much was killed."""
     tally, random = Tally(), Random(seed)
@@ -315,7 +320,7 @@ def soak(
         folder = Path(tempfile.mkdtemp(prefix="falkirk-soak-"))
         count = workers[tally.jobs % len(workers)]
         began = time.monotonic()
-        Soak(folder, count, seconds, random, tally, during_recovery, eager, mates).run(
+        Soak(folder, count, seconds, random, tally, during_recovery, eager, mates, durable).run(
             kills - tally.workers, monitors - tally.monitors
         )
         print(
@@ -337,6 +342,7 @@ def main() -> None:
     parser.add_argument("--during-recovery", type=float, default=0.0, help="share of the kills of workers")
     parser.add_argument("--busy", type=int, default=0, help="processes that take processor time from the job")
     parser.add_argument("--mates", action="store_true", help="jobs with a mate for each worker")
+    parser.add_argument("--durable", type=float, help="seconds between durable checkpoints of passive standby")
     parser.add_argument("--eager", action="store_true", help="jobs of eager regions")
     options = parser.parse_args()
     with busy(options.busy):
@@ -349,6 +355,7 @@ def main() -> None:
             options.during_recovery,
             options.eager,
             int(options.mates),
+            options.durable,
         )
     print(f"{tally.in_recovery} of {tally.workers} workers were killed while the job was recovering")
     if options.mates:

@@ -31,6 +31,8 @@ const KINDS = {
   mate: (event) => `the mate of worker ${event.worker} has its state, after ${seconds(event.seconds)}`,
   mate_lost: (event) => `the mate of worker ${event.worker} ${event.reason}${event.again ? "; another one begins anew" : ": the worker goes on without"}`,
   takeover: (event) => `the mate of worker ${event.worker} takes over`,
+  standby: (event) =>
+    event.there ? `the mate of worker ${event.worker} has all that is not durable` : `the mate of worker ${event.worker} is gone`,
   rescaled: (event) => `the state of ${some(event.from, "worker")} has moved to ${some(event.workers, "worker")}`,
   upgraded: (event) => `the program was changed: ${["added", "removed", "renamed", "changed"].filter((fate) => event[fate]).map((fate) => `${fate} ${event[fate].join(", ")}`).join("; ")}`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",

@@ -193,6 +193,7 @@ const policies = {
   Snapshot: ["snapshot", "S"],
   AtLeastOnce: ["again", "A"],
   Amnesia: ["amnesia", "N"],
+  PassiveStandby: ["standby", "P"],
   mixed: ["mixed", "·"],
 };
 

@@ -18,7 +18,18 @@ import polars as pl
 from libraries.columns.verbs.columns import Stream
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.layout import lay_out
-from recovery.policy import Amnesia, AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from recovery.policy import (
+    Amnesia,
+    AtLeastOnce,
+    Batch,
+    Eager,
+    Ephemeral,
+    Lazy,
+    LogHistory,
+    PassiveStandby,
+    Policy,
+    Snapshot,
+)
 from tests.falkirk.simulate.drawn_divisions import Dealt
 from tests.falkirk.simulate.drawn_steps import (
     BY_BATCH,
@@ -122,6 +133,20 @@ def draw_forgetful(seed: int) -> tuple[Region, ...]:
     for attempt in count():
         regions = _draw(Random(f"forgetful {seed}/{attempt}"), (*POLICIES, *4 * (lambda random: Amnesia(),)))
         if any(region.policy == Amnesia() for region in regions) and _accepted(regions):
+            return regions
+    raise AssertionError("unreachable")
+
+
+def draw_standing(seed: int) -> tuple[Region, ...]:
+    """A program in which some regions are in the memory of mates, among all others."""
+
+    def standing(random: Random) -> Policy:
+        every, durable = random.choice((0.05, 0.2, 2)), random.choice((0.5, 3.0))
+        return PassiveStandby(every, durable, log_outputs=random.random() < 0.5)
+
+    for attempt in count():
+        regions = _draw(Random(f"standing {seed}/{attempt}"), (*POLICIES, *4 * (standing,)))
+        if any(isinstance(region.policy, PassiveStandby) for region in regions) and _accepted(regions):
             return regions
     raise AssertionError("unreachable")
 

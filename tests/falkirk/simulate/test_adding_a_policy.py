@@ -63,6 +63,7 @@ def program(policy: Policy) -> Callable[[], falkirk.Dataflow]:
     return build
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("policy", [Walled(every=1), Waiting(every=1)], ids=str)
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_a_new_policy_comes_through_faults(policy: Policy, workers: int) -> None:

@@ -98,6 +98,7 @@ CALLS: list[tuple[str, Callable[[Stream], Any], str]] = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("what", "verb", "kind"), CALLS)
 def test_each_clock_and_generator_is_named(what: str, verb: Callable[[Stream], Any], kind: str) -> None:
     (line,) = found(verb)
@@ -271,6 +272,7 @@ def test_function_that_chooses_a_worker_is_named_by_its_exchange() -> None:
     assert line.startswith("exchange 'anywhere'")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "verb",
     [

@@ -17,7 +17,7 @@ from tests.falkirk.simulate.changing import ChangingWorld, Variant, drawn
 from tests.support.profile import effort
 from timely.errors import FalkirkError
 
-EACH = effort(3, 5, 5)
+EACH = effort(1, 5, 5)
 
 
 def run(variants: Sequence[Variant], workers: int, seed: int, kinds: Sequence[str] = tuple(KINDS)) -> ChangingWorld:
@@ -58,6 +58,7 @@ def test_logged_messages_that_are_forgotten_are_found(monkeypatch: pytest.Monkey
     assert found()
 
 
+@pytest.mark.check
 def test_messages_on_ways_that_are_gone_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Carried, "lost", lambda *_: [])
     monkeypatch.setattr(upgrading, "_inconsistent", lambda *_: [])

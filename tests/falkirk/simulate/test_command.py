@@ -127,15 +127,16 @@ def falkirk(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_sound_program_passes_and_its_sinks_are_left_alone(folder: Path) -> None:
-    done = falkirk("simulate", "app.py", "--seeds", "15", "--arg", "records=40", cwd=folder)
+    done = falkirk("simulate", "app.py", "--seeds", "6", "--arg", "records=40", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "all well" in done.stdout
-    assert "15 runs" in done.stdout
+    assert "6 runs" in done.stdout
     assert not (folder / "never-written").exists()
 
 
+@pytest.mark.check
 def test_mates_die_and_take_over_among_the_simulated_processes(folder: Path) -> None:
-    words = "simulate", "app.py", "--seeds", "15", "--arg", "records=40", "--faults", "kill"
+    words = "simulate", "app.py", "--seeds", "6", "--arg", "records=40", "--faults", "kill"
     done = falkirk(*words, "--mates", "1", cwd=folder)
     assert done.returncode == 0, done.stderr
     found = re.search(r"15 runs.*; (\d+) take-overs by mates", done.stdout)
@@ -181,6 +182,7 @@ def test_a_program_that_depends_on_its_process_is_told_so(folder: Path, program:
     assert re.search(rf"first that sends something else is the .*'{operator}'.* \(.*app.py:\d+\)", done.stderr)
 
 
+@pytest.mark.check
 def test_the_fixture_finds_a_program_that_depends_on_the_hashes_of_texts(simulate: Any) -> None:
     def build() -> Dataflow:
         flow = Dataflow("hashes")
@@ -193,6 +195,7 @@ def test_the_fixture_finds_a_program_that_depends_on_the_hashes_of_texts(simulat
     assert simulate(build, seeds=1, elsewhere=False).runs == 1
 
 
+@pytest.mark.check
 def test_a_failing_seed_is_told_before_it_is_made_shorter(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,6 +214,7 @@ def test_a_failing_seed_is_told_before_it_is_made_shorter(
     assert str(failure.error) in capsys.readouterr().out
 
 
+@pytest.mark.check
 def test_making_a_failure_shorter_says_how_far_it_is(folder: Path) -> None:
     runs = Simulation(Program(str(folder / "app.py"), "forgetful").build, 2, ("kill", "disk"))
     failure = next(found for seed in range(50) if (found := runs.run(seed)) is not None)
@@ -302,6 +306,7 @@ def test_kinds_are_read_from_a_text() -> None:
         assert all(kind in str(caught.value) for kind in KINDS)
 
 
+@pytest.mark.check
 def test_a_program_that_does_not_run_in_another_process_is_told_why(simulate: Any) -> None:
     here = os.getpid()
 

@@ -34,6 +34,7 @@ def test_outputs_of_drawn_programs_are_those_of_a_run_without_faults(first: int)
                 pytest.fail(report(simulation.shrink(failure), f"drawn program {seed}: {draw(seed)}"), pytrace=False)
 
 
+@pytest.mark.check
 def test_nobody_sees_into_which_batches_a_drawn_program_divides_its_records() -> None:
     """Of what survivors keep nothing is lost, and nothing comes twice, though what is done again is divided otherwise."""
     for seed in range(2_000 if SOAK else 8):
@@ -80,6 +81,7 @@ def outputs(regions: Sequence[Region], workers: int) -> Mapping[str, Mapping[Tim
     return found
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("first", range(0, effort(20, 40, 10_000), 20))
 def test_outputs_are_the_same_whatever_the_number_of_workers(first: int) -> None:
     for seed in range(first, first + 20):

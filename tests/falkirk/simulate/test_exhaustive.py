@@ -111,6 +111,7 @@ OTHERS = [("two feeds", "lazy"), ("two feeds", "lazy, eager"), ("keyed behind", 
 """Other shapes, each under policies of which it has something to tell."""
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("shape", "name"), [*(pytest.param(*each, marks=pytest.mark.check) for each in OTHERS[:2]), *OTHERS[2:]]
 )

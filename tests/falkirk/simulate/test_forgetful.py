@@ -64,6 +64,7 @@ BUILDS: dict[str, Callable[[], Dataflow]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BUILDS)
 def test_all_that_was_not_declared_is_as_without_failures(name: str) -> None:
     simulation = Simulation(BUILDS[name], 2)
@@ -84,6 +85,7 @@ def test_nothing_is_declared_of_what_is_not_behind() -> None:
         assert world.outside.promises["beside"].one == Grade.PRECISE
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("first", range(0, effort(2, 10, 3_000), 2))
 def test_drawn_programs_with_all_policies_keep_what_they_do_not_declare(first: int) -> None:
     for seed in range(first, first + 2):

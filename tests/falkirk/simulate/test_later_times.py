@@ -43,12 +43,14 @@ def _survives(kind: str, state: str, under: str, capability: bool, policy: str, 
     assert simulation.tally.rounds > 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("under", ["event", "due"])
 @pytest.mark.parametrize("kind", ["repeats", "gathers"])
 def test_what_waits_for_a_later_epoch_comes_out_once(kind: str, under: str) -> None:
     _survives(kind, "parts", under, True, "lazy", FOUND)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("policy", list(POLICIES)[1:])
 def test_under_other_policies_it_does_too(policy: str) -> None:
     _survives("waits", "parts", "due", policy == "batch", policy, FOUND[:2])

@@ -37,17 +37,20 @@ def test_drawn_programs_go_on_with_other_numbers_of_workers(first: int) -> None:
         search(simulation, range(1_001 * seed, 1_001 * seed + 2), f"moving program {seed}: {draw(seed)}")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BY_HAND)
 def test_programs_with_operators_of_the_users_do(name: str) -> None:
     simulation = Simulation(BY_HAND[name], 2, ALL)
     assert search(simulation, range(effort(6, 40, 1_000)), name) > 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["logged_exchange", "columns", "column_join", "sessions", "jobs"])
 def test_programs_written_for_other_faults_do(name: str) -> None:
     search(Simulation(PROGRAMS[name], 2, ALL), range(effort(3, 20, 300)), name)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", STAYING)
 def test_who_cannot_move_stays_and_ends_as_without_faults(name: str) -> None:
     """The reasons name an operator and its line; nothing of the store has changed."""

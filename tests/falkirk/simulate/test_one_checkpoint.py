@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[3]
 HOUSES = ("timely/", "recovery/", "monitor/", "runtime/")
 LOOKS_ONLY = ("timely/story", "recovery/agent/invariants", "monitor/coordination/invariants")
 
-FILES, FUNCTIONS = 27, 100
-"""Files and functions on the way. They only fall."""
+FILES, FUNCTIONS = 28, 103
+"""Files and functions on the way. They only fall, but for the tier in memory (decision 204), which added one and three."""
 
 BESIDE = {"monitor/coordination/cuts", "runtime/recovery/store_client", "runtime/sources/driver"}
 """Files of the walk without the Ξ: before it is made, replaced by the simulator's, and after it."""

@@ -30,6 +30,7 @@ def shares_otherwise(before: Policy, after: Policy, region: Region) -> bool:
     return "components" in dict(region.steps) and before.shares_state != after.shares_state
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("part", range(6))
 def test_groups_logs_and_errors_are_those_of_the_program_built_so(part: int) -> None:
     refused = compared = 0

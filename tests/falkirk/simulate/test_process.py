@@ -60,6 +60,7 @@ def test_it_gives_what_a_loop_gives(workers: int) -> None:
         assert found == wanted
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "policy",
     [Lazy(every=1), LogHistory(every=3), Snapshot(2), Eager()],

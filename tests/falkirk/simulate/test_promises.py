@@ -418,6 +418,7 @@ def struck(case: Case, seed: int) -> World:
     return world
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_output_is_never_worse_than_promised_and_sometimes_no_better(name: str) -> None:
     case = CASES[name]

@@ -44,6 +44,7 @@ def of_columns() -> Dataflow:
     return flow
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("build", [of_records, of_columns])
 def test_results_that_are_keys_are_neither_lost_nor_doubled(build: Callable[[], Dataflow]) -> None:
     simulation = Simulation(build, 3)

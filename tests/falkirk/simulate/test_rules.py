@@ -568,6 +568,7 @@ def test_dear_rules_are_rules() -> None:
     assert RULES.keys() > DEAR
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.check] * (name in DEAR)) for name in RULES])
 def test_without_the_rule_a_run_goes_wrong(name: str) -> None:
     broken = RULES[name]
@@ -609,6 +610,7 @@ DRAWN = {"obligations": 0, "pieces": 0, "parted by exchanges": 2, "equal keys": 
 """The drawn program that shows the loss of each rule soonest."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", DIVISIONS)
 def test_without_the_rule_a_drawn_program_goes_wrong(name: str) -> None:
     broken = DIVISIONS[name]

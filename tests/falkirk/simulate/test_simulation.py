@@ -40,13 +40,13 @@ CHUNK = 22
 
 
 def chunks() -> list[Any]:
-    """In `make test` one seed for every other program, with two workers or three."""
+    """In `make test` one seed for every third program, with two workers or three."""
     return [
         pytest.param(
             name,
             range(first, min(first + CHUNK, skipped + EACH)),
             id=f"{name}-{first}",
-            marks=[pytest.mark.check] * (EACH == 1 and number % 4 > 1),
+            marks=[pytest.mark.check] * (EACH == 1 and number % 6 > 1),
         )
         for number, name in enumerate(PROGRAMS)
         for skipped in [1 + number % 2 if EACH == 1 else 0]
@@ -125,6 +125,7 @@ for name, seed in (("mixed", 3), ("by the clock", 3), ("loop", 12), ("columns", 
 """
 
 
+@pytest.mark.check
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
     def once(hash_seed: str) -> str:
         env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
@@ -214,6 +215,7 @@ def test_kinds_of_faults_can_be_chosen(kind: str) -> None:
     assert set() < set(runs.tally.faults) <= allowed[kind]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", ["sparse", "order_ahead"])
 def test_questions_are_answered_in_the_midst_of_failures_and_change_nothing(program: str) -> None:
     answered = 0

@@ -110,6 +110,7 @@ def test_timers_fire_at_the_epoch_that_moves_the_watermark(workers: int) -> None
 CHECKED = partial(pytest.param, marks=pytest.mark.check)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "policy",
     [

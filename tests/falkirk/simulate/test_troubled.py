@@ -34,6 +34,7 @@ def expected(name: str) -> Result:
     return Simulation(PROGRAMS[name], 1).expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_outputs_after_any_trouble_are_those_of_a_run_without(name: str) -> None:
     for seed in range(SEEDS):

@@ -211,6 +211,7 @@ class TroubledWorld(World):
             if wrong.place == process.place:
                 process.to_monitor.popleft()
                 self._liars.add(process.incarnation)
+                process.joined = process.joined or isinstance(wrong, Join)  # it may be believed
             self._tell(FromWorker(wrong, process.incarnation))
             if wrong.place == process.place or self._monitor is None:
                 return

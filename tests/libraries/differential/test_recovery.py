@@ -123,9 +123,8 @@ def simulation(name: str, workers: int) -> Simulation:
     return Simulation(PROGRAMS[name], workers)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.check] * (number > 1)) for number, name in enumerate(PROGRAMS)]
-)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_what_comes_out_after_any_faults_is_what_comes_out_without(name: str) -> None:
     for seed in range(tries(3 if name in ("shared_trace", "dense_parts") else effort(3, 9, 9))):
         workers = 1 + seed % 3
@@ -147,6 +146,7 @@ def test_joins_that_take_several_events_for_a_time_are_rolled_back_in_the_midst_
             pytest.fail(report(simulated.shrink(failure), f"heavy, seed {seed}"), pytrace=False)
 
 
+@pytest.mark.check
 def test_columns_of_lookups_are_rolled_back_in_the_midst_of_a_time() -> None:
     with handled(-1):
         simulated = Simulation(dense_parts, 2)

@@ -136,6 +136,7 @@ def results(item: str, batches: list[list[Any]], known: bool) -> list[Any]:
     return [value for _, batch in cluster.captured(out) for value in as_polars(batch)["x"].to_list()]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("item", FUNCTIONS)
 @some
 @given(st.lists(st.lists(rows, min_size=1, max_size=4), min_size=1, max_size=3), st.booleans())

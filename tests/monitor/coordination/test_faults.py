@@ -119,6 +119,7 @@ def moments(name: str, first: int) -> tuple[int, ...]:
     return (*found, world.steps)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     "name", [*list(PROGRAMS)[:1], *(pytest.param(name, marks=pytest.mark.check) for name in list(PROGRAMS)[1:])]
@@ -154,6 +155,7 @@ def test_who_is_done_says_so_once_to_a_new_monitor(workers: int, deaths: int) ->
     ends_well(world, "firewall")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(4))
 def test_several_deaths_anywhere_are_survived(seed: int) -> None:
     random = Random(seed)
@@ -329,6 +331,7 @@ MUTATIONS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mutate", MUTATIONS)
 def test_a_broken_rule_is_noticed(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,7 @@ from monitor.coordination.options import Options
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.errors import ReportError
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, solve
+from recovery.layout import GroupInfo
 from recovery.metadata import NEVER, Bound, Xi
 from recovery.protocol import LIVE, InMemory
 from tests.monitor.coordination.coordinators import checkpoint, memory
@@ -416,3 +417,22 @@ def test_a_reader_stays_as_far_as_ends_are_known_of_all_sources_that_go_back(
     decided = options.decide({1: holds((5,)), 2: holds((0,))}, known=KnownEnds(told))
     assert decided[:2] == (((3,), (3,)),) * 2
     assert decided[2] == (LIVE, (stays,))
+
+
+@pytest.mark.parametrize("mate", [False, True])
+def test_what_a_mate_holds_counts_for_w1_only_while_it_is_known_to_have_all(mate: bool) -> None:
+    plan = layout("a source, b chain", "a>b", 1, GroupInfo(1, None, durable=10.0))
+    options = Options(plan)
+    options.mate(0, mate)
+    options.raise_memory()
+    for epoch in (1, 2):
+        options.durable(0, 0, (epoch,), checkpoint(plan, 0, (epoch,)), held=True)
+    assert bool(options.raise_memory()) == mate
+    options.flushed(0, checkpoint(plan, 0, (1,)))
+    options.raise_memory()
+    options.mate(0, True)
+    options.raise_memory()
+    options.mate(0, False)
+    assert (0, (1,)) in options.raise_memory()
+    options.flushed(0, checkpoint(plan, 0, (2,)))
+    assert (0, (2,)) in options.raise_memory()

@@ -264,7 +264,7 @@ rule(
     CUT,
     solved_before,
     (((9,), (3,)),),
-    Change(Options, "cut", "self._solver = None", GONE),
+    Change(Options, "cut", "self._solver = self._memory_solver = None", GONE),
 )
 
 

@@ -105,6 +105,7 @@ def first_out(bound: Bound | None) -> float:
     return float("inf") if bound is None else bound[0]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_processor_goes_back_to_an_earlier_epoch_than_was_expected(program: str, workers: int) -> None:
@@ -119,6 +120,7 @@ def test_no_processor_goes_back_to_an_earlier_epoch_than_was_expected(program: s
     assert seen
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", ["tight", "logs", "stateless", "rounds", "eagerly"])
 def test_no_more_is_done_again_than_was_expected_if_nothing_was_under_way(
     program: str, monkeypatch: pytest.MonkeyPatch

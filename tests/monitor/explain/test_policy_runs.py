@@ -154,6 +154,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("program", "name", "workers"), RUNS)
 def test_records_and_bytes_are_those_of_a_run_with_the_policies(program: str, name: str, workers: int) -> None:
     typical, worst, size = predicted(program, workers, name)

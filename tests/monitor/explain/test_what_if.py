@@ -107,12 +107,14 @@ def far(program: str, workers: int, seed: int, steps: int) -> CountingWorld:
     return world
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("program", ["tight", "logs", "stateless", "rounds", "ordered"])
 def test_what_is_predicted_happens(program: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(program, seed, 60 + 50 * seed, monkeypatch)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [0, 1, 5])
 def test_what_is_predicted_in_the_midst_of_an_epoch_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for stop in range(200, 400, 20):

@@ -309,6 +309,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_whatever_its_shape_a_program_is_shown_with_few_nodes_each_group_with_few_children(shape: str) -> None:
     count, edges = SHAPES[shape]

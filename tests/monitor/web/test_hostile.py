@@ -337,6 +337,7 @@ def attack(url: str, over: threading.Event) -> None:
         over.wait(1)
 
 
+@pytest.mark.check
 def test_a_job_whose_page_is_attacked_ends_with_the_right_answer(tmp_path: Path) -> None:
     notes: list[str] = []
     records = 3000
@@ -378,6 +379,7 @@ def test_a_job_whose_page_is_attacked_ends_with_the_right_answer(tmp_path: Path)
     assert sum("was killed by SIGKILL" in note for note in notes) == 1
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("who", ["monitor", "nobody"])
 def test_a_page_that_is_looked_at_outlives_its_monitor_and_its_job(tmp_path: Path, who: str) -> None:
     with closing(open_page("words", port=0)) as door:

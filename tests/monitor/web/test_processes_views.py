@@ -12,6 +12,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Lazy
 from recovery.store.address import StoreAddress
@@ -238,6 +240,7 @@ def failing(folder: str) -> Dataflow:
     return flow
 
 
+@pytest.mark.check
 def test_equal_errors_are_one_with_their_number_operator_line_and_traceback(tab: Tab, tmp_path: Path) -> None:
     def run(page: Any = None) -> Job:
         job = Job(Program(flow=failing, args={"folder": str(tmp_path)}), 1, tmp_path / "store", page=page)

@@ -54,6 +54,7 @@ def test_a_start_is_said_to_be_one_and_no_rollback(tab: Tab, tmp_path: Path) -> 
             assert [event["start"] for event in events] == [True] * starts
 
 
+@pytest.mark.check
 def test_a_stop_with_pages_open_prints_no_traceback(tmp_path: Path) -> None:
     """Neither the job, its workers and monitor, nor the process of the page, while readers come and go."""
     (tmp_path / "app.py").write_text(PROGRAM)

@@ -180,7 +180,7 @@ def test_what_is_still_needed_of_old_segments_is_written_again_and_old_decisions
     """Otherwise the first segment, which says of which program the journal is, would keep all decisions for ever."""
     agents = DrivenAgents(passing, 1).begin()
     journal = agents.of[0].journal
-    journal.small = 1500
+    journal.small = 1700
     for generation in range(2, 12):
         agents.drain(generation)
         agents.hear(0, agents.decision(generation))

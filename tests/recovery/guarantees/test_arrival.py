@@ -146,6 +146,7 @@ def given_in(kind: type, verb: Verb, epochs: list[list[Any]], workers: int, arri
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("kind", "verb"), CASES)
 @given(st.data(), st.integers(1, 2), st.integers(0, 99), st.integers(0, 99))
 @settings(max_examples=8)

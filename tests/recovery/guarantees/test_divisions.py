@@ -336,6 +336,7 @@ def by_batch(kind: type, verb: Verb) -> bool:
     return bool(divided(flow.graph, between_workers, operators_of(flow.graph)))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("kind", "verb"), CASES)
 @given(st.data(), st.integers(1, 2), st.integers(0, 999))
 @settings(max_examples=effort(4, 8, 8))

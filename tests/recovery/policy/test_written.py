@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.policy import POLICIES, Batch, Eager, Lazy, LogHistory, Policy, Snapshot
+from recovery.policy import POLICIES, Batch, Eager, Lazy, LogHistory, PassiveStandby, Policy, Snapshot
 from recovery.policy.written import MOST_CHARACTERS, change_of_text, policy_of_text
 from timely.errors import GraphError
 
@@ -19,6 +19,7 @@ WRITTEN: st.SearchStrategy[Policy] = st.one_of(
     st.builds(Lazy, EVERY, st.booleans()),
     st.builds(LogHistory, EVERY, st.booleans()),
     st.builds(Snapshot, EVERY),
+    st.builds(PassiveStandby, st.sampled_from([0.05, "50ms"]), st.sampled_from([10.0, "10s", "5m"]), st.booleans()),
 )
 
 
@@ -44,6 +45,8 @@ def test_any_characters_are_a_policy_or_a_sentence(text: str) -> None:
         ("Lazy(every=1e999)", "give a positive number of epochs"),
         ("Lazy(every=True)", "give a positive number of epochs"),
         ("Lazy(every=" + "9" * 60 + ")", "give at most"),
+        ("PassiveStandby(durable=None)", "give the time between durable checkpoints"),
+        ("PassiveStandby(durable=True)", "give a positive number of epochs"),
         ("Lazy(1)", "is not written as a policy is"),
         ("Lazy(every=open('x'))", "is not written as a policy is"),
         ("__import__('os').system('true')", "is not written as a policy is"),

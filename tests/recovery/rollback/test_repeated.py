@@ -11,6 +11,7 @@ from tests.support.profile import effort
 FAULTS = {"kill": Faults(Rates(until=2.0, kill=0.008)), "io": Faults(Rates(until=2.0, kill_io=0.02))}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("faults", ["kill", "io"])
 @pytest.mark.parametrize("program", ["tight", "logs", "ahead"])

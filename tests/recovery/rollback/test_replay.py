@@ -184,6 +184,7 @@ def test_whatever_a_deterministic_operator_keeps_comes_back(first: int, most_eve
     assert not any(wrong.values()), {seed: (Case(seed).begins, what) for seed, what in wrong.items() if what}
 
 
+@pytest.mark.check
 def test_the_seeds_replay_in_living_and_in_new_processes_from_snapshots_and_from_the_beginning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -209,9 +210,8 @@ def test_the_seeds_replay_in_living_and_in_new_processes_from_snapshots_and_from
     assert len(met) == 6, met
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.check] * (number % 3 > 0)) for number, name in enumerate(PROGRAMS)]
-)
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_comes_through_under_full_histories(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The policy where it gives no other; and histories end in snapshots after a few events."""
     monkeypatch.setattr(recovery.policy.chosen, "DEFAULT", LogHistory())

@@ -115,6 +115,7 @@ def test_two_pages_over_one_store_see_the_same_and_each_monitor(tmp_path: Path) 
                         break
 
 
+@pytest.mark.check
 def test_a_supervisor_that_is_killed_leaves_the_page_with_a_job_that_was_killed(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.runtime.page.test_server import words;"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import pytest
+
 from falkirk.what_if_view import predict
 from tests.monitor.web.serving import get, running, streaming, when_ready
 from tests.runtime.processes.test_standalone_monitor import Monitors
@@ -12,6 +14,7 @@ from tests.support.processes import monitor_pid, wait_for
 from timely.errors import FalkirkError
 
 
+@pytest.mark.check
 def test_page_and_questions_are_answered_by_a_monitor_apart_and_by_the_next_one(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with ExitStack() as processes:

@@ -30,6 +30,7 @@ print("numba" in sys.modules, here.recv(9))
 """
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("much", [False, True])
 def test_a_spare_loads_numba_where_there_is_much_to_restore(much: bool, tmp_path: Path) -> None:
     (tmp_path / "worker-001").mkdir()

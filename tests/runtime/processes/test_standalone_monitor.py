@@ -87,6 +87,7 @@ def test_a_job_goes_on_while_its_monitor_is_away_and_saves_when_it_is_back(tmp_p
     assert "finished by an earlier run" in done.notes[-1]
 
 
+@pytest.mark.check
 def test_a_worker_that_dies_while_the_monitor_is_away_is_replaced_when_it_is_back(
     tmp_path: Path, monitors: Monitors
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_disk_that_is_read_only_is_refused_at_the_beginning(tmp_path: Path) ->
     assert written(tmp_path) == 0
 
 
+@pytest.mark.check
 @pytest.mark.skipif(os.getuid() == 0 and not able_to("unshare", "-U"), reason="root may write everywhere")
 @pytest.mark.parametrize("owner", [pytest.param("worker-001", marks=pytest.mark.soak), "monitor"])
 def test_a_folder_that_becomes_read_only_ends_the_job(tmp_path: Path, owner: str) -> None:
@@ -128,6 +129,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("owner", "newest", "damage"),
     [
@@ -245,6 +247,7 @@ def test_a_second_job_on_the_store_is_refused_and_the_first_goes_on(tmp_path: Pa
     check(tmp_path, RECORDS)
 
 
+@pytest.mark.check
 def test_a_program_that_was_changed_is_refused_by_its_own_store(midway: Path) -> None:
     code, said = run(command(midway, "--arg", "operator=tally"))
     assert code == 1

@@ -155,6 +155,7 @@ def test_ends_are_told_and_no_file_is_left_open(capfd: pytest.CaptureFixture[str
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.check
 def test_one_server_serves_until_what_its_processes_inherit_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     start("leave", "0").wait(60)
     first = server_pid()
@@ -187,6 +188,7 @@ def test_one_server_serves_until_what_its_processes_inherit_changes(monkeypatch:
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
+@pytest.mark.check
 def test_the_server_that_is_prepared_at_first_serves_when_all_is_imported() -> None:
     """Libraries change the environment when they are imported; a second server would take as long again to load."""
     program = f"""
@@ -203,6 +205,7 @@ assert used is prepared
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.check
 def test_a_server_that_died_is_replaced_and_its_processes_go_on() -> None:
     running = start("wait")
     os.kill(server_pid(), signal.SIGKILL)

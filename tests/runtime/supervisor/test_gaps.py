@@ -7,6 +7,8 @@ import signal
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 import falkirk
 from libraries.columns.verbs.dataflow import Dataflow
 from recovery.policy import Amnesia
@@ -39,6 +41,7 @@ def build(folder: str) -> Dataflow:
     return flow
 
 
+@pytest.mark.check
 def test_epochs_outside_of_the_declared_gap_are_right(tmp_path: Path) -> None:
     result = falkirk.run(Program(flow=build, args={"folder": str(tmp_path)}), workers=2, store=tmp_path / "store")
     assert (tmp_path / "dead").exists()

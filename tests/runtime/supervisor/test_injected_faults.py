@@ -54,6 +54,7 @@ def of_the_fault(notes: list[str]) -> list[str]:
     return [note for note in notes if "put in by a test" in note]
 
 
+@pytest.mark.check
 def test_a_monitor_that_fails_for_a_reason_of_its_own_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

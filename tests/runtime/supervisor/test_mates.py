@@ -12,6 +12,7 @@ import pytest
 
 import falkirk
 from runtime.supervisor.placement import LocalWorkers
+from runtime.supervisor.processes import Child
 from tests.runtime.job_under_test import GATE, build, check
 from tests.runtime.watched import RECORDS, Watched
 from tests.support.processes import gone
@@ -80,6 +81,30 @@ def test_a_mate_that_dies_is_begun_anew_and_the_job_goes_on(tmp_path: Path) -> N
     assert gone(died[0])
     assert watched.of("failure") == watched.of("takeover") == []
     assert len(watched.of("decided")) == 1
+
+
+def test_a_mate_takes_over_before_it_has_begun_to_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped until both orders are there."""
+    watched, stopped = Mated(tmp_path), set[int]()
+    real = LocalWorkers._begin_mate
+
+    def begin(self: LocalWorkers, worker: int, child: Child) -> None:
+        if worker == 0 and not stopped:
+            stopped.add(child.pid)
+            os.kill(child.pid, signal.SIGSTOP)
+        real(self, worker, child)
+
+    def strike() -> None:
+        until(lambda: bool(stopped))
+        os.kill(watched.job.pids[0], signal.SIGKILL)
+        until(lambda: len(watched.of("takeover")) == 1)
+        time.sleep(0.1)
+        os.kill(*stopped, signal.SIGCONT)
+        watched.end()
+
+    monkeypatch.setattr(LocalWorkers, "_begin_mate", begin)
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    assert [each["worker"] for each in watched.of("failure")] == [0], "the mate ended in place of taking over"
 
 
 @pytest.mark.check

@@ -15,6 +15,7 @@ from tests.runtime.supervisor.moving_job import APP, EPOCHS, Runs, right
 REFUSED = "and the job cannot go on with"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT], ids=["killed", "stopped"])
 @pytest.mark.parametrize("numbers", [(1, 3, 2)], ids=str)
 def test_a_job_goes_on_with_other_numbers_of_workers(

@@ -77,6 +77,7 @@ def test_every_command_refuses_a_wrong_address(command: tuple[str, ...]) -> None
     assert "SECRET" not in said
 
 
+@pytest.mark.check
 def test_commands_take_urls_of_folders(tmp_path: Path) -> None:
     url = (tmp_path / "a store").as_uri()
     Watched(tmp_path, 1, store=url, records=200).run(lambda: None)

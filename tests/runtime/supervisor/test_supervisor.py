@@ -117,6 +117,7 @@ def test_a_worker_and_the_monitor_die_at_once(tmp_path: Path) -> None:
     assert [each["failed"] for each in watched.of("decided")] == [[0, 1], [0]]
 
 
+@pytest.mark.check
 def test_a_job_that_is_killed_as_a_whole_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
     again = command(tmp_path, "-w", "2")
     private = Path(tempfile.mkdtemp())  # with a short path, for sockets
@@ -175,6 +176,7 @@ flow.source("numbers", Iterable(range(10**9), batch=10, epoch_every=10)).map(lam
 """
 
 
+@pytest.mark.check
 def test_job_that_still_starts_is_stopped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "app.py").write_text(SLOW)
     store = tmp_path / "store"

@@ -206,6 +206,7 @@ def test_a_key_column_may_not_change_its_type() -> None:
         index.ids(pa.array(["a"]))
 
 
+@pytest.mark.check
 def test_kernels_work_where_nothing_can_be_cached() -> None:
     code = (
         "from timely.data.kernels import compiled, tables; import numba\n"

@@ -23,6 +23,7 @@ def values(kind: pl.DataType, numbers: list[int]) -> pl.Series:
     return pl.Series(numbers, dtype=pl.Int64).cast(kind)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("nested", ["list", "array", "struct", None])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(numbers=st.lists(st.integers(0, 3), max_size=6), data=st.data())

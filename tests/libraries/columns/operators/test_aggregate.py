@@ -530,6 +530,7 @@ def _keys(kind: str, numbers: Any) -> pa.Array:
     return text.dictionary_encode() if kind == "coded" else text
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["whole", "text", "coded"])
 @pytest.mark.parametrize("over", ["time", "scope"])
 def test_many_rows_are_divided_among_workers_and_give_what_polars_gives(kind: str, over: Any) -> None:

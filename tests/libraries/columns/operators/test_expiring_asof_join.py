@@ -151,6 +151,7 @@ def test_rows_on_time_find_what_polars_finds_among_all_rows(
             back = None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("lag", "tolerance"), [(10, None), *REST])
 def test_what_is_kept_does_not_grow(strategy: Any, lag: int, tolerance: Any) -> None:

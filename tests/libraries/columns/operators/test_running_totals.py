@@ -83,6 +83,7 @@ def test_records_and_columns_tell_the_same_changes(verb: str, epochs: list[Rows]
     assert changes(cluster, by_column) == expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [3, 700, 20_000])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_changes_do_not_depend_on_the_size_of_batches(size: int, workers: int) -> None:

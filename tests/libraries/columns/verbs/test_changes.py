@@ -149,6 +149,7 @@ def followed(
         yield found, known, left.group_by("k") if keyed else [((None,), left)] if len(left) else []
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("beside", [True, False])
 @pytest.mark.parametrize("kind", KINDS)

@@ -288,6 +288,7 @@ OF_KINDS: dict[str, tuple[Callable[[Columns], Columns], Callable[[pl.DataFrame],
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("name", OF_KINDS)
 @some
@@ -453,6 +454,7 @@ def test_a_key_is_forgotten_when_its_event_times_are_past(
     assert run(once, fed, workers, seed) == new
 
 
+@pytest.mark.check
 def test_keys_that_are_past_are_not_kept() -> None:
     aggregates = {"n": agg.count(), "middle": agg.median("at()"), "own": agg.n_unique("k")}
     operator, ctx = ExpiringAggregate(["k"], aggregates), FakeContext()

@@ -212,6 +212,7 @@ def test_a_read_only_folder_is_refused_before_any_work() -> None:
             FileSink(folder / "new").open(0, 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_full_disk_says_so_and_leaves_nothing(format: Any, tmp_path: Path) -> None:
     fill_the_disk(format, tmp_path)
