@@ -19,6 +19,6 @@ resolve() {
 }
 
 resolve requirements/build.txt requirements/build.in
-resolve requirements/dev.txt pyproject.toml --extra demo --extra connect --extra delta --extra iceberg --extra sql --extra dev --extra docs
+resolve requirements/dev.txt pyproject.toml --extra demo --extra connect --extra delta --extra iceberg --extra object-store --extra sql --extra dev --extra docs
 # The same versions with fewer packages: what a user of the demo needs.
 resolve requirements/run.txt pyproject.toml --extra demo --constraint requirements/dev.txt

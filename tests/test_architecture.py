@@ -96,7 +96,7 @@ ROOMS = {
 # The deterministic core: fed with events, returns effects. Whatever it needs from outside is handed to it.
 PURE = ["timely", "recovery", "monitor.coordination", "monitor.explain", "monitor.history", "libraries.columns"]
 # Sources and sinks, and the disk: the runtime calls them.
-NOT_PURE = ["timely.io", "recovery.store.local", "recovery.store.address"]
+NOT_PURE = ["timely.io", *(f"recovery.store.{each}" for each in ("local", "address", "objects", "lease"))]
 IMPURE_MODULES = {
     *("time", "random", "secrets", "numpy.random", "tempfile", "socket", "ssl", "select", "selectors", "zmq"),
     *("signal", "subprocess", "threading", "_thread", "multiprocessing", "concurrent", "asyncio", "queue"),

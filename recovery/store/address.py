@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
@@ -23,6 +24,7 @@ GROUP = "falkirk.stores"
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _FILE = "file"
+_BUCKETS = ("az", "gs", "s3")
 
 
 class StoreAddress(msgspec.Struct, frozen=True):
@@ -113,15 +115,28 @@ def _open_folder(address: StoreAddress, make: bool) -> OpenStore:
     return LocalStore(address.local)
 
 
+def _open_bucket(address: StoreAddress, make: bool) -> OpenStore:
+    from recovery.store.objects import open_objects
+
+    return open_objects(address.url, str(address), make)
+
+
 def _opener(scheme: str) -> Opener:
     """Opener of a scheme. Raises StoreError."""
     if scheme == _FILE:
         return _open_folder
+    if scheme in _BUCKETS:
+        if find_spec("obstore") is None:
+            raise StoreError(
+                f"stores with addresses {scheme}:// need a package that is not installed: "
+                "python3 -m pip install 'falkirk[object-store]'"
+            )
+        return _open_bucket
     from importlib.metadata import entry_points  # 30 ms that a store in a folder does not need
 
     found = entry_points(group=GROUP)
     if scheme not in found.names:
-        there = ", ".join(f"{name}://" for name in sorted({_FILE, *found.names}))
+        there = ", ".join(f"{name}://" for name in sorted({_FILE, *_BUCKETS, *found.names}))
         raise StoreError(
             f"there is no kind of store with addresses {scheme}://; there are {there} and paths of folders"
         )

@@ -50,7 +50,10 @@ def test_it_shows_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ("s3://bucket/jobs", r"no kind of store with addresses s3://; there are elsewhere://, file:// and paths of"),
+        (
+            "ftp://host/jobs",
+            r"no kind of store with addresses ftp://; there are az://, elsewhere://, file://, gs://, s3:// and paths of",
+        ),
         ("hdfs://user:SECRET@host/x", "no kind of store with addresses hdfs://"),
         (
             "file://user:SECRET@other/jobs",

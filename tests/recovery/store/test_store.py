@@ -12,9 +12,16 @@ from falkirk.simulate.disk import SimulatedDisk
 from recovery.store.address import StoreAddress
 from recovery.store.identity import make_store_id, store_id
 from recovery.store.interface import AlreadyThere, NotThere, Store, StoreError
+from tests.support.buckets import serving, use
 from tests.support.stores import installed
 
-KINDS = ("folder", "file", "elsewhere", "simulated")
+KINDS = ("folder", "file", "elsewhere", "simulated", "bucket")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    with serving() as port:
+        yield port
 
 
 @pytest.fixture(params=KINDS)
@@ -23,7 +30,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         yield SimulatedDisk(Random(1), lambda: 0.0)
         return
     installed(tmp_path, monkeypatch)
+    if request.param == "bucket":
+        use(request.getfixturevalue("server"), monkeypatch)
     url = {
+        "bucket": f"s3://jobs/{request.node.name}",
         "folder": str(tmp_path / "store"),
         "file": (tmp_path / "a store").as_uri(),
         "elsewhere": f"elsewhere://user:secret@host{tmp_path}/store",

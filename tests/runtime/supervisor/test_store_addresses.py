@@ -68,9 +68,12 @@ def test_a_job_needs_no_more_of_its_store_than_an_address(tmp_path: Path, monkey
     ],
 )
 def test_every_command_refuses_a_wrong_address(command: tuple[str, ...]) -> None:
-    code, said = falkirk_command(*command, "s3://user:SECRET@bucket/jobs")
+    code, said = falkirk_command(*command, "ftp://user:SECRET@host/jobs")
     assert code in (1, 2)
-    assert "there is no kind of store with addresses s3://; there are file:// and paths of folders" in said
+    assert (
+        "there is no kind of store with addresses ftp://; there are az://, file://, gs://, s3:// and paths of folders"
+        in said
+    )
     assert "SECRET" not in said
 
 

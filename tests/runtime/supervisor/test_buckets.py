@@ -1,0 +1,35 @@
+"""Jobs whose store is in a bucket of a server that they do not share a life with."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.job_under_test import check
+from tests.runtime.watched import RECORDS, Watched
+from tests.support.buckets import SECRET, Proxy, serving, use
+from tests.support.processes import monitor_pid, wait_for
+
+
+def test_a_job_goes_on_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    with serving() as port:
+        proxy = Proxy(port)
+        use(proxy.port, monkeypatch)
+        job = Watched(tmp_path, 2, store="s3://jobs/whole")
+
+        def strike() -> None:
+            job.until(10)
+            os.kill(job.job.pids[1], signal.SIGKILL)
+            wait_for(lambda: job.of("restored"))
+            first = monitor_pid(job.job)
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+
+        job.run(strike)
+        proxy.close()
+    check(tmp_path, RECORDS)
+    assert SECRET not in repr((job.notes, job.events))
