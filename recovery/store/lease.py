@@ -1,4 +1,4 @@
-"""Holder of a store's lock, where the lock is an object that is renewed."""
+"""Holder of the lock of a store in a bucket."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import socket
 
 import msgspec
 
+from recovery.store.interface import StoreError
+
 
 class Holder(msgspec.Struct, frozen=True):
-    """Process that holds a lock.
+    """Process with a lock.
 
     `started` and `system` tell it from later processes of its number, and from those of other hosts.
     """
@@ -37,6 +39,14 @@ class Holder(msgspec.Struct, frozen=True):
 
     def _is_near(self) -> bool:
         return bool(self.system) and self.system == _system()
+
+
+def read_holder(data: bytes, where: str) -> Holder:
+    """Read the lock of the store at `where`; raises StoreError if it is none."""
+    try:
+        return msgspec.json.decode(data, type=Holder)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise StoreError(f"the lock in {where} does not say who uses the store: {error}") from None
 
 
 def _system() -> str:

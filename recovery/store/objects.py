@@ -1,4 +1,4 @@
-"""Store in a bucket of an object store: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure.
+"""Store in a bucket: Amazon S3 and compatible servers, Google Cloud, Azure.
 
 A blob is one object, written by a put that fails if there is one of its name: who is first, stays. Each put carries a random
 mark as metadata. A put whose answer was lost finds its own mark, and so knows that it succeeded.
@@ -39,18 +39,18 @@ from recovery.store.interface import (
     StoreGone,
     StoreUnwritable,
 )
-from recovery.store.lease import Holder
+from recovery.store.lease import Holder, read_holder
 from recovery.store.memory import aligned_memory
 from recovery.store.segments import as_bytes, segment_name, segment_number
 
 PATIENCE = 180.0
-"""Seconds for which an operation is tried again before it fails."""
+"""Longest time of trying an operation again, in seconds."""
 FIRST_NOTE = 10.0
-"""Seconds without an answer after which the user is notified."""
+"""Seconds without an answer until the user is notified."""
 BEAT = 3.0
 """Seconds between two renewals of the lock."""
 EXPIRY = 20.0
-"""Seconds without a renewal after which the lock of another host is taken."""
+"""Seconds without a renewal until the lock of another host is taken."""
 AHEAD = 4
 """Segments asked for by name behind the newest of a list."""
 
@@ -73,7 +73,10 @@ T = TypeVar("T")
 
 
 def open_objects(url: str, where: str, make: bool) -> ObjectStore:
-    """Open the store at a URL of a bucket; `where` is its text for people. See `StoreAddress.open`."""
+    """Open the store at a URL of a bucket; `where` is its text for people.
+
+    See `StoreAddress.open`.
+    """
     store = ObjectStore(url, where)
     try:
         if not make and not store.exists():
@@ -214,12 +217,12 @@ class ObjectStore:
             beat.join()
 
     def last_user(self) -> tuple[int, str] | None:
-        """Last holder of the lock: process and host; None before any. See `OpenStore.last_user`."""
+        """Last holder of the lock, process and host; None before any."""
         found = self._holder()
         return None if found is None else (found[0].pid, found[0].host)
 
     def make_private(self) -> str | None:
-        """None: who can read a bucket is decided by its owner's settings."""
+        """None: its owner's settings decide about readers of a bucket."""
         return None
 
     # Lock
@@ -233,10 +236,7 @@ class ObjectStore:
             data, tag = self._again(read, "reading the lock", _LOCK)
         except NotThere:
             return None
-        try:
-            return msgspec.json.decode(data, type=Holder), tag
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise StoreError(f"{_LOCK} in {self._where} does not say who uses the store: {error}") from None
+        return read_holder(data, self._where), tag
 
     def _take(self, mine: Holder) -> Any:
         seen: Any = None
@@ -330,7 +330,7 @@ class ObjectStore:
         return {name: size for name, size in found.items() if name.startswith(prefix) and _NAME.fullmatch(name)}
 
     def _verify(self, owner: str, found: set[str]) -> None:
-        """Mend a list where it matters: the end of a journal."""
+        """Mend the end of a journal in a list."""
         numbers = sorted(
             number for name in found if name.startswith(f"{owner}/") and (number := segment_number(name)) is not None
         )
@@ -346,7 +346,7 @@ class ObjectStore:
             newest = max(number for name in there if (number := segment_number(name)) is not None)
 
     def _settle(self, concerned: Callable[[str], bool]) -> None:
-        """Wait until pending deletes of names that are `concerned` are done."""
+        """Wait for pending deletes of `concerned` names."""
         with self._changed:
             self._changed.wait_for(lambda: not any(concerned(each) for each in self._doomed), PATIENCE)
 
@@ -367,7 +367,7 @@ class ObjectStore:
         for group in [[name] for name in batch] if self._single else [batch]:
             try:
                 obstore.delete(self._objects, group)
-            except exceptions.NotFoundError:
+            except (exceptions.NotFoundError, FileNotFoundError):
                 continue
 
     def _again(self, act: Callable[[], T], doing: str, name: str | None = None) -> T:

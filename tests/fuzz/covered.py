@@ -31,6 +31,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "runtime.page.doors:_STACKS": ("stacks of a process",),
     "runtime.page.protocol:FROM_PAGE": ("from page",),
     "runtime.page.protocol:TO_PAGE": ("to page",),
+    "recovery.store.lease:read_holder": ("holder of a lock",),
     "runtime.recovery.mate_link:OF_MATE": ("of mate",),
     "runtime.recovery.mate_link:TO_MATE": ("to mate",),
     "runtime.control:FROM_CHILD": ("from child",),

@@ -67,6 +67,7 @@ from recovery.epoch_ends import EpochEnds, decode_ends, encode_ends
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Xi
 from recovery.place import Place, places
+from recovery.store import lease
 from recovery.store.address import StoreAddress
 from recovery.store.identity import store_id
 from recovery.store.reading import take_over
@@ -1149,6 +1150,11 @@ TARGETS = {
             lambda: [msgspec.msgpack.encode(mate_link.Kept("held/1"))],
             plain(mate_link.OF_MATE.decode),
             msgpack=True,
+        ),
+        Target(
+            "holder of a lock",
+            lambda: [msgspec.json.encode(lease.Holder(7, "host", "boot 1", "12", "a" * 32, beat=3))],
+            plain(lambda data: lease.read_holder(data, "s3://jobs/one")),
         ),
         Target("join", lambda: said_to_monitor()[:1], plain(join), msgpack=True),
         Target("coordinator", said_to_coordinator, plain(tell_coordinator), msgpack=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from tests.runtime.job_under_test import check
 from tests.runtime.watched import RECORDS, Watched
 from tests.support.buckets import SECRET, Proxy, serving, use
 from tests.support.processes import monitor_pid, wait_for
+
+AWAY = 3.0
+"""Seconds without the server."""
 
 
 def test_a_job_goes_on_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,8 +32,13 @@ def test_a_job_goes_on_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyP
             first = monitor_pid(job.job)
             assert first is not None
             os.kill(first, signal.SIGKILL)
+            proxy.go_away()
+            time.sleep(AWAY)
+            proxy.come_back()
 
         job.run(strike)
         proxy.close()
     check(tmp_path, RECORDS)
     assert SECRET not in repr((job.notes, job.events))
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in written if SECRET.encode() in path.read_bytes()]
