@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from runtime.imports import RESERVED, environment_for_children
 from timely.errors import PACKAGES
@@ -111,7 +112,9 @@ def test_all_that_falkirk_needs_is_reserved() -> None:
             continue
         if name not in needed:
             needed.add(name)
-            waiting += [re.match(r"[\w.-]+", want)[0] for want in wants if "extra ==" not in want]  # type: ignore[index]
+            waiting += [
+                each.name for each in map(Requirement, wants) if not each.marker or each.marker.evaluate({"extra": ""})
+            ]
     tops = {
         top
         for top, homes in importlib.metadata.packages_distributions().items()
