@@ -1,4 +1,4 @@
-"""Real job whose number of workers changes: its program, its processes and its outputs."""
+"""Real jobs whose number of workers or program changes: programs, processes and outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 EPOCHS = 60
 """Epochs of the program's source."""
 
-APP = '''
+SOURCE = '''
 import os
 from pathlib import Path
 
@@ -58,7 +58,11 @@ class Part:
 
 
 EPOCHS = 60
+'''
 
+APP = (
+    SOURCE
+    + """
 
 def count(key, value, timers):
     timers.state = (timers.state or 0) + value
@@ -86,15 +90,88 @@ def build():
     for name, output in {"windows": windows, "joined": joined, "plain": plain}.items():
         output.to(falkirk.FileSink(os.environ["MORE"], name=name), name=name)
     return flow
+"""
+)
+
+FORMS = 1 << 8
+"""Number of forms of the program that changes."""
+
+CHANGING = (
+    SOURCE
+    + '''
+
+def count(key, value, timers):
+    timers.state = (timers.state or 0) + value
+    timers.set(timers.epoch + 3)
+
+
+def due(key, epoch, timers):
+    yield {"key": key, "due": epoch, "n": timers.state}
+
+
+def same(record):
+    return record
+
+
+def none(record):
+    return False
+
+
+def build(form=0):
+    """All forms have the same outputs; each bit of `form` is a difference that nobody sees outside."""
+    names = {name: f"other {name}" if form >> bit & 1 else name for bit, name in enumerate(NAMED)}
+    passes, before, after, branch, keeps, log = (form >> 2 + bit & 1 for bit in range(6))
+    flow = falkirk.Dataflow("changing")
+    with flow.region("front", policy=falkirk.Lazy(every="100ms", log_outputs=bool(log))):
+        source = flow.source("in", Paced())
+        pairs = (source.map(same, name="passes") if passes else source).keyed()
+        sums = pairs.sum(name=names["sums"])
+        rows = pairs.records().to_columns({"key": str, "at": int}, name="rows")
+        if before:
+            rows = rows.filter(pl.col("at") >= 0, name="all rows")
+        windows = rows.window(falkirk.Tumbling(9), time="at").group_by("key").agg(
+            n=agg.count(), last=agg.max("at"), name="in windows"
+        )
+        totals = rows.group_by("key").agg(sum=agg.sum("at"), most=agg.max("at"), name="totals")
+        counts = rows.group_by("key").agg(n=agg.count(), over="time", name="counts")
+        joined = totals.join(counts, on="key", over="time", name="joins")
+        if branch:
+            pairs.count(name="how many").records().filter(none, name="drops").to(
+                falkirk.FileSink(os.environ["MORE"], name="none"), name="nothing"
+            )
+    with flow.region("behind", policy=falkirk.Lazy(every=3 if keeps else 2)):
+        late = sums.process(count, due, name=names["late"])
+        if after:
+            late.filter(none, name="none").to(falkirk.FileSink(os.environ["MORE"], name="no-more"), name="nothing more")
+    sums.records().map(lambda pair: {"key": pair[0], "n": pair[1]}, name="as rows").to(
+        falkirk.FileSink(os.environ["SUMS"]), name="sums out"
+    )
+    late.to(falkirk.SqliteSink(os.environ["LATE"], "late"), name="late out")
+    for name, output in {"windows": windows, "joined": joined}.items():
+        output.to(falkirk.FileSink(os.environ["MORE"], name=name), name=name)
+    return flow
+
+
+NAMED = ("sums", "late")
 '''
+)
+
+
+def renames(former: int, form: int) -> list[str]:
+    """Options that name the operators of one form as another form does."""
+    found = []
+    for bit, name in enumerate(("sums", "late")):
+        old, new = (f"other {name}" if each >> bit & 1 else name for each in (former, form))
+        found += ["--rename", f"{old}={new}"]
+    return found
 
 
 class Runs:
     """Runs of the program in a folder; `upto`: the first epoch that its source does not give yet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, app: str = APP) -> None:
         self.folder = folder
-        (folder / "app.py").write_text(APP)
+        (folder / "app.py").write_text(app)
         self.upto(0)
 
     def upto(self, epoch: int) -> None:
@@ -102,11 +179,11 @@ class Runs:
         new.write_text(str(epoch))
         new.rename(self.folder / "upto")
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
+    def start(self, *options: str, command: str = "run") -> subprocess.Popen[str]:
         files = {"UPTO": "upto", "SUMS": "sums", "LATE": "late.db", "MORE": "more"}
         places = {name: str(self.folder / file) for name, file in files.items()}
         return subprocess.Popen(
-            [sys.executable, "-m", "falkirk", "run", str(self.folder / "app.py"), *options],
+            [sys.executable, "-m", "falkirk", command, str(self.folder / "app.py"), *options],
             env=os.environ | places,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -144,10 +221,10 @@ class Runs:
         return process.communicate()[1]
 
 
-def right(folder: Path) -> Runs:
+def right(folder: Path, app: str = APP) -> Runs:
     """Outputs of a run in which nothing happens."""
     folder.mkdir()
-    runs = Runs(folder)
+    runs = Runs(folder, app)
     runs.upto(EPOCHS)
     with runs.start() as process:
         _, notes = process.communicate()
