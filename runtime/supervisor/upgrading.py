@@ -6,13 +6,14 @@ would go on after any failure. Added operators begin empty there. The change is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replace_dataclass
 
 from msgspec.structs import replace
 
-from monitor.coordination.handshake import functions_changed
+from monitor.coordination.handshake import functions_changed, layout_changes
 from monitor.coordination.options import Options
 from monitor.coordination.records import SavedJob, Value
 from monitor.coordination.topology import Topology
@@ -45,6 +46,9 @@ from timely.errors import FalkirkError
 
 MOST_REASONS = 8
 """Most reasons in an error."""
+
+_OF_OPERATOR = re.compile(r"operator '([^']*)': (.*)")
+_FOLLOW = "its inputs was ", "what it is checkpointed together with "
 
 Bounds = tuple[tuple[Bound, ...], ...]
 """Bounds by worker and processor."""
@@ -92,7 +96,10 @@ class Upgrade:
     @property
     def differs(self) -> bool:
         """True if anything is to be written."""
-        return any(change.fate != "same" for change in self.changes)
+        assert self.saved.layout is not None
+        return any(change.fate != "same" for change in self.changes) or bool(
+            layout_changes(self.saved.layout, self.layout)
+        )
 
 
 def plan_upgrade(
@@ -209,6 +216,7 @@ def _changes(
 ) -> tuple[Change, ...]:
     found = []
     functions = functions_changed(matching.before, matching.after)
+    otherwise = _saved_otherwise(matching)
     workers, infos = matching.after.workers, matching.after.processors
     edges = topology.edges
     former_names, names = (
@@ -227,7 +235,7 @@ def _changes(
             if name not in former_names or (p not in matching.processors and info.chain):
                 found.append(Change("added", name, info.kind, info.site, begins))
                 continue
-            lines = functions.get(name, [])
+            lines = [*functions.get(name, ()), *otherwise.get(name, ())]
             if name in first_names:
                 lines = [f"was called {first_names[name]!r}", *lines]
             fate = "renamed" if name in first_names else "changed" if lines else "same"
@@ -241,6 +249,18 @@ def _changes(
         gone = [name for name in _members(info) if name not in names]
         found += [Change("removed", name, info.kind, info.site, "; ".join(lost)) for name in gone]
     return tuple(found)
+
+
+def _saved_otherwise(matching: Matching) -> dict[str, list[str]]:
+    """Differences that make it another job, by operator, though it keeps all that it has.
+
+    Groups have numbers, and inputs change with what is around: both follow from the rest.
+    """
+    found: dict[str, list[str]] = {}
+    for line in layout_changes(matching.before, matching.after):
+        if (parts := _OF_OPERATOR.fullmatch(line)) and not parts[2].startswith(_FOLLOW):
+            found.setdefault(parts[1], []).append(parts[2])
+    return found
 
 
 def _members(info: ProcessorInfo) -> tuple[str, ...]:

@@ -127,6 +127,23 @@ def test_what_is_renamed_goes_on_and_what_is_removed_is_named(store: Path) -> No
     assert largest(falkirk.run(build, workers=3, store=store), "out") == TOTALS
 
 
+def test_another_way_of_saving_is_a_change(store: Path) -> None:
+    def logged(log: bool = True) -> falkirk.Dataflow:
+        flow = falkirk.Dataflow("job")
+        with flow.region("front", policy=Lazy(every=5, log_outputs=log)):
+            pairs = flow.source("numbers", falkirk.Rate(number, 2_000.0, MANY, epoch_every=BATCH))
+            pairs = pairs.map(works, name="pairs").keyed()
+            pairs.sum(name="sums").capture("out")
+            pairs.count(name="counts").to(falkirk.Callback(ignore), name="ignored")
+        return flow
+
+    changes = {change.name: change for change in falkirk.upgrade(logged, store)}
+    assert changes["numbers"].fate == "changed"
+    assert "logs outputs" in changes["numbers"].detail
+    assert {each.fate for each in falkirk.upgrade(logged, store)} == {"same"}
+    assert largest(falkirk.run(logged, workers=2, store=store), "out") == TOTALS
+
+
 def test_a_dry_run_changes_nothing(store: Path) -> None:
     before = sorted((path, path.stat().st_mtime_ns) for path in store.rglob("*") if path.is_file())
     falkirk.upgrade(changed, store, dry_run=True)
