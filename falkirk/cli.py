@@ -352,6 +352,16 @@ def _load_beside(workers: int) -> None:
 @app.command()
 def stop(
     store: StoreName,
+    savepoint: Annotated[
+        bool,
+        typer.Option(
+            "--savepoint",
+            help="Complete, save and publish all that was read first: nothing is read again. A job that cannot, goes on.",
+        ),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long that may take.")
+    ] = 60.0,
 ) -> None:
     """Stop the job of a store, cleanly: run again with that store, it goes on."""
     from runtime.supervisor.starting import starts
@@ -362,7 +372,9 @@ def stop(
     from runtime.supervisor.stop import stop_job
 
     def ask() -> int:
-        print(f"stopped the job of {address}" if stop_job(address) else f"no job is using {address}")
+        print(
+            f"stopped the job of {address}" if stop_job(address, timeout, savepoint) else f"no job is using {address}"
+        )
         return 0
 
     _guarded(ask, traceback=False)

@@ -11,6 +11,9 @@ Messages of one sender arrive in order. MessagePack, typed: nothing that arrives
       Completed       ->                        so far is complete here
                       <-   Cut                  checkpoint this group here
       Durable         ->                        done: here is its Ξ
+                      <-   ReadUntil            a savepoint: begin no further epoch, or none from this one on
+      Begun           ->                        this is the first that is not begun here
+      Settled         ->                        all before that epoch is safe and published
       Mate            ->                        my mate has in memory what is not durable, or is gone
       Flushed         ->                        what was in memory only is durable
                       <-   Watermarks           never below this again: collect, acknowledge, release
@@ -191,6 +194,22 @@ class Released(msgspec.Struct, tag=True, frozen=True):
     """Report of a finished worker: all is complete, persisted and released."""
 
     place: Place
+
+
+class Begun(msgspec.Struct, tag=True, frozen=True):
+    """Answer to `ReadUntil` without an epoch: sources have begun none from `epoch` on."""
+
+    place: Place
+    generation: int
+    epoch: int
+
+
+class Settled(msgspec.Struct, tag=True, frozen=True):
+    """Report of a worker at a savepoint: all before `epoch` is safe and published."""
+
+    place: Place
+    generation: int
+    epoch: int
 
 
 class CurrentMemory(msgspec.Struct, tag=True, frozen=True):
@@ -392,6 +411,8 @@ ToMonitor: TypeAlias = (
     | Drained
     | Restored
     | Released
+    | Begun
+    | Settled
     | CurrentMemory
     | Cost
     | Unanswered
@@ -408,6 +429,16 @@ class Cut(msgspec.Struct, tag=True, frozen=True):
     generation: int
     group: int
     at: Bound
+
+
+class ReadUntil(msgspec.Struct, tag=True, frozen=True):
+    """Order to read no epoch from `epoch` on; NEVER: no limit any more.
+
+    None: none that is not begun, and `Begun` is the answer.
+    """
+
+    generation: int
+    epoch: int | None = None
 
 
 class Watermarks(msgspec.Struct, tag=True, frozen=True):
@@ -512,7 +543,7 @@ class Observe(msgspec.Struct, tag=True, frozen=True):
     """Records and time are counted in a part of the time, and taken for the rest."""
 
 
-ToWorker: TypeAlias = Cut | Watermarks | Drain | Decision | Refused | AskMemory | AskCost | Observe
+ToWorker: TypeAlias = Cut | ReadUntil | Watermarks | Drain | Decision | Refused | AskMemory | AskCost | Observe
 
 _encoder = msgspec.msgpack.Encoder()
 _to_monitor: Typed[ToMonitor] = Typed("a message of a worker", ToMonitor)

@@ -34,6 +34,7 @@ from monitor.coordination.supervision import (
     Noted,
     ProgramFailed,
     Respawn,
+    Saving,
     Stopping,
     TimelineEvent,
 )
@@ -155,6 +156,7 @@ ToChild: TypeAlias = (
     | Noted
     | ProgramFailed
     | Stopping
+    | Saving
     | Busy
     | Proposed
 )

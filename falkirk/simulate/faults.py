@@ -25,7 +25,10 @@ KINDS = {
 }
 """Fault kinds with descriptions."""
 
-CHANGES = {"workers": "the death of all processes at once, and a new start with another number of workers"}
+CHANGES = {
+    "workers": "the death of all processes at once, and a new start with another number of workers",
+    "savepoint": "a stop at a savepoint, and a new start",
+}
 """Fault kinds drawn on request only, with descriptions."""
 
 MOST_WORKERS = 4
@@ -87,6 +90,8 @@ class Rates:
     disk: bool = False
     workers: float = 0.0
     """Probability of a stop of the job, which goes on with another number of workers."""
+    savepoint: float = 0.0
+    """Probability of a request for a savepoint."""
 
 
 def kinds_of(text: str) -> tuple[str, ...]:
@@ -120,6 +125,7 @@ def drawn(random: Random, kinds: Collection[str] = tuple(KINDS)) -> Rates:
         in_rounds=random.choice((1.0, 3.0, 10.0)),
         disk=rate("disk", 1.0) > 0.0,
         workers=random.choice((0.001, 0.004)) if "workers" in kinds else 0.0,
+        savepoint=random.choice((0.001, 0.004)) if "savepoint" in kinds else 0.0,
     )
 
 
@@ -224,6 +230,8 @@ class Injector:
             found.append(Fault(when, at, "kill job"))
         if rates.workers and draw() < rates.workers:
             found.append(Fault(when, at, "workers", other=self._random.randint(1, MOST_WORKERS)))
+        if rates.savepoint and draw() < rates.savepoint:
+            found.append(Fault(when, at, "savepoint"))
         if draw() < rates.stall:
             what = self._random.choice(("stall link", "stall link", "stall worker", "cut off"))
             worker, other = self._random.randrange(self._workers), self._random.randrange(self._workers)

@@ -38,14 +38,15 @@ from falkirk.simulate.process import (
 from monitor.coordination.coordinator import Settings
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Persist, Send
 from monitor.coordination.events import Asked, Began, Event, FromWorker
-from monitor.coordination.supervision import Fence, Lost, Respawn, TimelineEvent
+from monitor.coordination.supervision import Fence, Lost, Respawn, Saving, TimelineEvent
 from monitor.explain.what_if import PATIENCE_SECONDS, targets
 from recovery.agent.state import WorkerPhase
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.checkpoint.following import Taken
 from recovery.layout import Layout, lay_out
 from recovery.memory.channels import KEPT_BYTES
-from recovery.moving.refusals import CannotMove
+from recovery.metadata import at_epoch, within
+from recovery.moving.refusals import CannotMove, HalfWritten
 from recovery.place import Place, journal_of, places
 from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
@@ -102,6 +103,14 @@ class World:
         """Number of workers now, and after the next start of the job."""
         self.moves = 0
         """Number of moves to another number of workers."""
+        self.savepoints = 0
+        """Number of stops at savepoints."""
+        self._saving = False
+        """True from the request for a savepoint to the stop of the job."""
+        self._undisturbed = False
+        """True if no round of rollback has begun since the request."""
+        self._saved: int | None = None
+        """Epoch of the savepoint at which the job stops, or has just stopped."""
         self.mates = SimulatedMates(self._mate, workers, seed) if mates else None
         self.mates_held = 0
         """Number of segments brought along by mates, in memory only."""
@@ -482,6 +491,11 @@ class World:
         if self._wanted != self.workers:
             try:
                 self._move(self._wanted)
+            except HalfWritten as error:
+                if self._saved is not None:
+                    raise Violation(f"after a savepoint: {error}") from error
+                self.note("goes on to a savepoint", workers=self.workers, why=str(error))
+                self._saving = True
             except CannotMove as error:
                 self.note("stays", workers=self._wanted, why=str(error))
                 self._wanted = self.workers
@@ -490,6 +504,7 @@ class World:
                 self._wanted = self._random.randint(1, MOST_WORKERS)
                 self._monitor_at = self.now + self._random.random() * 0.5
                 return
+        self._saved = None
         self._incarnations += 1
         there = {process.place for process in self.processes}
         patience = self._patience
@@ -511,6 +526,7 @@ class World:
             self.checks.connected_anew(process)
             process.connected = process.anew = True
         self._tell(Began())
+        self._ask_to_save()
 
     def _kill_monitor(self, delay: float) -> None:
         if self._monitor is None:
@@ -561,12 +577,18 @@ class World:
                     self.note(kind, **data)
                     if kind == "gap":
                         self.outside.declare(data["output"], data["first"], data["last"])
+                    if kind == "stopped":
+                        self._saved = data["epoch"]
+                    self._undisturbed = self._undisturbed and kind != "round"
                     if kind in ("round", "restored"):
                         self._troubled = kind == "round"
                 case Finished():
                     self.checks.finished()
                     self.finished = True
                     self._end_joining()
+                case Fail() if self._saved is not None:
+                    self._stop_at_savepoint(self._saved)
+                    return
                 case Fail(reason):
                     self.failure = reason
                 case Answered(number, answer):
@@ -647,6 +669,9 @@ class World:
             elif fault.what == "workers":
                 self._stop_job(self.now)
                 self._wanted = fault.other
+            elif fault.what == "savepoint" and self._monitor is not None and not self._saving:
+                self._saving = self._undisturbed = True
+                self._ask_to_save()
             elif fault.what == "give up" and process is not None:
                 self._give_up(process, fault.seconds)
             elif fault.seconds and fault.what != "give up":
@@ -691,9 +716,29 @@ class World:
         if process.session is not None:
             process.session.abort()
 
+    def _ask_to_save(self) -> None:
+        if self._saving:
+            self._tell(Saving("the simulation", inf))
+
+    def _stop_at_savepoint(self, epoch: int) -> None:
+        """Stop the job, whose monitor says that all before `epoch` is safe and published."""
+        saved = read_saved(self.disk, STORE_ID)
+        for worker, bounds in enumerate(saved.watermarks or ()):  # there are none before the first cut
+            for info, low in zip(self.layout.processors, bounds):
+                if info.chain and not within(at_epoch(epoch, info.depth), low):
+                    raise Violation(f"{info.name!r} of worker {worker} is at {low}, before the savepoint {epoch}")
+        begun = max((s.begun() for p in self.processes if p.session is not None for s in p.session.sources), default=0)
+        if self._undisturbed and begun > epoch:
+            raise Violation(f"epochs up to {begun} were begun, and will be read again from {epoch} on")
+        self.savepoints += 1
+        self._stop_job(self.now)
+        self._saved = epoch
+
     def _stop_job(self, until: float) -> None:
         """End all processes, and restart the job a little after `until`."""
         self.note("job stopped")
+        self._saving = self._undisturbed = False
+        self._saved = None
         self._files.begin()
         self.checks.begin()
         for process in self.processes + self._zombies:

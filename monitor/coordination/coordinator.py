@@ -34,6 +34,7 @@ from monitor.coordination.records import (
     SavedJob,
     Value,
 )
+from monitor.coordination.savepoint import Savepoint
 from monitor.coordination.standstill import Standstill, stuck_event
 from monitor.coordination.state import JobState
 from monitor.coordination.supervision import (
@@ -45,6 +46,7 @@ from monitor.coordination.supervision import (
     Noted,
     ProgramFailed,
     Respawn,
+    Saving,
     Stopping,
 )
 from monitor.coordination.timeline import Timeline, gap_event
@@ -61,6 +63,7 @@ from recovery.metadata import NEVER, Bound
 from recovery.place import Place
 from recovery.protocol import (
     LIVE,
+    Begun,
     Completed,
     Cost,
     CurrentMemory,
@@ -73,9 +76,11 @@ from recovery.protocol import (
     Join,
     Mate,
     Observed,
+    ReadUntil,
     Refused,
     Released,
     Restored,
+    Settled,
     ToMonitor,
     Unanswered,
     Watermarks,
@@ -163,6 +168,10 @@ class Coordinator(JobState):
         """Last note of the process at each place."""
         self._output: dict[Place, str] = {}
         """Last lines printed by the lost process of each place."""
+        self._savepoint: Savepoint | None = None
+        """Savepoint under way, at which the job stops."""
+        self._limited = False
+        """True if sources may stand still for a savepoint."""
         self._behind: list[list[Bound]] | None = None
         self._ran_here = bool(settings.instead)
         """True if the job has run before in this run, so that a round is no start."""
@@ -217,6 +226,8 @@ class Coordinator(JobState):
                 self._note("error", {**place.fields, "text": text, "processor": processor, "trace": trace}, -math.inf)
             case Stopping(by):
                 self._note("stopped", {"by": by}, -math.inf)
+            case Saving(by, seconds):
+                self._on_saving(by, seconds)
             case Busy():
                 if event.place.at_work:
                     self.standstill.busy(event, self._now)
@@ -308,6 +319,8 @@ class Coordinator(JobState):
             self._raise_watermarks()
         elif isinstance(message, Released):
             self._on_released(status)
+        elif isinstance(message, Begun | Settled):
+            self._on_savepoint(status, message)
         elif isinstance(message, Observed):
             self.standstill.observed(message, self._now)
         elif isinstance(message, CurrentMemory | Cost | Unanswered) and message.generation == self.generation:
@@ -326,6 +339,8 @@ class Coordinator(JobState):
         if overdue:
             self._suspect(overdue)
         self._effects += self._questions.tick(self._now)
+        if self._savepoint is not None and self._now >= self._savepoint.due and not self._savepoint.over:
+            self._give_savepoint_up(self._savepoint)
         self._watch()
         self._cut()
 
@@ -406,6 +421,7 @@ class Coordinator(JobState):
                 return
         status.due = None
         if with_memory:
+            self._limited = True
             status.presence = Presence.ALIVE
             status.paused = join.paused
             status.restored = not behind
@@ -658,6 +674,7 @@ class Coordinator(JobState):
         self._intervals = Intervals(self.layout)
         self._raise_watermarks()
         self._close()
+        self._limit()
 
     def take_caught_up(self) -> dict[str, Value] | None:
         """End of a rollback's account, once: all have completed what they had before."""
@@ -737,6 +754,44 @@ class Coordinator(JobState):
 
     def _all_watermarks(self) -> tuple[tuple[int, int, Bound], ...]:
         return tuple((p, w, bound) for w, bounds in enumerate(self.low_watermarks) for p, bound in enumerate(bounds))
+
+    # ------------------------------------------------------------------------------------------ savepoints
+
+    def _on_saving(self, by: str, seconds: float) -> None:
+        if self._savepoint is None and self.phase is not JobPhase.CLOSING:
+            self._savepoint = Savepoint(by, self._now, self._now + seconds)
+            self._note("saving", {"by": by}, self._now + LAG_SECONDS)
+            self._limit()
+
+    def _limit(self) -> None:
+        """Order workers to read no further than to the savepoint, or on, if there is none any more."""
+        if self.phase is not JobPhase.RUNNING or not (self._savepoint is not None or self._limited):
+            return
+        order = ReadUntil(self.generation, NEVER) if self._savepoint is None else self._savepoint.order(self.generation)
+        self._limited = self._savepoint is not None
+        self.cuts.until = NEVER if order.epoch is None else order.epoch
+        for status in self.workers.at_work():
+            self._effects.append(Send(status.place, order))
+
+    def _on_savepoint(self, status: WorkerStatus, message: Begun | Settled) -> None:
+        savepoint, workers = self._savepoint, self.layout.workers
+        if not 0 <= message.epoch <= NEVER:
+            raise ReportError(f"epoch {message.epoch} of a savepoint")
+        if savepoint is None or message.generation != self.generation or self.phase is not JobPhase.RUNNING:
+            return
+        if isinstance(message, Begun):
+            if savepoint.begun(status.worker, message.epoch, workers, self.cuts.furthest()):
+                self._limit()
+        elif savepoint.settled(status.worker, message.epoch, workers):
+            savepoint.over = True
+            self._note("stopped", savepoint.end(), -math.inf)
+
+    def _give_savepoint_up(self, savepoint: Savepoint) -> None:
+        why = savepoint.missing(self.layout, self.options, self._now)
+        self._savepoint = None
+        self._limit()
+        self._note("unsaved", {"by": savepoint.by, "why": why}, self._now + LAG_SECONDS)
+        self._effects.append(Note(f"{why}. The job goes on"))
 
     # ------------------------------------------------------------------------------------------ the end
 

@@ -70,6 +70,8 @@ class Cuts:
         early: bool = False,
         beyond: Sequence[Collection[tuple[int, Bound]]] = (),
     ) -> None:
+        self.until = NEVER
+        """Epoch of a savepoint: a group is cut there as soon as it is complete, and not beyond."""
         most = 1.0 if early else math.inf
         self._groups = [
             _Group(info, list(there), now, nothing(info.depth), set(), nothing(info.depth), list(more), most, ahead)
@@ -84,6 +86,8 @@ class Cuts:
         found = []
         for number, (group, upto) in enumerate(zip(self._groups, minimum)):
             last = reduce(meet, group.last)
+            end = at_epoch(self.until, group.info.depth) if self.until < NEVER else None
+            upto = upto if end is None else meet(upto, end)
             if group.missing or within(upto, last):
                 continue
             info = group.info
@@ -105,6 +109,7 @@ class Cuts:
             if (
                 upto[0] == NEVER
                 or group.hurried
+                or (upto == end and not group.info.eager)
                 or (info.seconds is not None and now - group.at >= min(info.seconds, group.most))
                 or (info.epochs is not None and upto[0] - last[0] >= min(info.epochs, group.most))
             ):
@@ -120,6 +125,14 @@ class Cuts:
         """Have every group cut as soon as there is something new, once."""
         for group in self._groups:
             group.hurried = True
+
+    def furthest(self) -> int:
+        """First epoch that no processor has saved any of, and no cut was announced in."""
+        return max(
+            at_cut(bound, 1)[0]
+            for group in self._groups
+            for bound in [*group.last, *group.saved, group.cut, *(bound for _, bound in group.beyond)]
+        )
 
     @property
     def outstanding(self) -> list[tuple[int, Bound]]:

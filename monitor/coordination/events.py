@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from monitor.coordination.supervision import Busy, Happened, Lost, Noted, ProgramFailed, Stopping
+from monitor.coordination.supervision import Busy, Happened, Lost, Noted, ProgramFailed, Saving, Stopping
 from monitor.explain.exposure import Danger, Fate
 from recovery.place import Place
 from recovery.protocol import ToMonitor
@@ -81,6 +81,7 @@ Event: TypeAlias = (
     | Noted
     | ProgramFailed
     | Stopping
+    | Saving
     | Busy
     | Happened
     | Expected

@@ -49,6 +49,17 @@ class Stopping(msgspec.Struct, tag=True, frozen=True):
     by: str
 
 
+class Saving(msgspec.Struct, tag=True, frozen=True):
+    """Event: the job is to stop at a savepoint, within `seconds`, or to go on.
+
+    Sources begin no further epoch; it ends once all that they have read is complete, saved and published. `by`: as of
+    `Stopping`.
+    """
+
+    by: str
+    seconds: float
+
+
 class Busy(msgspec.Struct, tag=True, frozen=True):
     """Event: a worker has been in one turn for `seconds`; 0: not any more.
 

@@ -115,7 +115,8 @@ class Judge:
             case "failed":
                 self._now = Verdict("failed", f"failed: {data['reason']}", at)
             case "stopped":
-                self._now = Verdict("stopped", f"stopped by {data['by']}", at)
+                saved = f": all before epoch {data['epoch']} is saved and published" if data.get("savepoint") else ""
+                self._now = Verdict("stopped", f"stopped by {data['by']}{saved}", at)
             case "killed":
                 self._now = _killed(at)
             case "finished":

@@ -26,6 +26,7 @@ from recovery.agent.events import (
     MateEnded,
     PieceDue,
     Received,
+    Stood,
     Stored,
     TurnEnded,
 )
@@ -43,6 +44,7 @@ from recovery.protocol import (
     Cut,
     Decision,
     Drain,
+    ReadUntil,
     Refused,
     Released,
     ToMonitor,
@@ -191,6 +193,8 @@ class Agent(AgentParts):
             case MateEnded():
                 self.reports.holding.end()
                 self.rounds.report_drained()
+            case Stood(epoch):
+                self.savepoint.stood(epoch)
             case Connected():
                 self.backpressure.received()
                 self.reports.join()
@@ -199,6 +203,8 @@ class Agent(AgentParts):
         match message:
             case Cut():
                 self.cuts.ask(message)
+            case ReadUntil():
+                self.savepoint.order(message)
             case Watermarks():
                 self.collection.raise_low(message.changed)
                 self.collection.raise_memory(message.memory)
@@ -237,6 +243,7 @@ class Agent(AgentParts):
                 self.phase = WorkerPhase.RELEASED
                 self.effects.append(Halt(done=True))
                 self.report(Released(self.place))
+            self.savepoint.look()
             self.backpressure.look()
         self.rounds.report_drained()
 

@@ -110,6 +110,15 @@ class Halt(msgspec.Struct, frozen=True):
     done: bool = False
 
 
+class ReadBefore(msgspec.Struct, frozen=True):
+    """Have sources begin no epoch from `epoch` on; NEVER: no limit any more.
+
+    None: none that is not begun; `Stood` is the answer.
+    """
+
+    epoch: int | None
+
+
 class Save(msgspec.Struct, frozen=True):
     """Make pieces of cuts between turns, by `PieceDue`, until `Saved` says `over`.
 
@@ -156,6 +165,7 @@ Effect: TypeAlias = (
     | Acknowledge
     | Run
     | Halt
+    | ReadBefore
     | Save
     | Saved
     | Throttle

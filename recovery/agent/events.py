@@ -85,8 +85,24 @@ class EpochsEnded(msgspec.Struct, frozen=True):
     ends: tuple[EpochEnds, ...]
 
 
+class Stood(msgspec.Struct, frozen=True):
+    """Sources stand still; `epoch` is the first that none of them has begun."""
+
+    epoch: int
+
+
 Event: TypeAlias = (
-    Connected | FromMonitor | Received | Stored | PieceDue | TurnEnded | EpochsEnded | MateBegan | MateEnded | Held
+    Connected
+    | FromMonitor
+    | Received
+    | Stored
+    | PieceDue
+    | TurnEnded
+    | EpochsEnded
+    | MateBegan
+    | MateEnded
+    | Held
+    | Stood
 )
 
 

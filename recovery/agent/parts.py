@@ -7,6 +7,7 @@ from recovery.agent.collection import Collection
 from recovery.agent.cuts import WorkerCuts
 from recovery.agent.reports import Reports
 from recovery.agent.rounds import Rounds
+from recovery.agent.savepoint import WorkerSavepoint
 from recovery.agent.state import AgentState
 from recovery.layout import Layout
 from recovery.place import Place
@@ -38,4 +39,5 @@ class AgentParts(AgentState):
         self.cuts = WorkerCuts(self, self.reports)
         self.collection = Collection(self)
         self.rounds = Rounds(self, self.reports, self.cuts, self.collection)
+        self.savepoint = WorkerSavepoint(self, self.reports)
         self.backpressure = Backpressure(self, self.reports, self.cuts, most, patience)

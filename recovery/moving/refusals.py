@@ -27,6 +27,8 @@ class CannotMove(FalkirkError):
     """Refusal of another number of workers, with the reasons."""
 
     def __init__(self, before: int, after: int, reasons: Sequence[str]) -> None:
+        self.before = before
+        """Number of workers of the store."""
         lines = [*reasons[:MOST_REASONS]]
         if len(reasons) > len(lines):
             lines.append(f"and {len(reasons) - len(lines)} more")
@@ -34,6 +36,13 @@ class CannotMove(FalkirkError):
             "\n  ".join([f"the store is of {before} worker(s), and the job cannot go on with {after}:", *lines])
             + f"\nRun it with {before} worker(s) (-w {before}), or choose another store"
         )
+
+
+class HalfWritten(CannotMove):
+    """Refusal until the former workers are at one epoch: some have persisted more than others.
+
+    They get there at a savepoint.
+    """
 
 
 _PLACES = ("name", "kind", "region", "policy", "depth", "chain", "group", "role", "history", "state", "bare")

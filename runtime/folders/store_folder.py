@@ -33,6 +33,11 @@ class StoreFolder:
         return self.path / ".stop"
 
     @property
+    def stop_answer(self) -> Path:
+        """Reason for a savepoint that did not come, for the one who asked for it."""
+        return self.path / ".stop-answer"
+
+    @property
     def page(self) -> Path:
         """File with the address of the running job's door for pages."""
         return self.path / ".page"

@@ -28,6 +28,7 @@ from monitor.coordination.supervision import (
     Noted,
     ProgramFailed,
     Respawn,
+    Saving,
     Stopping,
     TimelineEvent,
 )
@@ -188,7 +189,7 @@ class MonitorProcess:
                     self._watched.mates = message.mates
                 if isinstance(message, Proposed):
                     self._watched.proposed(message.number, message.error or LAYOUT.decode(message.layout))
-                if isinstance(message, Lost | Noted | ProgramFailed | Stopping | Busy | Happened):
+                if isinstance(message, Lost | Noted | ProgramFailed | Stopping | Saving | Busy | Happened):
                     self._events.append(message)
             self._step()
             ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)

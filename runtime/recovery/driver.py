@@ -21,6 +21,7 @@ from recovery.agent.effects import (
     LetGo,
     Perform,
     Put,
+    ReadBefore,
     Report,
     Rewind,
     Run,
@@ -39,6 +40,7 @@ from recovery.agent.events import (
     MateEnded,
     PieceDue,
     Received,
+    Stood,
     Stored,
     TurnEnded,
     for_the_engine,
@@ -181,6 +183,8 @@ class RecoveryDriver:
         self._worked = 0.0
         """Seconds of work since the last `TurnEnded`."""
         self._joined = False
+        self._stands = False
+        """True while it is to be reported how far the sources have begun."""
 
     @property
     def _running(self) -> bool:
@@ -317,6 +321,9 @@ class RecoveryDriver:
             events.append(Stored(name))
         if self._mate is not None:
             events += self._mate.poll()
+        if self._stands:
+            self._stands = False
+            events.append(Stood(self._begun()))
         messages, anew = self._monitor.poll()
         if anew or not self._joined:
             self._joined = True
@@ -374,6 +381,11 @@ class RecoveryDriver:
                         samples = (least, None) if ends is None else (ends.upto, dict(ends.partitions))
                         self._sources[source].rewind(start, known, *samples)
                     self._session.stop_void()
+                case ReadBefore(epoch):
+                    self._stands = epoch is None
+                    until = self._begun() if epoch is None else epoch
+                    for driver in self._sources.values():
+                        driver.until = until
                 case Save():
                     self._save = effect
                 case Saved(rows, over):
@@ -388,6 +400,10 @@ class RecoveryDriver:
                     self._runs, self.done = False, done
                 case Fail(reason):
                     raise FalkirkError(reason)
+
+    def _begun(self) -> int:
+        """First epoch that no source of this worker has begun."""
+        return max((source.begun() for source in self._sources.values()), default=0)
 
     def _positions(self, processor: int, epoch: int) -> tuple[SourcePosition, ...]:
         return tuple(

@@ -80,6 +80,8 @@ class SourceDriver:
         """Oldest incomplete epoch at the start of this turn."""
         self._gathered: list[tuple[tuple[int], pl.DataFrame]] = []
         """Batches read but not yet fed to the worker."""
+        self.until = INF + 1
+        """First epoch not to be read, at a savepoint."""
         self.records = 0
         if not self._live and not rereads:
             worker.advance(node.index, None)
@@ -172,7 +174,17 @@ class SourceDriver:
         """First epoch not to be read yet."""
         if self._ahead is None:
             return oldest + limits.epochs
-        return self._ahead.bound(oldest, limits.seconds, limits.epochs)
+        return min(self._ahead.bound(oldest, limits.seconds, limits.epochs), self.until)
+
+    def begun(self) -> int:
+        """First epoch that no partition here has begun."""
+        return max(
+            (
+                reader.epoch + (bool(reader.positions) and reader.positions[-1].epoch == reader.epoch)
+                for reader in self._readers
+            ),
+            default=0,
+        )
 
     def measure(self, spent: float) -> None:
         """Update the cost of an epoch, given this worker's processor seconds so far."""

@@ -27,6 +27,7 @@ from monitor.coordination.supervision import (
     Noted,
     ProgramFailed,
     Respawn,
+    Saving,
     Stopping,
     TimelineEvent,
 )
@@ -61,6 +62,7 @@ from runtime.supervisor.other_policies import proposed
 from runtime.supervisor.placement import LocalWorkers, Open, Task
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import error_of
+from runtime.supervisor.starting import JobSaved
 from runtime.supervisor.store import JobStore, address_file
 from timely.data.batch import Batch
 from timely.data.codec import encode_batch
@@ -129,6 +131,11 @@ class Monitored:
         self._apart = socket_of(monitor) if monitor is not None else None
         self._away_until: float | None = None
         self._noted_by = float("-inf")
+        self._saving: tuple[str, float] | None = None
+        """Requested savepoint: by whom, and until when it has to be there."""
+        self._saved_epoch: int | None = None
+        """Epoch of the savepoint, once all before it is saved and published."""
+        self._saved = self._must_save = self.asked_to_save = False
         self._busy: set[Place] = set()
         """Places of processes in a long turn, as last reported to the monitor."""
         self._stats: dict[Place, Stats] = {}
@@ -192,6 +199,13 @@ class Monitored:
             case TimelineEvent(kind, at, data):
                 if kind == "restored":
                     self.place.restored()
+                if kind == "stopped":
+                    self._saved_epoch = data.get("epoch")
+                if kind == "unsaved" and self._saving is not None:
+                    self._saving = None
+                    if self._must_save:
+                        self.error = self.error or FalkirkError(data["why"])
+                    self._store.refuse_stop(data["why"])
                 if self._on_event is not None:
                     self._on_event(kind, at, data)
             case CaughtUp(place, seconds):
@@ -207,6 +221,8 @@ class Monitored:
                 self._stats[child.place] = message
             case Propose() if self._monitor is not None:
                 self._monitor.tell(proposed(self._graph, self._layout, message))
+            case Over() if self._saved_epoch is not None:
+                self._saved = True
             case Over():
                 self.over = self.over or message
             case Note(text) if child.place is not None and self._monitor is not None:
@@ -242,8 +258,16 @@ class Monitored:
         if self.error is not None:
             self._let_it_be_noted()
             raise self.error
+        if self._saved:
+            text = (
+                f"all before epoch {self._saved_epoch} is saved and published; run it again, and it goes on from there"
+            )
+            raise JobSaved(text)
         if self.over is None:
-            self._store.check_stop()
+            seconds = self._store.check_stop()
+            if seconds is not None:
+                self.asked_to_save = True
+                self.save("falkirk stop --savepoint", seconds)
             if self._away_until is not None and time.monotonic() >= self._away_until:
                 self._meet_monitor()
             for child, seconds in self.children.silent():
@@ -254,10 +278,26 @@ class Monitored:
 
     def stopped(self, by: str) -> None:
         """Ask the monitor to journal a stop of the job `by` somebody."""
-        if self._monitor is not None and self.over is None and self.error is None:
+        if self._monitor is not None and self.over is None and self.error is None and not self._saved:
             self._monitor.tell(Stopping(by))
             self._noted_by = time.monotonic() + _NOTE_SECONDS
             self._let_it_be_noted()
+
+    def save(self, by: str, seconds: float) -> None:
+        """Have the job stop at a savepoint within `seconds`, or go on."""
+        if self._saving is None:
+            self._saving = by, time.monotonic() + seconds
+            self._ask_to_save()
+
+    def save_or_fail(self, by: str, seconds: float) -> None:
+        """Have the job stop at a savepoint within `seconds`, or fail."""
+        self._must_save = True
+        self.save(by, seconds)
+
+    def _ask_to_save(self) -> None:
+        if self._saving is not None and self._monitor is not None:
+            by, until = self._saving
+            self._monitor.tell(Saving(by, max(0.0, until - time.monotonic())))
 
     def finish(self) -> None:
         """Remove the files of operators' jobs after the end."""
@@ -379,6 +419,7 @@ class Monitored:
             instead,
         )
         monitor.tell(watch, [self.place.listener, self._door])
+        self._ask_to_save()
 
 
 def _captured(on_capture: Callable[[int, CapturedBatch], None], worker: int, node: int, at: Time, batch: Batch) -> None:

@@ -28,7 +28,7 @@ from recovery.layout import Layout
 from recovery.memory.recorder import WorkerRecorder
 from recovery.metadata import Bound
 from recovery.moving.former import FormerWorker
-from recovery.moving.refusals import CannotMove, check_alike, refusals
+from recovery.moving.refusals import CannotMove, HalfWritten, check_alike, refusals
 from recovery.moving.successors import Successors
 from recovery.place import journal_of
 from recovery.store.interface import Store
@@ -189,12 +189,12 @@ def _check(before: Layout, former: Plan, plan: Plan, layout: Layout, around: Aro
 def _common(options: Options, before: Layout, workers: int) -> tuple[Bound, ...]:
     """Bound of each operator, one for all former workers.
 
-    Raises CannotMove if there is none."""
+    Raises HalfWritten if there is none."""
     try:
         return options.common()
     except NoSolutionError as error:
-        reason = f"{error}: it ended while a cut was written. After its next cut with {before.workers} it may change"
-        raise CannotMove(before.workers, workers, [reason]) from error
+        reason = f"{error}: it ended while a cut was written. After a savepoint with {before.workers} it may change"
+        raise HalfWritten(before.workers, workers, [reason]) from error
 
 
 class _Opened:

@@ -50,6 +50,11 @@ class Gathered:
         batch = decode_batch(message.header, memoryview(message.payload))
         self._captured[message.node, message.time, worker if self._whole else len(self._captured)] = batch
 
+    def take(self, earlier: Gathered) -> None:
+        """Add the captured batches of an earlier run, of another number of workers."""
+        for (node, at, worker), batch in earlier._captured.items():
+            self._captured[node, at, -1 - worker] = batch
+
     def gap(self, output: str, first: int | None, last: int | None) -> None:
         """Add incomplete epochs of an output, as the timeline has them."""
         self._incomplete.setdefault(output, []).append((END if first is None else first, last))

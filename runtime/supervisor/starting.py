@@ -16,6 +16,10 @@ class JobStopped(FalkirkError):
     """Job stopped on request; run again, it goes on."""
 
 
+class JobSaved(JobStopped):
+    """Job stopped at a savepoint: all that it had read is complete, saved and published."""
+
+
 _marks: list[Scratch] = []
 """Marks of this process."""
 

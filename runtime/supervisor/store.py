@@ -17,6 +17,9 @@ from runtime.folders.store_folder import StoreFolder
 from runtime.supervisor import starting
 from runtime.supervisor.starting import JobStopped
 
+SAVEPOINT = "savepoint "
+"""Begin of a stop request with a savepoint; its seconds follow."""
+
 
 class JobStore:
     """Store at `address`, opened or made, private and locked until `resources` close.
@@ -65,10 +68,23 @@ class JobStore:
         self._incarnation += 1
         return self._incarnation
 
-    def check_stop(self) -> None:
-        """Raise JobStopped if a stop was requested."""
-        if self._stop_request.exists():
-            raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
+    def check_stop(self) -> float | None:
+        """Seconds for a savepoint, if one was requested.
+
+        Raises JobStopped if a stop was requested without one.
+        """
+        try:
+            asked = self._stop_request.read_text()
+        except FileNotFoundError:
+            return None
+        with suppress(ValueError):
+            return max(0.0, float(asked.removeprefix(SAVEPOINT)))
+        raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
+
+    def refuse_stop(self, why: str) -> None:
+        """Answer a request for a savepoint that did not come."""
+        self.folder.stop_answer.write_text(why)
+        self._stop_request.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from monitor.coordination.supervision import Note, TimelineEvent
@@ -23,7 +24,7 @@ from runtime.sources.limits import Limits
 from runtime.supervisor.placement import LocalWorkers, Open, Placement
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import Gathered
-from runtime.supervisor.starting import JobStopped
+from runtime.supervisor.starting import JobSaved, JobStopped
 from runtime.supervisor.together import Together
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError, WorkerLost
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 _TICK_SECONDS = 0.25
 _END_SECONDS = 30.0
 """Seconds for workers to exit after the end: sinks are closed then."""
+
+_SAVE_SECONDS = 600.0
+"""Seconds for former workers to come to one epoch."""
 
 HEARTBEAT_TIMEOUT = 10.0
 """Default time-out of heartbeats in a job with a store, in seconds."""
@@ -119,14 +123,38 @@ class Job:
             if store is None:
                 self._lead = Together(resources, program, workers, limits or Limits(), self.note, drive)
             else:
-                from runtime.supervisor.monitored import Monitored  # the modules of recovery: 0.2 s of a start
+                from recovery.moving.refusals import HalfWritten  # the modules of recovery: 0.2 s of a start
+                from runtime.supervisor.monitored import Monitored
 
-                self._lead = Monitored(
-                    *(resources, program, plan, store, limits or Limits(), on_event, self.note),
-                    *(heartbeat_timeout, monitor, page, place, accept, self._gathered.capture, mates),
-                )
+                def lead() -> Lead:
+                    return Monitored(
+                        *(resources, program, plan, store, limits or Limits(), on_event, self.note),
+                        *(heartbeat_timeout, monitor, page, place, accept, self._gathered.capture, mates),
+                    )
+
+                try:
+                    self._lead = lead()
+                except HalfWritten as half:
+                    resources.close()
+                    former = partial(Job, program, half.before, store, limits, on_event, self.note, heartbeat_timeout)
+                    self._go_on_to_savepoint(former(monitor, place=place, accept=accept, mates=mates), half.before)
+                    self._lead = lead()
             self._resources = resources.pop_all()
         self.children = self._lead.children
+
+    def _go_on_to_savepoint(self, former: Job, workers: int) -> None:
+        """Run the job with its former number of workers, until all have saved the same epochs."""
+        from runtime.supervisor.monitored import Monitored
+
+        assert isinstance(former._lead, Monitored)
+        self.note(f"some of {workers} worker(s) have saved more than others: they go on until all have saved the same")
+        former._lead.save_or_fail("the change of workers", _SAVE_SECONDS)
+        try:
+            former.run()
+        except JobSaved:
+            if former._lead.asked_to_save:
+                raise
+        self._gathered.take(former._gathered)
 
     @property
     def place(self) -> Placement:

@@ -316,6 +316,8 @@ def said_to_monitor() -> list[bytes]:
         protocol.Drained(Place(0), 1, (memory, memory), ENDS),
         protocol.Restored(Place(0), 1, (), (), 8, 3),
         protocol.Released(Place(1)),
+        protocol.Begun(Place(1), 1, 7),
+        protocol.Settled(Place(1), 1, 8),
         protocol.CurrentMemory(Place(0), 1, 7, (memory,)),
         protocol.Cost(Place(0), 1, 7, (protocol.Resent(1, 0, 5, 99),), (protocol.Redone(1, 5, 2, 0.5),)),
         protocol.Observed(
@@ -336,6 +338,8 @@ def said_to_worker() -> list[bytes]:
         protocol.Drain(3, (Place(0), Place(1, 1))),
         protocol.Decision(2, (((3,), None), ((3,), (2,))), (1,), (((1,), (2,)), ((1,), (2,))), current=4),
         protocol.Refused("no"),
+        protocol.ReadUntil(1, 8),
+        protocol.ReadUntil(1),
         protocol.AskMemory(3),
         protocol.AskCost(3, (((3,), None),), ((1,),)),
         protocol.Observe(0.5, 10.0, (1,)),
@@ -365,6 +369,7 @@ TO_CHILD: list[Any] = [
     supervision.ProgramFailed(Place(1), "it failed"),
     supervision.Noted(Place(1), "it is tried again"),
     supervision.Stopping("falkirk stop"),
+    supervision.Saving("falkirk stop", 60.0),
     supervision.Happened("mate_lost", {"worker": 1, "reason": "failed", "again": True}),
     supervision.Mates(
         (supervision.MateView(1, "follows", 4711, 1 << 20, 12, 1, 300, 2, 0.5), supervision.MateView(0, "none"))
