@@ -58,6 +58,8 @@ class Tally:
     """Number of outputs published again, unchanged."""
     moves: int = 0
     """Number of changes of the number of workers."""
+    savepoints: int = 0
+    """Number of stops at savepoints."""
     gaps: int = 0
     """Number of declarations of incomplete times."""
     takeovers: int = 0
@@ -77,6 +79,7 @@ class Tally:
         self.spared += world.checks.spared
         self.repeated += world.outside.repeated
         self.moves += world.moves
+        self.savepoints += world.savepoints
         if world.mates is not None:
             self.takeovers += world.mates.took_over
             self.ahead += world.mates.ahead

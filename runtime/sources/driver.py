@@ -178,13 +178,7 @@ class SourceDriver:
 
     def begun(self) -> int:
         """First epoch that no partition here has begun."""
-        return max(
-            (
-                reader.epoch + (bool(reader.positions) and reader.positions[-1].epoch == reader.epoch)
-                for reader in self._readers
-            ),
-            default=0,
-        )
+        return max((reader.begun() for reader in self._readers), default=0)
 
     def measure(self, spent: float) -> None:
         """Update the cost of an epoch, given this worker's processor seconds so far."""
@@ -234,6 +228,11 @@ class SourceDriver:
                         f"epochs must never fall within a partition{again if self._rereads else ''}"
                     )
                 )
+            if chunk.epoch >= self.until:
+                reader.hold(chunk)
+                if not self._gathered:
+                    self._advance()
+                return True
             if self._gathered and not isinstance(chunk.data, pl.DataFrame | None):
                 self.hand_over()  # while the reader is where they ended: nothing may come at a time that is over
             reader.epoch = chunk.epoch + chunk.closes
@@ -374,7 +373,7 @@ class SourceDriver:
                 reader.epoch = reader.least
             known = (ends or {}).get(name, ()) if self._rereadable else ()
             reader.again = deque((number, end) for number, end in known if number >= reader.epoch)
-            reader.wake, reader.fileno = 0.0, None
+            reader.wake, reader.fileno, reader.held = 0.0, None, None
             if epoch is not None:
                 try:
                     reader.partition.seek(at)

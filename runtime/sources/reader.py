@@ -44,11 +44,29 @@ class Reader:
     least: int = 0
     """Lowest epoch for new records: other workers have all earlier epochs."""
 
+    held: Chunk | None = None
+    """Chunk beyond a savepoint, to be given once more may be read."""
+    stood: int = 0
+    """Epoch before the held chunk."""
+
+    def begun(self) -> int:
+        """First epoch that nothing was given of."""
+        given = bool(self.positions) and self.positions[-1].epoch == self.epoch and self.held is None
+        return (self.epoch if self.held is None else self.stood) + given
+
+    def hold(self, chunk: Chunk) -> None:
+        """Hold a chunk of a later epoch back; all epochs before that are over."""
+        given = self.begun()
+        self.held, self.stood, self.epoch = chunk, given, chunk.epoch
+
     def read(self, moved: bool) -> Chunk | Wait | End:
         """Read the partition's next chunk, with its epoch in this job.
 
         `moved`: epochs below `least` move all that follow, for the partition's clock may be behind the job's epochs.
         """
+        if self.held is not None:
+            held, self.held = self.held, None
+            return held
         if not self.again:
             chunk = self.partition.read()
             _check(self.partition, chunk)
