@@ -76,7 +76,7 @@ class _Watched:
     It may be read again after that, to see whether it is still the same.
     """
     moved: bool = False
-    """True for a share of epochs of another number of workers, until something of it is read."""
+    """True for an unread share of epochs, of another number of workers."""
 
 
 class Outside:

@@ -110,7 +110,7 @@ class World:
         self._undisturbed = False
         """True if no round of rollback has begun since the request."""
         self._saved: int | None = None
-        """Epoch of the savepoint at which the job stops, or has just stopped."""
+        """Epoch of the present savepoint, until the next start."""
         self.mates = SimulatedMates(self._mate, workers, seed) if mates else None
         self.mates_held = 0
         """Number of segments brought along by mates, in memory only."""
@@ -721,7 +721,7 @@ class World:
             self._tell(Saving("the simulation", inf))
 
     def _stop_at_savepoint(self, epoch: int) -> None:
-        """Stop the job, whose monitor says that all before `epoch` is safe and published."""
+        """Stop the job at the savepoint `epoch`, which is checked."""
         saved = read_saved(self.disk, STORE_ID)
         for worker, bounds in enumerate(saved.watermarks or ()):  # there are none before the first cut
             for info, low in zip(self.layout.processors, bounds):

@@ -169,7 +169,7 @@ class Coordinator(JobState):
         self._output: dict[Place, str] = {}
         """Last lines printed by the lost process of each place."""
         self._savepoint: Savepoint | None = None
-        """Savepoint under way, at which the job stops."""
+        """Savepoint under way; the job stops there."""
         self._limited = False
         """True if sources may stand still for a savepoint."""
         self._behind: list[list[Bound]] | None = None
@@ -764,7 +764,7 @@ class Coordinator(JobState):
             self._limit()
 
     def _limit(self) -> None:
-        """Order workers to read no further than to the savepoint, or on, if there is none any more."""
+        """Order workers to read up to the savepoint only, or on if there is none."""
         if self.phase is not JobPhase.RUNNING or not (self._savepoint is not None or self._limited):
             return
         order = ReadUntil(self.generation, NEVER) if self._savepoint is None else self._savepoint.order(self.generation)

@@ -71,7 +71,7 @@ class Cuts:
         beyond: Sequence[Collection[tuple[int, Bound]]] = (),
     ) -> None:
         self.until = NEVER
-        """Epoch of a savepoint: a group is cut there as soon as it is complete, and not beyond."""
+        """Epoch of a savepoint: each complete group is cut there, and not beyond."""
         most = 1.0 if early else math.inf
         self._groups = [
             _Group(info, list(there), now, nothing(info.depth), set(), nothing(info.depth), list(more), most, ahead)
@@ -127,7 +127,7 @@ class Cuts:
             group.hurried = True
 
     def furthest(self) -> int:
-        """First epoch that no processor has saved any of, and no cut was announced in."""
+        """First epoch after all saved ones and all announced cuts."""
         return max(
             at_cut(bound, 1)[0]
             for group in self._groups

@@ -1,4 +1,4 @@
-"""Savepoint: the job stops once all input that was read is complete, saved and published.
+"""Savepoint: a stop of the job with all read input complete, saved and published.
 
 Workers are asked how far their sources have begun; the furthest of them, and of all cuts, says the epoch. Sources read up to
 that, each group is cut there, and each worker reports when what it has before it is safe. A rollback in the midst of it
@@ -37,7 +37,7 @@ class Savepoint:
     _settled: set[int] = field(default_factory=set)
 
     def order(self, generation: int) -> ReadUntil:
-        """Order for all workers of this generation; what they have reported before is void."""
+        """Order for all workers of this generation; their earlier reports are void."""
         self._begun.clear()
         self._settled.clear()
         return ReadUntil(generation, self.epoch)

@@ -1,4 +1,4 @@
-"""Savepoint on a worker: sources that stand still, until all before is safe."""
+"""Savepoint on a worker: sources stand still until all before is safe."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class WorkerSavepoint:
             own.effects.append(ReadBefore(order.epoch))
 
     def stood(self, epoch: int) -> None:
-        """Report the first epoch that no source has begun."""
+        """Report the first epoch not begun by any source."""
         if self._holds():
             self._own.report(Begun(self._own.place, self._own.worker.generation, epoch))
 
     def look(self) -> None:
-        """Report once that all before the epoch of the order is safe and published."""
+        """Report once all before the epoch of the order is safe and published."""
         own, order = self._own, self._order
         if order is None or order.epoch is None or order.epoch == NEVER or not self._holds():
             return

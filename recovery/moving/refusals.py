@@ -39,9 +39,9 @@ class CannotMove(FalkirkError):
 
 
 class HalfWritten(CannotMove):
-    """Refusal until the former workers are at one epoch: some have persisted more than others.
+    """Refusal for former workers at different epochs.
 
-    They get there at a savepoint.
+    Some have persisted more than others. After a savepoint all are at one.
     """
 
 

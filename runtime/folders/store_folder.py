@@ -34,7 +34,7 @@ class StoreFolder:
 
     @property
     def stop_answer(self) -> Path:
-        """Reason for a savepoint that did not come, for the one who asked for it."""
+        """Reason for a missing savepoint, left for `falkirk stop`."""
         return self.path / ".stop-answer"
 
     @property

@@ -402,7 +402,7 @@ class RecoveryDriver:
                     raise FalkirkError(reason)
 
     def _begun(self) -> int:
-        """First epoch that no source of this worker has begun."""
+        """First epoch not begun by any source of this worker."""
         return max((source.begun() for source in self._sources.values()), default=0)
 
     def _positions(self, processor: int, epoch: int) -> tuple[SourcePosition, ...]:

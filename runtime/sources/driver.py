@@ -177,7 +177,7 @@ class SourceDriver:
         return min(self._ahead.bound(oldest, limits.seconds, limits.epochs), self.until)
 
     def begun(self) -> int:
-        """First epoch that no partition here has begun."""
+        """First epoch not begun by any partition here."""
         return max((reader.begun() for reader in self._readers), default=0)
 
     def measure(self, spent: float) -> None:

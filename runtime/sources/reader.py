@@ -50,7 +50,7 @@ class Reader:
     """Epoch before the held chunk."""
 
     def begun(self) -> int:
-        """First epoch that nothing was given of."""
+        """First epoch with nothing given yet."""
         given = bool(self.positions) and self.positions[-1].epoch == self.epoch and self.held is None
         return (self.epoch if self.held is None else self.stood) + given
 

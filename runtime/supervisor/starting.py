@@ -17,7 +17,7 @@ class JobStopped(FalkirkError):
 
 
 class JobSaved(JobStopped):
-    """Job stopped at a savepoint: all that it had read is complete, saved and published."""
+    """Job stopped at a savepoint: all it had read is complete and published."""
 
 
 _marks: list[Scratch] = []

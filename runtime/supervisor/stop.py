@@ -68,7 +68,7 @@ def stop_job(store: Where, seconds: float = 60.0, savepoint: bool = False) -> bo
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a file that is there whole or not at all, for its owner only."""
+    """Write a private file, whole or not at all."""
     new = file.with_name(f"{file.name}-new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
         out.write(text)

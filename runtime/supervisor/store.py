@@ -68,8 +68,8 @@ class JobStore:
         self._incarnation += 1
         return self._incarnation
 
-    def check_stop(self) -> float | None:
-        """Seconds for a savepoint, if one was requested.
+    def check_stop(self, savepoints: bool = True) -> float | None:
+        """Seconds for a requested savepoint; without `savepoints` that is a plain stop.
 
         Raises JobStopped if a stop was requested without one.
         """
@@ -78,11 +78,12 @@ class JobStore:
         except FileNotFoundError:
             return None
         with suppress(ValueError):
-            return max(0.0, float(asked.removeprefix(SAVEPOINT)))
+            if savepoints:
+                return max(0.0, float(asked.removeprefix(SAVEPOINT)))
         raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
 
     def refuse_stop(self, why: str) -> None:
-        """Answer a request for a savepoint that did not come."""
+        """Answer a request for a savepoint with the reason for none."""
         self.folder.stop_answer.write_text(why)
         self._stop_request.unlink(missing_ok=True)
 

@@ -143,7 +143,7 @@ class Job:
         self.children = self._lead.children
 
     def _go_on_to_savepoint(self, former: Job, workers: int) -> None:
-        """Run the job with its former number of workers, until all have saved the same epochs."""
+        """Run the job with its former workers, up to a savepoint of all."""
         from runtime.supervisor.monitored import Monitored
 
         assert isinstance(former._lead, Monitored)

@@ -252,7 +252,7 @@ def _changes(
 
 
 def _saved_otherwise(matching: Matching) -> dict[str, list[str]]:
-    """Differences that make it another job, by operator, though it keeps all that it has.
+    """Differences in identity of operators with unchanged state, by name.
 
     Groups have numbers, and inputs change with what is around: both follow from the rest.
     """

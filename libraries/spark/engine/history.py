@@ -235,7 +235,7 @@ class InAStore:
 
     def check(self) -> None:
         """See `StateHistory`."""
-        self._store.check_stop()
+        self._store.check_stop(savepoints=False)
 
     def _of(self, number: int) -> Path:
         return self._folder / ("batch-end" if number == INF else f"batch-{number:010}")
