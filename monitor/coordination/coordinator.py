@@ -767,6 +767,8 @@ class Coordinator(JobState):
         """Order workers to read up to the savepoint only, or on if there is none."""
         if self.phase is not JobPhase.RUNNING or not (self._savepoint is not None or self._limited):
             return
+        if self._savepoint is not None:
+            self._savepoint.hold(self.cuts.furthest())
         order = ReadUntil(self.generation, NEVER) if self._savepoint is None else self._savepoint.order(self.generation)
         self._limited = self._savepoint is not None
         self.cuts.until = NEVER if order.epoch is None else order.epoch

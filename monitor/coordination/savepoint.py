@@ -36,6 +36,11 @@ class Savepoint:
     _begun: dict[int, int] = field(default_factory=dict)
     _settled: set[int] = field(default_factory=set)
 
+    def hold(self, furthest: int) -> None:
+        """Raise a known epoch to what survivors of a rollback hold beyond their checkpoints."""
+        if self.epoch is not None:
+            self.epoch = max(self.epoch, furthest)
+
     def order(self, generation: int) -> ReadUntil:
         """Order for all workers of this generation; their earlier reports are void."""
         self._begun.clear()

@@ -50,6 +50,11 @@ def test_drawn_programs_do_among_all_faults(seed: int) -> None:
     assert failure is None, f"program {draw(seed)}: {failure}"
 
 
+def test_survivors_beyond_the_savepoint_raise_its_epoch() -> None:
+    """One has completed the end of all input, and is to hold that: the job ends, rather than wait for a cut before it."""
+    assert Simulation(PROGRAMS["long loop"], 2, ("savepoint", "kill", "monitor", "network")).run(23) is None
+
+
 @pytest.mark.parametrize("first", range(0, effort(12, 60, 1_500), 6))
 def test_jobs_change_workers_at_savepoints(first: int) -> None:
     worlds = [run(program(seed), 1 + seed % 3, seed, (*CHANGES, "kill")) for seed in range(first, first + 6)]
