@@ -488,7 +488,7 @@ class World:
     # The monitor
 
     def _start_monitor(self) -> None:
-        if self._wanted != self.workers:
+        if self._wanted != self.workers and not self._saving:  # the former workers are on their way to a savepoint
             try:
                 self._move(self._wanted)
             except HalfWritten as error:

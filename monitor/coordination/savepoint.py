@@ -37,7 +37,7 @@ class Savepoint:
     _settled: set[int] = field(default_factory=set)
 
     def hold(self, furthest: int) -> None:
-        """Raise a known epoch to what survivors of a rollback hold beyond their checkpoints."""
+        """Raise a known epoch to the furthest bound of survivors of a rollback."""
         if self.epoch is not None:
             self.epoch = max(self.epoch, furthest)
 
