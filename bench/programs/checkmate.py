@@ -1,4 +1,4 @@
-"""Latency, restart and recovery of Nexmark queries when a worker is killed, by policy: the experiment of CheckMate.
+"""Experiment of CheckMate: Nexmark queries with a killed worker, by policy.
 
 Siachamis and others, *CheckMate: Evaluating Checkpointing Protocols for Streaming Dataflows* (ICDE 2024), kill one worker
 under q1, q3, q8, q12 and a reachability query with a loop, uniform and with hot items. Here `--part` is query, policy and,
@@ -26,9 +26,9 @@ from typing import ClassVar
 
 import numpy as np
 import polars as pl
+import steady
 from clocked import Clock, Epochs
 from common import arguments, percentile, report
-from steady import BEGAN, begin, kill
 
 import falkirk
 from falkirk import Columns, Dataflow, Eager, Iterable, Lazy, LogHistory, Snapshot, differential, graph
@@ -43,7 +43,7 @@ from queries import QUERIES, Streams
 RATE = 25
 """Epochs a second."""
 WARM, BEFORE, AFTER = 5.0, 10.0, 12.0
-"""Seconds that are not counted, until the kill, and after it."""
+"""Seconds of warming up, steady work before the kill, and work after it."""
 HOT, HOT_SHARE = 4, 0.5
 """Hot keys, and their share of the events."""
 HOT_KEYS = {"persons": "id", "auctions": "seller", "bids": "bidder"}
@@ -78,7 +78,7 @@ class _Paced(Epochs):
 
     def read(self) -> Chunk | Wait | End:
         try:
-            began = float((self.folder / BEGAN).read_text())
+            began = steady.began(self.folder)
         except FileNotFoundError:
             return Wait(seconds=0.05)
         if self.epoch >= (WARM + BEFORE + AFTER) * RATE:
@@ -116,7 +116,7 @@ def _events(house: House, kind: str, hot: bool, epoch: int) -> pl.DataFrame:
 
 
 def _edges(size: int, epoch: int) -> pl.DataFrame:
-    """Edges that come with an epoch, and those that go, which came ten epochs before."""
+    """Edges added at an epoch, and those of ten epochs before, removed."""
 
     def of(number: int) -> np.ndarray:
         return np.random.default_rng(number).integers(0, NODES, (2, max(1, size // 16)))
@@ -144,19 +144,14 @@ def build(query: str, policy: str, hot: bool, size: int, folder: str) -> Dataflo
     return flow
 
 
-def _outputs(folder: Path) -> dict[int, float]:
-    """Time at which the last worker first told of each epoch."""
+def _there(folder: Path) -> dict[int, float]:
+    """Time of each epoch's first output, of the last worker."""
     of_worker: dict[tuple[int, str], float] = {}
-    for file in folder.glob("out-*"):
-        worker = file.name.split("-")[1]
-        for line in file.read_text().splitlines():
-            if line.count(" ") == 1:
-                epoch, at = line.split()
-                key = int(epoch), worker
-                of_worker[key] = min(of_worker.get(key, float(at)), float(at))
+    for at, epoch, worker in steady.outputs(folder):
+        of_worker.setdefault((epoch, worker), at)
     found: dict[int, float] = {}
-    for (epoch, _), when in of_worker.items():
-        found[epoch] = max(found.get(epoch, 0.0), when)
+    for (epoch, _), at in of_worker.items():
+        found[epoch] = max(found.get(epoch, 0.0), at)
     return found
 
 
@@ -168,10 +163,10 @@ def measure(query: str, policy: str, hot: bool, size: int, workers: int) -> dict
 
         def strike() -> None:
             time.sleep(2)  # workers and mates start
-            begin(folder)
+            steady.begin(folder)
             time.sleep(WARM + BEFORE)
             if policy != "no_store":
-                killed.append(kill(folder, 1))
+                killed.append(steady.kill(folder, 1))
 
         thread = threading.Thread(target=strike, daemon=True)
         thread.start()
@@ -184,12 +179,12 @@ def measure(query: str, policy: str, hot: bool, size: int, workers: int) -> dict
             mates=int(policy == "lazy_mates"),
         )
         thread.join()
-        began = float((folder / BEGAN).read_text())
-        there = _outputs(folder)
+        began = steady.began(folder)
+        there = _there(folder)
     due = {epoch: began + epoch / RATE for epoch in there}
     late = {epoch: 1e3 * (at - due[epoch]) for epoch, at in there.items()}
-    steady = sorted(late[epoch] for epoch in there if WARM <= epoch / RATE < WARM + BEFORE - 0.5)
-    found = {"p50": percentile(steady, 0.5), "p99": percentile(steady, 0.99), "epochs": len(steady)}
+    calm = sorted(late[epoch] for epoch in there if WARM <= epoch / RATE < WARM + BEFORE - 0.5)
+    found = {"p50": percentile(calm, 0.5), "p99": percentile(calm, 0.99), "epochs": len(calm)}
     if killed:
         after = sorted(epoch for epoch in there if due[epoch] >= killed[0])
         found["restart"] = 1e3 * (min(there[epoch] for epoch in after) - killed[0])

@@ -42,7 +42,7 @@ class _Steady(Epochs):
                 return Wait(seconds=0.05)
             if epoch >= LOADING + self.seconds * RATE or (self.folder / ENDED).exists():
                 return End()
-            due = _began(self.folder) + (epoch - LOADING) / RATE
+            due = began(self.folder) + (epoch - LOADING) / RATE
             if (now := time.time()) < due:
                 return Wait(seconds=due - now)
             keys = np.random.default_rng(epoch).integers(0, self.keys, 1000)
@@ -83,7 +83,7 @@ def begin(folder: Path) -> None:
 
 def first_due(folder: Path, at: float) -> float:
     """Steady epoch due at a time; those before it were due earlier."""
-    return LOADING + (at - _began(folder)) * RATE
+    return LOADING + (at - began(folder)) * RATE
 
 
 def outputs(folder: Path) -> list[tuple[float, int, str]]:
@@ -114,5 +114,6 @@ def first_sign(folder: Path, written: Iterable[tuple[float, int, str]], killed: 
     return min(when for when, epoch, _ in written if epoch >= due)
 
 
-def _began(folder: Path) -> float:
+def began(folder: Path) -> float:
+    """Time at which the steady epochs began."""
     return float((folder / BEGAN).read_text())

@@ -7,7 +7,6 @@ segment goes by its own records, however much is there; only a decision makes al
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
 from recovery.checkpoint.applied import AppliedDecisions
@@ -135,10 +134,9 @@ class GatheredCheckpoints:
                 new.runs.append((record, Unread(size, self._content, number, index)))
                 new.size += size
                 new.rows += sum(rows for _, _, rows in record.runs)
-        saved = self._of[p].saved
-        at = bisect_left(saved, bound, key=_bound)
-        there = at < len(saved) and saved[at].bound == bound
-        saved[at : at + there] = [] if new is None else [new]
+        of = self._of[p]
+        at, there = of.index_of(bound), of.at(bound) is not None
+        of.saved[at : at + there] = [] if new is None else [new]
         self._held.discard(key)
         if number >= HELD and new is not None:
             self._held.add(key)
@@ -153,7 +151,3 @@ class GatheredCheckpoints:
 
 def _generation(record: Record) -> int:
     return record.generation if isinstance(record, Checkpoint) else 0
-
-
-def _bound(saved: SavedCheckpoint) -> tuple[int, ...]:
-    return saved.bound

@@ -6,6 +6,7 @@ all readers see it whole or not at all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
@@ -17,6 +18,9 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 Views may have any item type, as long as they are contiguous.
 """
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
 class Store(Protocol):
@@ -92,6 +96,17 @@ class OpenStore(Store, Protocol):
     def __enter__(self) -> OpenStore: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def is_name(name: str) -> bool:
+    """True for a name of a blob, see `Store`."""
+    return _NAME.fullmatch(name) is not None
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for an invalid name of a blob."""
+    if not is_name(name):
+        raise ValueError(f"{name!r} is not a name for a blob; use letters, digits, '.', '-', '_', and '/' between")
 
 
 class StoreError(RecoveryError):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,12 +30,12 @@ from recovery.store.interface import (
     StoreFull,
     StoreGone,
     StoreUnwritable,
+    check_name,
 )
 from recovery.store.memory import aligned_memory
 from recovery.store.segments import as_bytes
 from timely.io.descriptors import with_descriptors
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _TEMPORARY = ".writing-"
 _LOCK = ".lock"
 _PRIVATE = 0o700
@@ -231,8 +230,7 @@ class LocalStore:
     # Inside
 
     def _split(self, name: str) -> tuple[str, str]:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a name for a blob; use letters, digits, '.', '-', '_', and '/' between")
+        check_name(name)
         below, _, leaf = name.rpartition("/")
         return below, leaf
 

@@ -38,6 +38,8 @@ from recovery.store.interface import (
     StoreError,
     StoreGone,
     StoreUnwritable,
+    check_name,
+    is_name,
 )
 from recovery.store.lease import Holder, read_holder
 from recovery.store.memory import aligned_memory
@@ -54,7 +56,6 @@ EXPIRY = 20.0
 AHEAD = 4
 """Segments asked for by name behind the newest of a list."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _LOCK = ".lock"
 _MARK = "falkirk-mark"
 _BACK_OFF = (0.1, 3.0)
@@ -101,7 +102,7 @@ class ObjectStore:
                 f"the address {self._where} was given with a user, password or query: give {self._where}, and credentials "
                 "by the environment"
             )
-        self._single = not url.startswith(("s3://", "s3a://"))
+        self._single = not url.startswith("s3://")
         plain = any(os.environ.get(each, "").startswith("http://") for each in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
         options: Any = {"timeout": "60s", "connect_timeout": "5s", **({"allow_http": True} if plain else {})}
         retries: Any = {"max_retries": 0}
@@ -302,8 +303,7 @@ class ObjectStore:
     def _check(self, name: str) -> None:
         if self._closed:
             raise StoreError(f"the store {self._where} was closed")
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a name for a blob; use letters, digits, '.', '-', '_', and '/' between")
+        check_name(name)
 
     def _mark(self, name: str) -> str | None:
         attributes: Any = obstore.get(self._objects, name, options={"head": True}).attributes
@@ -327,7 +327,7 @@ class ObjectStore:
             return {str(each["path"]): int(each["size"]) for page in pages for each in page}
 
         found = self._again(read, "listing")
-        return {name: size for name, size in found.items() if name.startswith(prefix) and _NAME.fullmatch(name)}
+        return {name: size for name, size in found.items() if name.startswith(prefix) and is_name(name)}
 
     def _verify(self, owner: str, found: set[str]) -> None:
         """Mend the end of a journal in a list."""

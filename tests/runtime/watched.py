@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build
 from tests.support.beside import run_beside
+from tests.support.processes import monitor_pid, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 3000  # 60 epochs in 1.2 s
@@ -49,6 +52,14 @@ class Watched:
 
     def run(self, disturb: Callable[[], None]) -> Any:
         return run_beside(self.job.run, disturb)
+
+    def kill_worker_and_monitor(self, worker: int) -> None:
+        """Kill a worker, and the monitor once the job runs again."""
+        os.kill(self.job.pids[worker], signal.SIGKILL)
+        wait_for(lambda: self.of("restored"))
+        monitor = monitor_pid(self.job)
+        assert monitor is not None
+        os.kill(monitor, signal.SIGKILL)
 
     def until(self, files: int) -> None:
         """Wait until so many epochs are written, and all is well."""

@@ -144,7 +144,9 @@ def test_cluster_that_cannot_be_used_is_a_clear_error_at_once(tmp_path: Path, mo
         falkirk.run(a_flow, workers=2, store=store, on="mesos://127.0.0.1:5050")
     with pytest.raises(SparkError, match="takes a SparkSession or the address of a master, not int"):
         falkirk.run(a_flow, workers=2, store=store, on=7)
-    with pytest.raises(FalkirkError, match=r"no kind of store with addresses hdfs://; there are az://, .* and paths"):
+    with pytest.raises(
+        FalkirkError, match=r"no kind of store with addresses hdfs://; there are az://, file://, gs://, s3:// and paths"
+    ):
         falkirk.run(a_flow, workers=2, store="hdfs://there/x", on="local[2]")
     with pytest.raises(FalkirkError, match="on= goes with store="):
         falkirk.run(a_flow, workers=2, on="local[2]")

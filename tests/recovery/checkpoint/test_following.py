@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +22,7 @@ from recovery.store.journal import Journal
 from recovery.store.reading import take_over
 from tests.recovery.layouts import layout
 from tests.recovery.store.owners import OWNER, STORE, memory_disk
+from tests.support.calls import calls
 from tests.support.profile import tries
 from timely.dataflow.plan import compile_plan
 from timely.io.memory import rows_of
@@ -176,22 +175,6 @@ class Sender:
 def _rows(state: KeyedState, bound: tuple[int, ...]) -> list[str]:
     runs: list[Any] = state.snapshot(to_frontier(bound), to_frontier((0,)))
     return sorted(repr((run.slot, run.part, row)) for run in runs for row in rows_of(run.batch))
-
-
-def calls(work: Callable[[], object]) -> int:
-    """Number of functions called by `work`, Python's own included."""
-    count = 0
-
-    def called(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(called)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def test_the_cost_of_a_held_segment_goes_by_what_is_new() -> None:

@@ -44,10 +44,18 @@ def opened(address: StoreAddress) -> ObjectStore:
 
 def test_of_many_writers_one_succeeds(proxy: Proxy, address: StoreAddress) -> None:
     with opened(address) as first, opened(address) as second:
-        for number in range(10):
+        for number in range(50):
             won: list[int] = []
+            together = threading.Barrier(2)
 
-            def write(store: ObjectStore, me: int, number: int = number, won: list[int] = won) -> None:
+            def write(
+                store: ObjectStore,
+                me: int,
+                number: int = number,
+                won: list[int] = won,
+                together: threading.Barrier = together,
+            ) -> None:
+                together.wait()
                 try:
                     store.put(f"w/{number}", [b"the same"])
                     won.append(me)

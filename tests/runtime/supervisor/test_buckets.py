@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 from tests.runtime.job_under_test import check
 from tests.runtime.watched import RECORDS, Watched
 from tests.support.buckets import SECRET, Proxy, serving, use
-from tests.support.processes import monitor_pid, wait_for
 
 AWAY = 3.0
 """Seconds without the server."""
@@ -27,11 +24,7 @@ def test_a_job_goes_on_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         def strike() -> None:
             job.until(10)
-            os.kill(job.job.pids[1], signal.SIGKILL)
-            wait_for(lambda: job.of("restored"))
-            first = monitor_pid(job.job)
-            assert first is not None
-            os.kill(first, signal.SIGKILL)
+            job.kill_worker_and_monitor(1)
             proxy.go_away()
             time.sleep(AWAY)
             proxy.come_back()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,6 @@ from runtime.supervisor.stop import stop_job
 from tests.runtime.job_under_test import GATE, check
 from tests.runtime.watched import RECORDS, Watched
 from tests.support.command_line import falkirk_command
-from tests.support.processes import monitor_pid, wait_for
 from tests.support.stores import beside, installed
 
 
@@ -28,11 +25,7 @@ def test_a_job_needs_no_more_of_its_store_than_an_address(tmp_path: Path, monkey
 
     def strike() -> None:
         job.until(10)
-        os.kill(job.job.pids[1], signal.SIGKILL)
-        wait_for(lambda: job.of("restored"))
-        first = monitor_pid(job.job)
-        assert first is not None
-        os.kill(first, signal.SIGKILL)
+        job.kill_worker_and_monitor(1)
         job.until(20)
         assert status_of(url).text.startswith("running")
         assert predict(url, ["worker:0"]).running

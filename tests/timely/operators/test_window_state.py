@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from operator import add
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.calls import calls
 from timely.data.codec import decode, encode
 from timely.dataflow.windows import Session, Sliding, Tumbling
 from timely.operators.windows import (
@@ -164,25 +164,14 @@ def test_closed_windows_leave_nothing_behind() -> None:
 
 @pytest.mark.parametrize("shape", [Tumbling(10), Session(10)], ids=repr)
 def test_an_epoch_costs_its_records_and_not_the_windows_that_are_open(shape: Any) -> None:
-    def calls(opened: int) -> int:
+    def calls_of_an_epoch(opened: int) -> int:
         operator = EventWindows(shape, counting())
         epoch_of(operator, (0,), [("a", 10 * number, 0) for number in range(10, opened)], 5)
         assert operator.state is not None
         operator.state.compact(Frontier.lexicographic((0,)))
-        count = 0
+        return calls(lambda: epoch_of(operator, (1,), [("a", 55, 0), ("b", 52, 0)], 80))
 
-        def count_call(frame: Any, event: str, arg: Any) -> None:
-            nonlocal count
-            count += event in ("call", "c_call")
-
-        sys.setprofile(count_call)
-        try:
-            epoch_of(operator, (1,), [("a", 55, 0), ("b", 52, 0)], 80)
-        finally:
-            sys.setprofile(None)
-        return count
-
-    assert calls(10_000) <= calls(100) + 20  # The heap of ends is a little deeper.
+    assert calls_of_an_epoch(10_000) <= calls_of_an_epoch(100) + 20  # The heap of ends is a little deeper.
 
 
 def test_an_aggregate_of_collected_values_copies_each_only_a_few_times() -> None:
