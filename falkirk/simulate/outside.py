@@ -75,8 +75,8 @@ class _Watched:
 
     It may be read again after that, to see whether it is still the same.
     """
-    moved: bool = False
-    """True for an unread share of epochs, of another number of workers."""
+    finished: bool = False
+    """True for a share whose source had ended before the number of workers changed."""
 
 
 class Outside:
@@ -254,10 +254,13 @@ class Outside:
 
     def resized(self) -> None:
         """Take over the shares of epochs of the new number of workers."""
-        for key in [key for key in self._partitions if key[0] in self._sharing]:
+        shares = {key: watched for key, watched in self._partitions.items() if key[0] in self._sharing}
+        reading = {source for (source, _), watched in shares.items() if watched.end is None and not watched.finished}
+        for key in shares:
             del self._partitions[key]
         for key, position in self._shares.items():
-            self._partitions[key] = _Watched(known={"null", json.dumps(position)}, moved=True)
+            finished = key[0] not in reading
+            self._partitions[key] = _Watched(known={"null", json.dumps(position)}, finished=finished)
         self._shares.clear()
 
     def ended(self, source: str, partition: str) -> None:
@@ -281,8 +284,8 @@ class Outside:
         Raises Violation otherwise.
         """
         for (source, name), watched in self._partitions.items():
-            if watched.moved and watched.last == "null":
-                continue  # its source had ended before the workers changed
+            if watched.finished and watched.last == "null":
+                continue
             if watched.acknowledged != watched.end:
                 raise Violation(
                     f"source {source!r}: the job is over, and {name}, which ends at {watched.end}, was acknowledged up to "
