@@ -116,10 +116,11 @@ def test_the_table_names_every_room() -> None:
     assert sorted(allowed()) == sorted(broken()), f"python tests/test_words.py prints the lines of {TABLE.name}"
 
 
-@pytest.mark.parametrize("name", sorted(broken()))
+@pytest.mark.parametrize("name", sorted(allowed()))
 def test_no_room_has_more_such_lines_than_its_number(name: str) -> None:
     numbers = allowed()[name]
-    complaints = [complaint(name, rule, numbers[rule], found) for rule, found in broken()[name].items()]
+    lines = broken().get(name, {})
+    complaints = [complaint(name, rule, numbers[rule], found) for rule, found in lines.items()]
     assert not any(complaints), "\n".join(text for text in complaints if text)
 
 

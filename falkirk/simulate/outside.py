@@ -76,7 +76,7 @@ class _Watched:
     It may be read again after that, to see whether it is still the same.
     """
     finished: bool = False
-    """True for a share whose source had ended before the number of workers changed."""
+    """True for a share of a source at its end before the number of workers changed."""
 
 
 class Outside:
