@@ -94,6 +94,6 @@ def uneven() -> Dataflow:
 
 def test_an_undeclared_change_of_the_receiver_is_named() -> None:
     simulation = Simulation(uneven, 3)
-    failures = (simulation.run(seed) for seed in range(tries(30)))
+    failures = (simulation.run(seed) for seed in range(tries(120)))
     found = (str(failure.error) for failure in failures if failure is not None)
     assert any("to worker" in error and "when it did this again" in error for error in found)
