@@ -64,6 +64,12 @@ APP = (
     SOURCE
     + """
 
+def counted(pair):
+    with Path(os.environ["READ"]).open("a") as log:
+        print(*pair, file=log)
+    return pair
+
+
 def count(key, value, timers):
     timers.state = (timers.state or 0) + value
     timers.set(timers.epoch + 3)
@@ -76,7 +82,7 @@ def due(key, epoch, timers):
 def build():
     flow = falkirk.Dataflow("paced")
     with flow.region("front", policy=falkirk.Lazy(every="100ms", log_outputs=True)):
-        pairs = flow.source("in", Paced()).keyed()
+        pairs = flow.source("in", Paced()).map(counted).keyed()
         sums = pairs.sum()
         rows = pairs.records().to_columns({"key": str, "at": int})
         windows = rows.window(falkirk.Tumbling(9), time="at").group_by("key").agg(n=agg.count(), last=agg.max("at"))
@@ -180,7 +186,7 @@ class Runs:
         new.rename(self.folder / "upto")
 
     def start(self, *options: str, command: str = "run") -> subprocess.Popen[str]:
-        files = {"UPTO": "upto", "SUMS": "sums", "LATE": "late.db", "MORE": "more"}
+        files = {"UPTO": "upto", "SUMS": "sums", "LATE": "late.db", "MORE": "more", "READ": "read"}
         places = {name: str(self.folder / file) for name, file in files.items()}
         return subprocess.Popen(
             [sys.executable, "-m", "falkirk", command, str(self.folder / "app.py"), *options],
@@ -201,6 +207,10 @@ class Runs:
     def outputs(self) -> tuple[dict[str, list[str]], dict[str, list[str]], list[tuple[object, ...]]]:
         """All that is published."""
         return self.published(), self.published("more"), self.late()
+
+    def read(self) -> list[str]:
+        """Records that entered the dataflow, once for each time."""
+        return (self.folder / "read").read_text().splitlines()
 
     def late(self) -> list[tuple[object, ...]]:
         with sqlite3.connect(self.folder / "late.db") as db:
