@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Collection
 
 from monitor.coordination.records import KeptDecision
-from recovery.layout import Layout
+from recovery.layout import Layout, ProcessorInfo
 from recovery.protocol import Join
-from timely.dataflow.fingerprint import differences, read_outline
+from timely.dataflow.fingerprint import changed_fields, differences, read_outline
 from timely.dataflow.functions import function_changes
 from timely.errors import ProtocolError
 from timely.state.shapes import renamed, shape_changes
@@ -126,11 +126,7 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
             if f"operator {info.name!r} is new" not in lines:
                 lines.append(f"operator {info.name!r} is new, or is fused with others in another way")
             continue
-        lines += [
-            f"operator {info.name!r}: {words} was {getattr(was, name)!r} and is {getattr(info, name)!r}"
-            for name, words in _FIELDS.items()
-            if getattr(was, name) != getattr(info, name)
-        ]
+        lines += [f"operator {info.name!r}: {text}" for text in _changed(was, info).values()]
         if was.state is not None and info.state is not None:
             described = f"{info.kind} {info.name!r} ({info.site})"
             lines += [f"{described}: {change}" for change in shape_changes(was.state, info.state)]
@@ -143,6 +139,33 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
     if not lines and before.fingerprint != after.fingerprint:
         lines.append(f"its fingerprint was {before.fingerprint} and is {after.fingerprint}")
     return list(dict.fromkeys(lines))
+
+
+def operator_changes(before: Layout, after: Layout) -> dict[str, list[str]]:
+    """Changes of the operators in both layouts, in words, by operator.
+
+    Without groups, which have numbers, and inputs, which change with other operators: both follow from the rest.
+    """
+    found = {
+        name: [text for field, text in fields.items() if field != "inputs"]
+        for name, fields in changed_fields(read_outline(before.outline), read_outline(after.outline)).items()
+    }
+    old = {info.name: info for info in before.processors}
+    for info in after.processors:
+        if (was := old.get(info.name)) is not None:
+            found.setdefault(info.name, []).extend(
+                text for field, text in _changed(was, info).items() if field != "group"
+            )
+    return {name: list(dict.fromkeys(lines)) for name, lines in found.items()}
+
+
+def _changed(was: ProcessorInfo, now: ProcessorInfo) -> dict[str, str]:
+    """Changes of a processor, in words, by field."""
+    return {
+        name: f"{words} was {getattr(was, name)!r} and is {getattr(now, name)!r}"
+        for name, words in _FIELDS.items()
+        if getattr(was, name) != getattr(now, name)
+    }
 
 
 def _edge_changes(before: Layout, after: Layout) -> list[str]:

@@ -132,7 +132,7 @@ class Monitored:
         self._away_until: float | None = None
         self._noted_by = float("-inf")
         self._saving: tuple[str, float] | None = None
-        """Requested savepoint: by whom, and until when it has to be there."""
+        """Requester and deadline (monotonic seconds) of the savepoint under way."""
         self._saved_epoch: int | None = None
         """Epoch of the savepoint, once all before it is saved and published."""
         self._saved = self._must_save = self.asked_to_save = False

@@ -6,14 +6,13 @@ would go on after any failure. Added operators begin empty there. The change is 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replace_dataclass
 
 from msgspec.structs import replace
 
-from monitor.coordination.handshake import functions_changed, layout_changes
+from monitor.coordination.handshake import functions_changed, layout_changes, operator_changes
 from monitor.coordination.options import Options
 from monitor.coordination.records import SavedJob, Value
 from monitor.coordination.topology import Topology
@@ -46,9 +45,6 @@ from timely.errors import FalkirkError
 
 MOST_REASONS = 8
 """Most reasons in an error."""
-
-_OF_OPERATOR = re.compile(r"operator '([^']*)': (.*)")
-_FOLLOW = "its inputs was ", "what it is checkpointed together with "
 
 Bounds = tuple[tuple[Bound, ...], ...]
 """Bounds by worker and processor."""
@@ -216,7 +212,7 @@ def _changes(
 ) -> tuple[Change, ...]:
     found = []
     functions = functions_changed(matching.before, matching.after)
-    otherwise = _saved_otherwise(matching)
+    otherwise = operator_changes(matching.before, matching.after)
     workers, infos = matching.after.workers, matching.after.processors
     edges = topology.edges
     former_names, names = (
@@ -249,18 +245,6 @@ def _changes(
         gone = [name for name in _members(info) if name not in names]
         found += [Change("removed", name, info.kind, info.site, "; ".join(lost)) for name in gone]
     return tuple(found)
-
-
-def _saved_otherwise(matching: Matching) -> dict[str, list[str]]:
-    """Differences in identity of operators with unchanged state, by name.
-
-    Groups have numbers, and inputs change with what is around: both follow from the rest.
-    """
-    found: dict[str, list[str]] = {}
-    for line in layout_changes(matching.before, matching.after):
-        if (parts := _OF_OPERATOR.fullmatch(line)) and not parts[2].startswith(_FOLLOW):
-            found.setdefault(parts[1], []).append(parts[2])
-    return found
 
 
 def _members(info: ProcessorInfo) -> tuple[str, ...]:

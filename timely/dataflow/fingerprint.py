@@ -75,15 +75,21 @@ def differences(before: Mapping[str, object], after: Mapping[str, object]) -> li
     """Differences between two outlines, one line each; empty if equal."""
     lines = [f"operator {name!r} is gone" for name in before if name not in after]
     lines += [f"operator {name!r} is new" for name in after if name not in before]
-    for name, old in before.items():
-        new = after.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            lines += [
-                f"operator {name!r}: its {field} was {_of(old, field)!r} and is {_of(new, field)!r}"
-                for field in {**old, **new}
-                if _of(old, field) != _of(new, field)
-            ]
-    return lines
+    changed = changed_fields(before, after)
+    return lines + [f"operator {name!r}: {text}" for name, fields in changed.items() for text in fields.values()]
+
+
+def changed_fields(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    """Changes of the nodes in both outlines, in words, by node and field."""
+    return {
+        name: {
+            field: f"its {field} was {_of(old, field)!r} and is {_of(new, field)!r}"
+            for field in {**old, **new}
+            if _of(old, field) != _of(new, field)
+        }
+        for name, old in before.items()
+        if isinstance(old, dict) and isinstance(new := after.get(name), dict)
+    }
 
 
 def _of(node: Mapping[str, object], field: str) -> object:
