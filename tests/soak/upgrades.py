@@ -7,24 +7,16 @@ outputs must be those of a run in which nothing happened.
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import signal
-import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 from subprocess import Popen
 
-from recovery.layout import Layout
-from recovery.store.address import StoreAddress
-from recovery.store.identity import store_id
-from recovery.store.interface import StoreError
-from runtime.page.recorded import read_saved
-from tests.runtime.supervisor.moving_job import CHANGING, EPOCHS, FORMS, Runs, renames, right
+from tests.runtime.supervisor.moving_job import CHANGING, EPOCHS, FORMS, Runs, renames
+from tests.soak.killed_jobs import FINISHED, FORWARD, MOVED, KilledJobs, layout_of
 from tests.support.processes import descendants
 
 INTERVAL = 1 << 6
@@ -32,41 +24,31 @@ INTERVAL = 1 << 6
 
 CANNOT = "the store cannot go on with this program"
 BUSY = "is using the store"
-MOVED = "has moved to"
-FORWARD = "they go on until all have saved the same"
-FINISHED = "an earlier run has finished it"
 MOST_WORKERS = 3
 
 
-class Upgrades:
-    """Jobs, one after the other, until so many changes of the program have been made."""
+class Upgrades(KilledJobs):
+    """Jobs whose program changes between their runs."""
+
+    app, counts, latest, epochs_left, at_epochs = CHANGING, "upgrades", 10.0, 4, 0.7
 
     def __init__(self, seed: int, folder: Path) -> None:
-        self.random = Random(seed)
-        self.folder = folder
-        self.expected = right(folder / "right", CHANGING).outputs()
-        self.tally: Counter[str] = Counter()
+        super().__init__(seed, folder)
         self.refusals: Counter[str] = Counter()
 
-    def job(self, number: int) -> bool:
-        """One job from its begin to its end; True if its outputs are right."""
-        folder = self.folder / f"job-{number}"
-        folder.mkdir()
-        runs, upto, form, workers = Runs(folder, CHANGING), 0, 0, self.random.randint(1, MOST_WORKERS)
+    def work(self, runs: Runs) -> None:
+        """See `KilledJobs`."""
+        upto, form, workers = 0, 0, self.random.randint(1, MOST_WORKERS)
         while True:
             upto = min(EPOCHS, upto + self.random.randint(4, 14))
             runs.upto(upto)
             if self._run(runs, upto, form, workers):
-                break
-            there = layout_of(folder)
+                return
+            there = layout_of(runs.folder)
             workers = there.workers if there is not None else workers
             form = self._upgrade(runs, form)
             if self.random.random() < 0.4:
                 workers = self.random.randint(1, MOST_WORKERS)
-        good = runs.outputs() == self.expected
-        if good:
-            shutil.rmtree(folder)
-        return good
 
     def _run(self, runs: Runs, upto: int, form: int, workers: int) -> bool:
         """One run, which is killed or ends; True for the last one."""
@@ -93,7 +75,7 @@ class Upgrades:
 
     def _kill(self, runs: Runs, upto: int, process: Popen[str]) -> str:
         """Kill a run after a while: one process, and then all; returns its notes."""
-        self._wait(runs, upto, process)
+        self.wait(runs, upto, process)
         which = self.random.choice(("all", "supervisor", "one"))
         if which == "one" and process.poll() is None:
             with suppress(ProcessLookupError, FileNotFoundError):
@@ -110,18 +92,6 @@ class Upgrades:
             return process.communicate()[1]
         self.tally["killed: all"] += 1
         return runs.end(process)
-
-    def _wait(self, runs: Runs, upto: int, process: Popen[str]) -> None:
-        """Wait until a kill is due: some time after the start, or once an epoch is published."""
-        until = time.monotonic() + self.random.uniform(0.5, 10.0)
-        wanted = upto - self.random.randint(1, 4) if self.random.random() < 0.7 else None
-        if wanted is not None:
-            until += 60.0
-        while time.monotonic() < until and process.poll() is None:
-            if wanted is not None and any(int(name[6:16]) >= wanted for name in runs.published() if name[6:].isdigit()):
-                time.sleep(self.random.uniform(0.0, 0.5))
-                return
-            time.sleep(0.05)
 
     def _upgrade(self, runs: Runs, form: int) -> int:
         """Change the program, with kills in the midst of it; returns the form that the store has now."""
@@ -171,6 +141,11 @@ class Upgrades:
             time.sleep(self.random.uniform(0.0, 0.02))
             process.kill()
 
+    def report(self) -> None:
+        """See `KilledJobs`."""
+        for reason, count in self.refusals.most_common():
+            print(f"{count} times: {reason}")
+
 
 def written(store: Path) -> set[str]:
     """Blobs of a store, and files that are to become some."""
@@ -181,33 +156,5 @@ def written(store: Path) -> set[str]:
     return found
 
 
-def layout_of(folder: Path) -> Layout | None:
-    """Layout of the job of a store; None if it has none yet."""
-    try:
-        with StoreAddress.of(folder / "store").open() as store:
-            return read_saved(store, store_id(store)).layout
-    except StoreError:
-        return None
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--upgrades", type=int, default=20, help="changes of the program")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="upgrades-"))
-    upgrades = Upgrades(options.seed, folder)
-    number = 0
-    while upgrades.tally["upgrades"] < options.upgrades:
-        good = upgrades.job(number)
-        number += 1
-        print(f"job {number}: {dict(upgrades.tally)}", flush=True)
-        if not good:
-            raise SystemExit(f"the outputs of {folder / f'job-{number - 1}'} are wrong")
-    for reason, count in upgrades.refusals.most_common():
-        print(f"{count} times: {reason}")
-    shutil.rmtree(folder)
-
-
 if __name__ == "__main__":
-    main()
+    Upgrades.main(__doc__, "changes of the program")
